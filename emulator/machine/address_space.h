@@ -17,10 +17,13 @@ inline bool in_window(std::uint64_t address, std::uint64_t window) {
   return address >= window && address - window < window_bytes;
 }
 
-// Addresses in .shared are 32 bits wide. Bits 24 and up name a block of the cluster: 0 is the block itself,
-// 1 + rank any block, which mapa makes. Offsets begin at `shared_begin`, so that 0 is no address.
+// Addresses in .shared are 32 bits wide, as silicon has them: bits 24 and up are the rank of a block in the cluster, also
+// in addresses of the own block. Offsets begin at `shared_begin`, so that 0 is no address.
 inline constexpr std::uint32_t shared_begin = 1024;
 inline constexpr std::uint32_t shared_rank_shift = 24;
 inline constexpr std::uint32_t shared_offset_mask = (1u << shared_rank_shift) - 1;
+
+/// Address in .shared of the first byte of a block.
+constexpr std::uint32_t shared_base(unsigned rank) { return shared_begin + (rank << shared_rank_shift); }
 
 }  // namespace jit::emulator

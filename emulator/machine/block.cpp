@@ -9,7 +9,8 @@
 #include "operations/barriers/mbarrier.h"
 #include "operations/copies/bulk.h"
 #include "operations/copies/cp_async.h"
-#include "operations/tensor/wgmma.h"
+#include "operations/tcgen05/state.h"
+#include "operations/warps/register_watch.h"
 
 namespace jit::emulator {
 namespace {

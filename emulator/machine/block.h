@@ -19,9 +19,10 @@ namespace jit::emulator {
 struct Launch;
 struct Warp;
 struct Cluster;
-class NamedBarriers;   // operations/barrier.h
-class ClusterBarrier;  // operations/barrier.h
-class MbarrierTable;   // operations/mbarrier.h
+class NamedBarriers;     // operations/barrier.h
+class ClusterBarrier;    // operations/barrier.h
+class MbarrierTable;     // operations/mbarrier.h
+struct TensorUnitState;  // operations/tcgen05/state.h
 
 struct Block {
   Block(Cluster& cluster, unsigned rank, std::array<unsigned, 3> index);
@@ -35,6 +36,7 @@ struct Block {
   SharedMemory shared;
   std::unique_ptr<NamedBarriers> barriers;
   std::unique_ptr<MbarrierTable> mbarriers;
+  std::unique_ptr<TensorUnitState> tensor;  ///< made at the first use
   std::vector<std::unique_ptr<Warp>> warps;
   /// Registers per thread that setmaxnreg has freed, times threads: what a warpgroup may take.
   int free_registers = 0;
@@ -77,6 +79,8 @@ struct Cluster {
   /// A new agent, for an mbarrier.
   Agent add_agent() { return agents++; }
   Agent agents = 0;
+  /// Agents of tcgen05 operations, each followed by one for what fences have published of it.
+  std::vector<Agent> tensor_agents;
 
  private:
   bool run_round();

@@ -188,6 +188,9 @@ Slot Decoder::source(const Operand& operand, Type type) {
       if (!is_wide(type)) fail(fmt::format("the address of {} has 64 bits", operand.name));
       return symbols_.preset(PresetSlot::What::global_base, value, true);
     }
+    if (variable->space == ptx::Space::shared) {
+      return symbols_.preset(PresetSlot::What::shared_base, value, is_wide(type));
+    }
     return constant(value, type);
   }
   fail(fmt::format("{} is not declared, and no special register that the emulator knows", operand.name));
@@ -246,7 +249,7 @@ Decoder::Address Decoder::address(const Operand& operand) {
     return {symbols_.preset(PresetSlot::What::global_base, variable->value, true), false, operand.offset};
   }
   if (variable->space == ptx::Space::shared)
-    return {constant(variable->value, Type::u32), true, operand.offset};
+    return {symbols_.preset(PresetSlot::What::shared_base, variable->value, false), true, operand.offset};
   return {constant(variable->value, Type::u64), false, operand.offset};
 }
 

@@ -154,6 +154,7 @@ std::unique_ptr<const Operation> decode_cp_async(Decoder&);     ///< cp.async wi
 std::unique_ptr<const Operation> decode_matrix_move(Decoder&);  ///< ldmatrix, stmatrix, movmatrix
 std::unique_ptr<const Operation> decode_mma(Decoder&);          ///< mma.sync
 std::unique_ptr<const Operation> decode_wgmma(Decoder&);        ///< wgmma.*, setmaxnreg
+std::unique_ptr<const Operation> decode_tcgen05(Decoder&);      ///< tcgen05.*
 std::unique_ptr<const Operation> decode_mbarrier(Decoder&);     ///< mbarrier.*, cp.async.mbarrier.arrive
 std::unique_ptr<const Operation> decode_bulk(Decoder&);         ///< cp.async.bulk.*, cp.reduce.async.bulk.*
 std::unique_ptr<const Operation> decode_grid(Decoder&);         ///< griddepcontrol

@@ -130,6 +130,7 @@ struct PresetSlot {
     cluster_nctarank,
     dynamic_smem_size,
     total_smem_size,
+    shared_base,  ///< bits of the block's rank in addresses of .shared
     param_base,   ///< generic address of the parameter block
     global_base,  ///< address of the module's global variables on the device
   };

@@ -283,14 +283,15 @@ SpaceMasks split_generic(Warp& warp, std::uint32_t mask, LaneAddresses& addresse
   return masks;
 }
 
-bool detail::all_in_own_block(std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
-                              SharedOffsets& offsets) {
+bool detail::all_in_own_block(const Warp& warp, std::uint32_t mask, const LaneAddresses& addresses,
+                              std::uint32_t alignment, SharedOffsets& offsets) {
+  const std::uint64_t base = shared_base(warp.block.rank);
   std::uint64_t all = 0;
   for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
     const std::uint64_t takes_part = 0 - std::uint64_t{mask >> lane & 1};
-    const std::uint64_t offset = addresses[lane] - shared_begin;
+    const std::uint64_t offset = addresses[lane] - base;
     offsets[lane] = static_cast<std::uint32_t>(offset);
-    all |= (offset | addresses[lane]) & takes_part;
+    all |= offset & takes_part;
   }
   return all >> shared_rank_shift == 0 && is_aligned(all, alignment);
 }

@@ -52,8 +52,8 @@ void for_each_block(Warp& warp, std::uint32_t mask, const LaneAddresses& address
 // Details.
 namespace detail {
 /// Sets all offsets, and returns whether all lanes of `mask` address the block itself, without fault.
-bool all_in_own_block(std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
-                      SharedOffsets& offsets);
+bool all_in_own_block(const Warp& warp, std::uint32_t mask, const LaneAddresses& addresses,
+                      std::uint32_t alignment, SharedOffsets& offsets);
 /// Takes the lanes of one block out of `mask`.
 std::uint32_t take_block(Warp& warp, std::uint32_t& mask, const LaneAddresses& addresses,
                          std::uint32_t alignment, Block*& block, SharedOffsets& offsets);
@@ -63,7 +63,7 @@ template <class F>
 void for_each_block(Warp& warp, std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
                     F f) {
   SharedOffsets offsets;
-  if (detail::all_in_own_block(mask, addresses, alignment, offsets)) {
+  if (detail::all_in_own_block(warp, mask, addresses, alignment, offsets)) {
     f(warp.block, offsets, mask);
     return;
   }

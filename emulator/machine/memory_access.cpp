@@ -90,15 +90,15 @@ SharedPlace resolve_shared(Warp& warp, int lane, std::uint32_t address) {
   const std::uint32_t rank = address >> shared_rank_shift;
   const std::uint32_t offset = address & shared_offset_mask;
   const auto& blocks = warp.block.cluster.blocks;
-  if (offset < shared_begin || rank > blocks.size()) {
+  if (offset < shared_begin || rank >= blocks.size()) {
     warp.stop(FindingKind::out_of_bounds, lane,
               offset < shared_begin
                   ? fmt::format("{:#x} is no address in shared memory, which begins at {:#x}", address,
                                 shared_begin)
-                  : fmt::format("address {:#x} names block {} of the cluster, which has {}", address,
-                                rank - 1, blocks.size()));
+                  : fmt::format("address {:#x} names block {} of the cluster, which has {}", address, rank,
+                                blocks.size()));
   }
-  return {rank == 0 ? &warp.block : blocks[rank - 1].get(), offset - shared_begin};
+  return {blocks[rank].get(), offset - shared_begin};
 }
 
 std::byte* local_at(Warp& warp, int lane, std::uint64_t offset, std::uint32_t bytes) {

@@ -21,7 +21,7 @@ constexpr DecodeFunction families[] = {
     decode_integer,  decode_floating, decode_half, decode_compare,     decode_convert,
     decode_move,     decode_control,  decode_warp, decode_barrier,     decode_fence,
     decode_memory,   decode_atomic,   decode_mma,  decode_matrix_move, decode_wgmma,
-    decode_mbarrier, decode_cp_async, decode_bulk, decode_grid,
+    decode_mbarrier, decode_cp_async, decode_bulk, decode_grid,        decode_tcgen05,
 };
 
 TargetArch parse_target(const ptx::Module& module) {

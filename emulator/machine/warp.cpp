@@ -10,7 +10,9 @@
 #include "operations/barriers/barrier.h"
 #include "operations/copies/bulk.h"
 #include "operations/copies/cp_async.h"
-#include "operations/tensor/wgmma.h"
+#include "operations/tcgen05/state.h"
+#include "operations/warps/register_watch.h"
+#include "operations/warps/warpgroup.h"
 
 namespace jit::emulator {
 namespace {
@@ -191,6 +193,9 @@ void Warp::fill_presets() {
         case What::total_smem_size:
           value = kernel.static_smem_bytes + shape.dynamic_smem_bytes;
           break;
+        case What::shared_base:
+          value = shared_base(block.rank) - shared_begin;
+          break;
         case What::param_base:
           value = param_window;
           break;
@@ -245,8 +250,8 @@ class Runner {
       InstructionCounts& count = counts_[warp_.pc];
       ++count.warps;
       count.lanes += static_cast<std::uint64_t>(std::popcount(warp_.exec));
-      if (warp_.wgmma && kernel_.info[warp_.pc].kind != InstructionClass::wgmma) {
-        warp_.wgmma->watch(warp_, kernel_.info[warp_.pc]);
+      if (warp_.watch && kernel_.info[warp_.pc].kind != InstructionClass::wgmma) {
+        warp_.watch->watch(warp_, kernel_.info[warp_.pc]);
       }
       if (warp_.register_limit != 0 &&
           kernel_.live_registers[warp_.pc] > warp_.register_limit + uniform_registers + recomputed_registers)
@@ -361,7 +366,9 @@ class Runner {
   void finish() {
     if (warp_.cp_async) warp_.cp_async->finish(warp_);
     if (warp_.bulk) warp_.bulk->finish(warp_);
-    if (warp_.wgmma) warp_.wgmma->finish(warp_);
+    if (warp_.group) warp_.group->exit(warp_);
+    if (warp_.watch) warp_.watch->finish(warp_);
+    if (warp_.block.tensor) warp_.block.tensor->finish(warp_);
     warp_.block.barriers->recheck();
     warp_.block.cluster.barrier->recheck();
   }

@@ -18,10 +18,11 @@
 
 namespace jit::emulator {
 
-struct CpAsyncState;  // operations/cp_async.h
-struct BulkState;     // operations/bulk.h
-struct WgmmaState;    // operations/wgmma.h
-class WarpBarrier;    // operations/barrier.h
+struct CpAsyncState;   // operations/cp_async.h
+struct BulkState;      // operations/bulk.h
+struct RegisterWatch;  // operations/warps/register_watch.h
+class Warpgroup;       // operations/warps/warpgroup.h
+class WarpBarrier;     // operations/barrier.h
 
 inline constexpr int warp_lanes = 32;
 
@@ -112,7 +113,8 @@ struct Warp {
 
   std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
   std::unique_ptr<BulkState> bulk;
-  std::unique_ptr<WgmmaState> wgmma;
+  std::unique_ptr<RegisterWatch> watch;  ///< of wgmma, or of loads of tensor memory
+  std::shared_ptr<Warpgroup> group;
   std::vector<std::unique_ptr<WarpBarrier>> barriers;  ///< of bar.warp.sync, one for each set of lanes
   std::vector<std::byte> local;                        ///< 32 × Kernel::local_bytes, lane by lane
 

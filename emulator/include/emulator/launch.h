@@ -26,6 +26,14 @@ struct LaunchShape {
   bool cooperative = false;  ///< all blocks run at the same time
 };
 
+/// The measure of a kernel: how much of what PTX asks for is missed where it is not done.
+enum class Level {
+  strict,  ///< all that PTX asks for
+  /// As much as matters on silicon, for kernels that rely on it: tcgen05.fence is nothing there, and a tcgen05.ld is over where
+  /// one of its registers is read; setmaxnreg is for each warp; lanes that do the same start one bulk store, or mbarrier.
+  silicon,
+};
+
 struct LaunchOptions {
   std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   int threads = 0;         ///< of the host; 0: all cores
@@ -34,6 +42,7 @@ struct LaunchOptions {
   std::size_t smem_limit = 232448;    ///< bytes of shared memory that a block may have, static and dynamic
   int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;       ///< false: faster, and memory is not watched
+  Level level = Level::strict;   ///< of what is reported
   std::vector<FindingKind> allowed = {};  ///< left out of the findings, unless they end the launch
   /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
   std::function<bool()> is_interrupted = {};

@@ -48,7 +48,7 @@ struct InitMbarrier final : Operation {
   Slot count;
 
   Flow execute(Warp& warp) const override {
-    for_each_lane(warp.exec, [&](int lane) {
+    for_each_lane(once(warp), [&](int lane) {
       const SharedPlace place = at.place(warp, lane);
       require_own_block(warp, lane, place, "mbarrier.init");
       const std::uint32_t arrivals = warp.r32(count)[lane];
@@ -75,6 +75,23 @@ struct InitMbarrier final : Operation {
     });
     warp.count().shared_write_bytes += 8 * static_cast<std::uint64_t>(std::popcount(warp.exec));
     return Flow::next;
+  }
+
+ private:
+  // The lanes that do something: of those that write the same to one place silicon writes once.
+  std::uint32_t once(Warp& warp) const {
+    if (warp.launch().options.level == Level::strict) return warp.exec;
+    std::uint32_t lanes = warp.exec;
+    for_each_lane(warp.exec, [&](int lane) {
+      const SharedPlace place = at.place(warp, lane);
+      for_each_lane(lanes & ((1u << lane) - 1), [&](int earlier) {
+        const SharedPlace other = at.place(warp, earlier);
+        const bool is_same = other.block == place.block && other.offset == place.offset &&
+                             warp.r32(count)[earlier] == warp.r32(count)[lane];
+        if (is_same) lanes &= ~(1u << lane);
+      });
+    });
+    return lanes;
   }
 };
 

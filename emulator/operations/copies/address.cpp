@@ -45,10 +45,7 @@ Result decode_cvta(Decoder& decoder) {
 }
 
 // The block of the cluster that an address in .shared lies in.
-unsigned rank_of(const Warp& warp, U32 shared_address) {
-  const U32 field = shared_address >> shared_rank_shift;
-  return field == 0 ? warp.block.rank : field - 1;
-}
+unsigned rank_of(U32 shared_address) { return shared_address >> shared_rank_shift; }
 
 struct IsInSpace final : Operation {
   enum class Space { global, shared_cta, shared_cluster, local, param };
@@ -70,7 +67,7 @@ struct IsInSpace final : Operation {
       case Space::global:
         return !is_shared && !in_window(address, local_window) && !in_window(address, param_window);
       case Space::shared_cta:
-        return is_shared && rank_of(warp, static_cast<U32>(address)) == warp.block.rank;
+        return is_shared && rank_of(static_cast<U32>(address)) == warp.block.rank;
       case Space::shared_cluster:
         return is_shared;
       case Space::local:
@@ -144,7 +141,7 @@ struct MapToBlock final : Operation {
         warp.stop(FindingKind::illegal_instruction, lane,
                   fmt::format("block {} is not one of the {} of the cluster", target, blocks));
       }
-      const U32 mapped = (here & shared_offset_mask) | (target + 1) << shared_rank_shift;
+      const U32 mapped = (here & shared_offset_mask) | target << shared_rank_shift;
       if (address.is_wide) {
         warp.r64(to)[lane] = address.is_generic ? shared_window + mapped : mapped;
       } else {
@@ -169,7 +166,7 @@ struct GetRank final : Operation {
   Slot to = 0;
 
   Flow execute(Warp& warp) const override {
-    for_each_lane(warp.exec, [&](int lane) { warp.r32(to)[lane] = rank_of(warp, address.read(warp, lane)); });
+    for_each_lane(warp.exec, [&](int lane) { warp.r32(to)[lane] = rank_of(address.read(warp, lane)); });
     return Flow::next;
   }
 };

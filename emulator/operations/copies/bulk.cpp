@@ -142,13 +142,15 @@ std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) co
                           place.block->rank));
   }
   if (!block_mask) {
-    if (signal.block != place.block) {
+    const bool is_near =
+        is_of_pair ? signal.block->rank / 2 == place.block->rank / 2 : signal.block == place.block;
+    if (!is_near) {
       warp.stop(
           FindingKind::barrier_misuse, lane,
           fmt::format(
               "the destination is in block {} of the cluster and the mbarrier in block {}: both must be "
-              "in the same",
-              place.block->rank, signal.block->rank));
+              "in the same{}",
+              place.block->rank, signal.block->rank, is_of_pair ? " pair" : ""));
     }
     return {{place, completes_on(signal)}};
   }
@@ -165,7 +167,9 @@ std::vector<BulkTarget::Receiver> BulkTarget::receivers(Warp& warp, int lane) co
   std::vector<Receiver> receivers;
   for_each_lane(mask, [&](int rank) {
     Block* const block = blocks[static_cast<std::size_t>(rank)].get();
-    receivers.push_back({{block, place.offset}, completes_on({block, signal.offset})});
+    Block* const signaled =
+        is_of_pair ? blocks[static_cast<std::size_t>(rank & ~1) | (signal.block->rank & 1u)].get() : block;
+    receivers.push_back({{block, place.offset}, completes_on({signaled, signal.offset})});
   });
   return receivers;
 }

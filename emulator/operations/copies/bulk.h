@@ -119,6 +119,7 @@ struct BulkTarget {
   SharedOperand mbarrier;
   std::optional<Slot> block_mask;  // of .multicast::cluster
   bool own_block = false;          // .shared::cta
+  bool is_of_pair = false;         // .cta_group::2: the mbarrier may be the other block's of the pair
 
   struct Receiver {
     SharedPlace to;

@@ -1,6 +1,7 @@
 // Bulk copies of boxes of a tensor (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
 // "cp.async.bulk.prefetch.tensor").
 #include <array>
+#include <bit>
 
 #include <fmt/format.h>
 
@@ -29,10 +30,13 @@ TensorMap load_map(Warp& warp, int lane, std::uint64_t address) {
   return *map;
 }
 
+constexpr std::size_t gathered_rows = 4;
+
 /// [map, {c0, c1, …}]
 struct TensorOperand {
   Decoder::Address map;
   std::vector<Slot> coordinates;
+  bool gathers = false;  ///< .tile::gather4: {column, row, row, row, row}
 
   std::array<std::int32_t, 5> at(Warp& warp, int lane) const {
     std::array<std::int32_t, 5> at = {};
@@ -53,6 +57,14 @@ struct TensorOperand {
 
   /// The box that it names, which must fit a shared memory of `room` bytes.
   BulkRegion region(Warp& warp, int lane, const TensorMap& tensor, std::size_t room) const {
+    if (gathers && tensor.rank == 2 && tensor.box[1] == 1) return gathered(warp, lane, tensor, room);
+    if (gathers) {
+      warp.stop(
+          FindingKind::bad_descriptor, lane,
+          fmt::format(
+              ".tile::gather4 takes a tensor map of rank 2 and boxes of 1 row, not of rank {} and {} rows",
+              tensor.rank, tensor.box[1]));
+    }
     if (tensor.rank != coordinates.size()) {
       warp.stop(FindingKind::bad_descriptor, lane,
                 fmt::format("the instruction has {} coordinates, the tensor map is of rank {}",
@@ -82,6 +94,21 @@ struct TensorOperand {
     }
     return tensor_region(tensor, std::span(first).first(coordinates.size()));
   }
+
+ private:
+  // Four rows, one behind the other.
+  BulkRegion gathered(Warp& warp, int lane, const TensorMap& tensor, std::size_t room) const {
+    BulkRegion whole;
+    for (std::size_t i = 0; i < gathered_rows; ++i) {
+      const TensorOperand one{map, {coordinates[0], coordinates[1 + i]}};
+      BulkRegion row = one.region(warp, lane, tensor, room / gathered_rows);
+      for (BulkRun& run : row.runs) run.offset += whole.bytes;
+      row.runs.insert(row.runs.begin(), whole.runs.begin(), whole.runs.end());
+      row.bytes += whole.bytes;
+      whole = std::move(row);
+    }
+    return whole;
+  }
 };
 
 void check_shared(Warp& warp, int lane, const SharedPlace& place) {
@@ -94,6 +121,20 @@ void check_shared(Warp& warp, int lane, const SharedPlace& place) {
 
 void check_global(Warp& warp, int lane, const BulkRegion& region) {
   for (const BulkRun& run : region.runs) check_global(warp, lane, run.address, run.bytes, 1);
+}
+
+// Whether all lanes `exec` give the same: the uniform datapath then starts one copy, and not one for each.
+bool is_uniform(Warp& warp, const TensorOperand& to, const SharedOperand& from) {
+  const int first = std::countr_zero(warp.exec);
+  const SharedPlace place = from.place(warp, first);
+  bool is_same = true;
+  for_each_lane(warp.exec, [&](int lane) {
+    const SharedPlace other = from.place(warp, lane);
+    is_same = is_same && other.block == place.block && other.offset == place.offset &&
+              to.at(warp, lane) == to.at(warp, first) &&
+              wide_address(warp, lane, to.map) == wide_address(warp, first, to.map);
+  });
+  return is_same;
 }
 
 struct LoadTensor final : Operation {
@@ -126,7 +167,8 @@ struct StoreTensor final : Operation {
   std::optional<Reduction::Operator> reduction;
 
   Flow execute(Warp& warp) const override {
-    for_each_lane(warp.exec, [&](int lane) {
+    const bool is_once = warp.launch().options.level == Level::silicon && is_uniform(warp, to, from);
+    for_each_lane(is_once ? warp.exec & (~warp.exec + 1) : warp.exec, [&](int lane) {
       const SharedPlace place = from.place(warp, lane);
       check_shared(warp, lane, place);
       if (place.block != &warp.block) {
@@ -183,20 +225,22 @@ struct PrefetchTensorMap final : Operation {
   }
 };
 
-TensorOperand tensor_operand(Decoder& decoder, std::size_t index, std::size_t rank) {
+TensorOperand tensor_operand(Decoder& decoder, std::size_t index, std::size_t rank, bool gathers = false) {
   const ptx::Operand& operand = decoder.operand(index);
   if (decoder.parameter_offset(operand)) {
     decoder.fail(
         fmt::format("{} is in .param: take its generic address with cvta.param first", operand.name));
   }
-  TensorOperand tensor{decoder.address(index), {}};
+  TensorOperand tensor{decoder.address(index), {}, gathers};
   if (tensor.map.narrow) decoder.fail("a tensor map has a generic address of 64 bits");
   if (operand.elements.size() != 1 || operand.elements.front().kind != ptx::Operand::Kind::vector) {
     decoder.fail("a tensor is written as [map, {coordinates}]");
   }
   const std::vector<ptx::Operand>& coordinates = operand.elements.front().elements;
-  if (coordinates.size() != rank) {
-    decoder.fail(fmt::format(".{}d takes {} coordinates, not {}", rank, rank, coordinates.size()));
+  const std::size_t count = gathers ? 1 + gathered_rows : rank;
+  if ((gathers && rank != 2) || coordinates.size() != count) {
+    decoder.fail(gathers ? ".tile::gather4 is .2d and takes a column and 4 rows"
+                         : fmt::format(".{}d takes {} coordinates, not {}", rank, rank, coordinates.size()));
   }
   for (const ptx::Operand& coordinate : coordinates) {
     tensor.coordinates.push_back(decoder.source(coordinate, Type::s32));
@@ -208,17 +252,27 @@ std::size_t take_rank(Decoder& decoder) {
   return static_cast<std::size_t>(decoder.take_one_of({"1d", "2d", "3d", "4d", "5d"}).front() - '0');
 }
 
-void take_mode(Decoder& decoder) {
+// Returns whether rows are gathered.
+bool take_mode(Decoder& decoder, bool is_load = false) {
   decoder.take("tile");
+  if (is_load && decoder.take("tile::gather4")) {
+    decoder.require_arch(10, 0);
+    return true;
+  }
   for (const char* mode :
        {"im2col", "im2col_no_offs", "im2col::w", "im2col::w::128", "tile::gather4", "tile::scatter4"}) {
     if (decoder.has(mode)) {
       decoder.fail(fmt::format("mode .{} is not known to the emulator, .tile is", mode));
     }
   }
-  for (const char* group : {"cta_group::1", "cta_group::2"}) {
-    if (decoder.has(group)) decoder.fail(fmt::format(".{} (sm_100) is not known to the emulator", group));
-  }
+  return false;
+}
+
+// .cta_group::2 of loads; the mbarrier is then of either block of a pair.
+bool take_is_of_pair(Decoder& decoder) {
+  const std::string_view group = decoder.take_any_of({"cta_group::1", "cta_group::2"});
+  if (!group.empty()) decoder.require_arch(10, 0);
+  return group == "cta_group::2";
 }
 
 }  // namespace
@@ -227,7 +281,7 @@ std::unique_ptr<const Operation> decode_bulk_tensor(Decoder& decoder, bool is_re
   const std::size_t rank = take_rank(decoder);
   const std::string to = decoder.take_next();
   const std::string from = decoder.take_next();
-  take_mode(decoder);
+  const bool gathers = take_mode(decoder, from == "global");
   if (to == "global" && from == "shared::cta") {
     auto operation = std::make_unique<StoreTensor>();
     if (is_reduction) {
@@ -249,12 +303,13 @@ std::unique_ptr<const Operation> decode_bulk_tensor(Decoder& decoder, bool is_re
   auto operation = std::make_unique<LoadTensor>();
   operation->target.own_block = to == "shared::cta";
   operation->target.to = shared_operand(decoder, 0, false);
-  operation->from = tensor_operand(decoder, 1, rank);
+  operation->from = tensor_operand(decoder, 1, rank, gathers);
   operation->target.mbarrier = shared_operand(decoder, 2, false);
   std::size_t operands = 3;
   if (!operation->target.own_block && decoder.take("multicast::cluster")) {
     operation->target.block_mask = decoder.source(operands++, Type::u16);
   }
+  operation->target.is_of_pair = take_is_of_pair(decoder);
   decoder.expect_count(operands + take_cache_hint(decoder, operands));
   return operation;
 }

@@ -231,7 +231,8 @@ AccumulationModel accumulation_model(TargetArch arch, TensorUnit unit, Type fact
   return model;
 }
 
-float add_products(const AccumulationModel& model, Factors a, Factors b, int stride, int count, float c) {
+float add_products(const AccumulationModel& model, Factors a, Factors b, int stride, int count, float c,
+                   int scale) {
   const float nan = std::bit_cast<float>(f32_nan);
   // Infinities decide among themselves.
   float infinite = std::isinf(c) ? c : 0;
@@ -247,23 +248,23 @@ float add_products(const AccumulationModel& model, Factors a, Factors b, int str
   const int least = least_exponent(model.result);
   int top = -126;
   if (c != 0) top = std::max(top, exponent_of(c, least));
-  for (int i = 0; i < count; ++i) top = std::max<int>(top, a.exponents[i] + b.exponents[i * stride]);
-  // value = integer · 2^-point; cut off below 2^(top − fraction_bits).
-  const auto aligned = [&](double value, int exponent, int point) {
+  for (int i = 0; i < count; ++i) top = std::max<int>(top, a.exponents[i] + b.exponents[i * stride] + scale);
+  // value · 2^more = integer · 2^-point; cut off below 2^(top − fraction_bits).
+  const auto aligned = [&](double value, int exponent, int point, int more) {
     const auto integer = static_cast<std::int64_t>(value * power_of_two(point - exponent));
-    const int shift = exponent - top + model.fraction_bits - point;
+    const int shift = exponent + more - top + model.fraction_bits - point;
     const std::uint64_t magnitude = static_cast<std::uint64_t>(integer < 0 ? -integer : integer);
     const auto cut = static_cast<std::int64_t>(shift >= 0    ? magnitude << shift
                                                : shift > -64 ? magnitude >> -shift
                                                              : 0);
     return integer < 0 ? -cut : cut;
   };
-  std::int64_t sum = c == 0 ? 0 : aligned(c, exponent_of(c, least), 23);
+  std::int64_t sum = c == 0 ? 0 : aligned(c, exponent_of(c, least), 23, 0);
   for (int i = 0; i < count; ++i) {
     const int exponent = a.exponents[i] + b.exponents[i * stride];
     if (exponent < zero_product) continue;
     // Factors have 10 bits behind the point at most.
-    sum += aligned(static_cast<double>(a.values[i]) * b.values[i * stride], exponent, 20);
+    sum += aligned(static_cast<double>(a.values[i]) * b.values[i * stride], exponent, 20, scale);
   }
   return round_sum(sum, top - model.fraction_bits, model.result);
 }

@@ -42,8 +42,8 @@ void multiply_add(const AccumulationModel& model, int rows, int columns, int k, 
                   float* c);
 
 /// One element of it for one group of `count` products, in plain integers: slow, and the measure of the rest.
-/// Consecutive elements of b are `stride` apart.
+/// Consecutive elements of b are `stride` apart. Products are multiplied by 2^`scale`, which adds to their exponents.
 [[gnu::noinline]] float add_products(const AccumulationModel& model, Factors a, Factors b, int stride,
-                                     int count, float c);
+                                     int count, float c, int scale = 0);
 
 }  // namespace jit::emulator

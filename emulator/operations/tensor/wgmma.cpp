@@ -1,6 +1,4 @@
 // wgmma (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
-#include "operations/tensor/wgmma.h"
-
 #include <bit>
 #include <charconv>
 #include <optional>

@@ -103,6 +103,10 @@ std::string descriptor_fault(std::uint64_t bits, Major major, int pieces) {
     return fmt::format("bits {:#018x} must be 0 (only 0–13, 16–29, 32–45, 49–51 and 62–63 mean something)",
                        bits & reserved_bits);
   }
+  return layout_fault(descriptor, major, pieces);
+}
+
+std::string layout_fault(const MatrixDescriptor& descriptor, Major major, int pieces) {
   if (descriptor.start < shared_begin) {
     return fmt::format("start address {:#x} is below shared memory, which begins at {:#x}", descriptor.start,
                        shared_begin);

@@ -53,5 +53,7 @@ class OperandLayout {
 
 /// The fault of a descriptor for lines of `pieces` pieces; empty: nothing.
 std::string descriptor_fault(std::uint64_t bits, Major major, int pieces);
+/// The fault of what it says, whichever bits said so.
+std::string layout_fault(const MatrixDescriptor& descriptor, Major major, int pieces);
 
 }  // namespace jit::emulator

@@ -59,15 +59,15 @@ WgmmaPipeline::WgmmaPipeline(Warp& warp, std::shared_ptr<Warpgroup> group) : gro
 }
 
 WgmmaPipeline& WgmmaPipeline::of(Warp& warp) {
-  if (!warp.wgmma) {
-    const auto group = std::make_shared<Warpgroup>(warp);
+  if (!warp.watch) {
+    Warpgroup::of(warp);
     const auto first = static_cast<std::size_t>(warp.id / warpgroup_warps * warpgroup_warps);
     for (std::size_t i = first; i < first + warpgroup_warps; ++i) {
       Warp& member = *warp.block.warps[i];
-      member.wgmma = std::make_unique<WgmmaPipeline>(member, group);
+      member.watch = std::make_unique<WgmmaPipeline>(member, warp.group);
     }
   }
-  return static_cast<WgmmaPipeline&>(*warp.wgmma);
+  return static_cast<WgmmaPipeline&>(*warp.watch);
 }
 
 void WgmmaPipeline::fence(Warp& warp) {
@@ -246,7 +246,6 @@ void WgmmaPipeline::watch(Warp& warp, const InstructionInfo& info) {
 }
 
 void WgmmaPipeline::finish(Warp& warp) {
-  group_->exit(warp);
   if (pending_.empty()) return;
   warp.launch().report_at(
       pending_.front().pc, FindingKind::unfinished_copy, warp, -1,

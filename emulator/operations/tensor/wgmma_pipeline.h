@@ -10,8 +10,8 @@
 
 #include "operations/tensor/fragments.h"
 #include "operations/tensor/tensor_core.h"
-#include "operations/tensor/wgmma.h"
 #include "operations/tensor/wgmma_descriptor.h"
+#include "operations/warps/register_watch.h"
 #include "operations/warps/warpgroup.h"
 
 namespace jit::emulator {
@@ -33,13 +33,11 @@ struct WgmmaInstruction {
 };
 
 /// Operations take effect at the wait that covers them, as late as it allows.
-class WgmmaPipeline final : public WgmmaState {
+class WgmmaPipeline final : public RegisterWatch {
  public:
   WgmmaPipeline(Warp& warp, std::shared_ptr<Warpgroup> group);
   /// That of a warp; made for all warps of its warpgroup at the first use.
   static WgmmaPipeline& of(Warp& warp);
-
-  Warpgroup& group() { return *group_; }
 
   void fence(Warp& warp);
   /// `accumulate`: D = A·B + D, else A·B. `instruction` must outlive the pipeline.
@@ -49,7 +47,10 @@ class WgmmaPipeline final : public WgmmaState {
   /// wait_group: completes all but the last `remaining` groups, once all warps of the group have issued them.
   Flow wait(Warp& warp, std::uint64_t remaining);
 
+  /// Reports registers that are read or written while an operation has them in flight, and notes writes since the last
+  /// wgmma.fence.
   void watch(Warp& warp, const InstructionInfo& info) override;
+  /// Reports operations that nobody waited for.
   void finish(Warp& warp) override;
 
  private:

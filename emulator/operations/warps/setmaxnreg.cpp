@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "operations/tensor/wgmma_pipeline.h"
+#include "operations/warps/warpgroup.h"
 
 namespace jit::emulator {
 namespace {
@@ -27,7 +27,7 @@ struct SetMaxRegisters final : Operation {
   int wanted = 0;
 
   Flow execute(Warp& warp) const override {
-    Warpgroup& group = WgmmaPipeline::of(warp).group();
+    Warpgroup& group = Warpgroup::of(warp);
     const int current = warp.register_limit != 0 ? warp.register_limit : initial_registers(warp.launch());
     // The four warps of a group take or give their parts one by one.
     const int more = (wanted - current) * warp_lanes;
@@ -35,7 +35,7 @@ struct SetMaxRegisters final : Operation {
     if (increase && more > pool) {
       return warp.wait_for(group.pool(), static_cast<std::uint64_t>(more), true);
     }
-    group.execute(warp, {});
+    if (warp.launch().options.level == Level::strict) group.execute(warp, {});
     if (increase ? more < 0 : more > 0) {
       warp.report(FindingKind::register_limit, -1,
                   fmt::format("the warp has {} registers per thread, .{} cannot make that {}", current,

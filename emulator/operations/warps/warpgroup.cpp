@@ -32,6 +32,15 @@ Warpgroup::Warpgroup(Warp& warp)
   }
 }
 
+Warpgroup& Warpgroup::of(Warp& warp) {
+  if (!warp.group) {
+    const auto group = std::make_shared<Warpgroup>(warp);
+    const auto first = static_cast<std::size_t>(warp.id / warpgroup_warps * warpgroup_warps);
+    for (std::size_t i = first; i < first + warpgroup_warps; ++i) warp.block.warps[i]->group = group;
+  }
+  return *warp.group;
+}
+
 std::uint64_t Warpgroup::execute(Warp& warp, const Operands& operands) {
   if (!warp.whole()) {
     warp.report(FindingKind::illegal_instruction, -1,

@@ -28,6 +28,8 @@ class RegisterPool final : public Waitable {
 /// is waiting until every warp has executed that many.
 class Warpgroup final : public Waitable {
  public:
+  /// The one of a warp; made for all of its warps at the first use.
+  static Warpgroup& of(Warp& warp);
   /// The one of `warp`. Stops the launch unless the block has all of its 128 threads.
   explicit Warpgroup(Warp& warp);
 

@@ -90,6 +90,29 @@ TEST(Cluster, StoresToSharedMemoryOfTheNextBlock) {
   EXPECT_TRUE(is_found);
 }
 
+// As silicon has it: the rank in bits 24 and up, also of addresses of the own block.
+TEST(Cluster, AddressesHoldTheRank) {
+  const Outcome outcome = run(R"(
+  getctarank.shared::cluster.u32 %r3, %r1;
+  shr.u32 %r4, %r1, 24;
+  mapa.shared::cluster.u32 %r5, %r1, 0;
+  and.b32 %r6, %r1, 0xfcffffff;
+  sub.u32 %r7, %r5, %r6;
+  cvt.u64.u32 %rd2, %r1;
+  cvta.shared.u64 %rd3, %rd2;
+  isspacep.shared::cta %p2, %rd3;
+  selp.u32 %r8, 1, 0, %p2;
+  shl.b32 %r4, %r4, 4;
+  shl.b32 %r8, %r8, 8;
+  or.b32 %r9, %r3, %r4;
+  or.b32 %r9, %r9, %r8;
+  add.u32 %r9, %r9, %r7;
+)" + store_result);
+  EXPECT_EQ(findings_of(outcome.result), "");
+  for (std::uint32_t block = 0; block < 8; ++block)
+    EXPECT_EQ(outcome.out[block * 32], block % 4 * 0x11 + 0x100);
+}
+
 TEST(Cluster, RemoteArrivalsReleaseStores) {
   const std::string body = init(32) + next_rank + R"(
   mapa.shared::cluster.u32 %r4, %r1, %r3;

@@ -58,7 +58,8 @@ struct TileLayout {
   /// Bytes from one step along k to the next.
   int step() const {
     if (along_k) return swizzle == 0 ? 2 * core_column() : 32;
-    return swizzle == 0 ? 256 : 16 * span();
+    const int step_lines = 32 / element_bytes;
+    return step_lines * (swizzle == 0 ? 16 : span());
   }
 
  private:
