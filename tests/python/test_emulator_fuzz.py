@@ -61,7 +61,7 @@ def made_up_arguments(kernel, text):
     arguments = []
     for parameter in kernel.parameters:
         name = re.escape(parameter.name)
-        offsets = {int(at or 0) for at in re.findall(rf"ld\.param\.[bu]64\s+%\w+, \[{name}(?:\+(\d+))?\]", text)}
+        offsets = {int(at or 0) for at in re.findall(rf"ld\.param\.(?:b|u)64\s+%\w+, \[{name}(?:\+(\d+))?\]", text)}
         ones = b"\1\0\0\0" * (parameter.bytes // 4 + 1)
         is_of_maps = parameter.bytes >= 128 and parameter.bytes % 64 == 0
         members = [tiles] * (parameter.bytes // 128) if is_of_maps else []
