@@ -131,9 +131,10 @@ def test_a_matmul_of_triton(arch):
              dynamic_shared=shared)
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
 def test_flash_attention_4(arch):
     q, o = numpy.zeros((1, 200, 1, 64), ml_dtypes.bfloat16), numpy.zeros((1, 200, 1, 64), ml_dtypes.bfloat16)
     arguments = flash_attention_4_arguments(arch, q, q, q, o, numpy.zeros((1, 1, 200), numpy.float32), 0.125)
-    threads, shared = (384, 232448) if arch == "sm_90a" else (128, 98304)
+    threads = {"sm_90a": 384, "sm_100a": 512, "sm_120a": 128}[arch]
+    shared = 98304 if arch == "sm_120a" else 232448
     go_wrong(flash_attention_4(arch)[64, False], COUNT, lambda *_: arguments, threads, dynamic_shared=shared)

@@ -1,6 +1,6 @@
 """Writes the PTX of FlashAttention-4's forward kernels of an architecture to the folder that it runs in: NAME.ptx.
 
-usage: CUTE_DSL_ARCH=ARCH CUTE_DSL_KEEP_PTX=1 flash_attention_4.py, with sm_90a or sm_120a. Needs no GPU.
+usage: CUTE_DSL_ARCH=ARCH CUTE_DSL_KEEP_PTX=1 flash_attention_4.py, with sm_90a, sm_100a or sm_120a. Needs no GPU.
 """
 
 import importlib.util
@@ -39,6 +39,7 @@ class Hardware:
 
 cutlass.utils.HardwareInfo = Hardware
 from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90  # noqa: E402
+from flash_attn.cute.flash_fwd_sm100 import FlashAttentionForwardSm100  # noqa: E402
 from flash_attn.cute.flash_fwd_sm120 import FlashAttentionForwardSm120  # noqa: E402
 
 ARCH = os.environ["CUTE_DSL_ARCH"]
@@ -58,6 +59,9 @@ def compile_forward(head_dim, is_causal):
     if ARCH == "sm_90a":
         forward = FlashAttentionForwardSm90(BFloat16, head_dim, head_dim, 1, tile_n=128, num_stages=2, num_threads=384,
                                             **options)
+    elif ARCH == "sm_100a":
+        forward = FlashAttentionForwardSm100(head_dim, head_dim, 1, is_causal=is_causal, is_local=False, q_stage=2,
+                                             is_static_persistent=True, use_2cta_instrs=False)
     else:
         forward = FlashAttentionForwardSm120(BFloat16, head_dim, head_dim, 1, tile_n=64, num_stages=1, num_threads=128,
                                              **options)
