@@ -1,5 +1,7 @@
 #include <emulator/finding.h>
 
+#include <stdexcept>
+
 #include <fmt/format.h>
 
 #include "machine/kernel.h"
@@ -20,6 +22,8 @@ std::string_view to_string(FindingKind kind) {
       return "misaligned";
     case FindingKind::uninitialized_read:
       return "uninitialized read";
+    case FindingKind::uninitialized_shared_read:
+      return "uninitialized read of shared memory";
     case FindingKind::barrier_divergence:
       return "barrier divergence";
     case FindingKind::barrier_misuse:
@@ -40,6 +44,22 @@ std::string_view to_string(FindingKind kind) {
       return "step limit";
   }
   return "unknown";
+}
+
+std::vector<FindingKind> finding_kinds() {
+  std::vector<FindingKind> kinds;
+  for (int i = 0; i <= static_cast<int>(FindingKind::step_limit); ++i)
+    kinds.push_back(static_cast<FindingKind>(i));
+  return kinds;
+}
+
+FindingKind parse_finding_kind(std::string_view name) {
+  std::string names;
+  for (const FindingKind kind : finding_kinds()) {
+    if (to_string(kind) == name) return kind;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(kind));
+  }
+  throw std::invalid_argument(fmt::format("'{}' is no kind of finding; these are: {}", name, names));
 }
 
 std::string to_string(const Finding& finding) {

@@ -1,6 +1,7 @@
 // A kernel ready to be run: decoded instructions, and how many registers, bytes and threads it wants.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -150,11 +151,12 @@ struct Kernel {
   std::uint32_t predicates = 0;
   std::size_t static_smem_bytes = 0;
   std::size_t dynamic_smem_alignment = 16;
-  std::size_t local_bytes = 0;  ///< per thread
-  int max_threads = 1024;       ///< per block: .maxntid, .reqntid
-  int min_blocks = 1;           ///< per multiprocessor: .minnctapersm
-  std::vector<int> cluster;     ///< .reqnctapercluster; empty: as the launch says
-  int register_estimate = 0;    ///< per thread, from liveness: 32-bit registers alive at once at most
+  std::size_t local_bytes = 0;                            ///< per thread
+  int max_threads = 1024;                                 ///< per block: .maxntid, .reqntid
+  std::optional<std::array<unsigned, 3>> required_block;  ///< .reqntid
+  int min_blocks = 1;                                     ///< per multiprocessor: .minnctapersm
+  std::vector<int> cluster;                               ///< .reqnctapercluster; empty: as the launch says
+  int register_estimate = 0;  ///< per thread, from liveness: 32-bit registers alive at once at most
   /// 32-bit registers alive before each instruction, parallel to `code`.
   std::vector<int> live_registers;
   std::vector<std::string> files;  ///< by ptx::SourceLine::file
@@ -176,8 +178,9 @@ struct Program {
   const Kernel* find(std::string_view name) const;  ///< null when there is none
 };
 
-/// Parses and decodes PTX. Throws PtxError.
+/// Parses and decodes PTX for a device, or for the one that its .target names. Throws PtxError.
 std::shared_ptr<const Program> load_program(std::string ptx, TargetArch device);
+std::shared_ptr<const Program> load_program(std::string ptx);
 
 class GlobalMemory;
 /// Allocates the program's variables on a device and writes their initial values. Returns their address; 0

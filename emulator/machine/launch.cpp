@@ -54,7 +54,10 @@ bool asks_other_blocks(const Kernel& kernel) {
 }
 
 // The limits of CUDA's programming guide, "Technical Specifications per Compute Capability".
-void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOptions& options) {
+void check_shape(const Function& function, const LaunchShape& shape, const LaunchOptions& options) {
+  const Kernel& kernel = function.kernel();
+  const TargetArch target = function.program()->target;
+  const Size3 required_cluster = function.cluster();
   constexpr Size3 grid_limit = {0x7fffffff, 65535, 65535};
   constexpr Size3 block_limit = {1024, 1024, 64};
   for (std::size_t d = 0; d < 3; ++d) {
@@ -71,11 +74,23 @@ void check_shape(const Kernel& kernel, const LaunchShape& shape, const LaunchOpt
     refuse(fmt::format("block {} has {} threads, {} takes at most {}", to_text(shape.block),
                        product(shape.block), kernel.name, kernel.max_threads));
   }
+  if (kernel.required_block && shape.block != *kernel.required_block) {
+    refuse(fmt::format("block {}: {} takes {} (.reqntid)", to_text(shape.block), kernel.name,
+                       to_text(*kernel.required_block)));
+  }
   if (product(shape.grid) > (std::uint64_t{1} << 40)) {
     refuse(fmt::format("grid {} has more blocks than can ever be run", to_text(shape.grid)));
   }
   if (product(shape.cluster) == 0 || product(shape.cluster) > 16) {
     refuse(fmt::format("cluster {} must have 1 to 16 blocks", to_text(shape.cluster)));
+  }
+  if (product(shape.cluster) > 1 && target.major < 9) {
+    refuse(fmt::format("cluster {}: clusters come with sm_90, and {} is PTX for sm_{}{}",
+                       to_text(shape.cluster), kernel.name, target.major, target.minor));
+  }
+  if (!kernel.cluster.empty() && shape.cluster != required_cluster) {
+    refuse(fmt::format("cluster {}: {} takes {} (.reqnctapercluster)", to_text(shape.cluster), kernel.name,
+                       to_text(required_cluster)));
   }
   for (std::size_t d = 0; d < 3; ++d) {
     if (shape.grid[d] % shape.cluster[d] != 0) {
@@ -308,7 +323,36 @@ GridsInFront watch(const Launch& launch, GridsInFront* in_front) {
   return std::make_shared<GlobalRaces>(launch);
 }
 
+void note(const Launch& launch, std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
+          std::string message) {
+  const std::lock_guard lock(launch.findings.mutex);
+  if (launch.findings.list.size() == most_findings || !launch.findings.seen.emplace(kind, pc).second) return;
+  Finding finding;
+  finding.kind = kind;
+  finding.message = std::move(message);
+  finding.kernel = launch.kernel.name;
+  finding.block = warp.block.index;
+  finding.warp = warp.id;
+  finding.lane = lane;
+  if (pc < launch.kernel.info.size()) {
+    const InstructionInfo& info = launch.kernel.info[pc];
+    finding.ptx_line = info.ptx_line;
+    const auto file = info.source ? static_cast<std::size_t>(info.source->file) : launch.kernel.files.size();
+    if (file < launch.kernel.files.size()) {
+      finding.file = launch.kernel.files[file];
+      finding.line = info.source->line;
+    }
+  }
+  launch.findings.list.push_back(std::move(finding));
+}
+
 }  // namespace
+
+Level parse_level(std::string_view word) {
+  if (word == "strict") return Level::strict;
+  if (word == "silicon") return Level::silicon;
+  refuse(fmt::format("level {} is none; strict and silicon are", word));
+}
 
 std::uint64_t Launch::clusters() const { return product(shape.grid) / product(shape.cluster); }
 
@@ -318,7 +362,7 @@ LaunchResult launch(const Function& function, const LaunchShape& asked, std::spa
   const Kernel& kernel = function.kernel();
   LaunchShape shape = asked;
   if (product(shape.cluster) == 1) shape.cluster = function.cluster();
-  check_shape(kernel, shape, options);
+  check_shape(function, shape, options);
   if (parameters.size() < kernel.parameter_bytes) {
     refuse(fmt::format("{} takes {} bytes of parameters, {} were given", kernel.name, kernel.parameter_bytes,
                        parameters.size()));
@@ -366,29 +410,20 @@ void Launch::report(FindingKind kind, const Warp& warp, int lane, std::string me
 
 void Launch::report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
                        std::string message) const {
+  const std::vector<FindingKind>& allowed = options.allowed;
+  if (std::find(allowed.begin(), allowed.end(), kind) == allowed.end())
+    return note(*this, pc, kind, warp, lane, std::move(message));
   const std::lock_guard lock(findings.mutex);
-  if (findings.list.size() == most_findings || !findings.seen.emplace(kind, pc).second) return;
-  Finding finding;
-  finding.kind = kind;
-  finding.message = std::move(message);
-  finding.kernel = kernel.name;
-  finding.block = warp.block.index;
-  finding.warp = warp.id;
-  finding.lane = lane;
-  if (pc < kernel.info.size()) {
-    const InstructionInfo& info = kernel.info[pc];
-    finding.ptx_line = info.ptx_line;
-    const auto file = info.source ? static_cast<std::size_t>(info.source->file) : kernel.files.size();
-    if (file < kernel.files.size()) {
-      finding.file = kernel.files[file];
-      finding.line = info.source->line;
-    }
-  }
-  findings.list.push_back(std::move(finding));
+  findings.seen.emplace(kind, pc);
 }
 
 void Launch::stop(FindingKind kind, const Warp& warp, int lane, std::string message) const {
-  report(kind, warp, lane, std::move(message));
+  stop_at(warp.pc, kind, warp, lane, std::move(message));
+}
+
+void Launch::stop_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
+                     std::string message) const {
+  note(*this, pc, kind, warp, lane, std::move(message));
   stopped = true;
   throw LaunchStopped();
 }

@@ -37,12 +37,14 @@ struct Launch {
 
   std::uint64_t clusters() const;  ///< of the grid
 
-  /// Notes a finding at the warp's current instruction, or at `pc`; the same kind at the same instruction is
-  /// noted once.
+  /// Notes a finding at the warp's current instruction, or at `pc`, unless its kind is allowed; the same kind at the
+  /// same instruction is noted once.
   void report(FindingKind kind, const Warp& warp, int lane, std::string message) const;
   void report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane, std::string message) const;
   /// Notes a finding, and ends the launch: throws LaunchStopped.
   [[noreturn]] void stop(FindingKind kind, const Warp& warp, int lane, std::string message) const;
+  [[noreturn]] void stop_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
+                            std::string message) const;
 
   struct Findings {
     std::mutex mutex;

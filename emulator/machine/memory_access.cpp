@@ -12,23 +12,15 @@
 namespace jit::emulator {
 namespace {
 
-// As Warp::stop, for an instruction that need not be the current one.
-[[noreturn]] void stop_at(std::uint32_t pc, FindingKind kind, Warp& warp, int lane, std::string message) {
-  Launch& launch = warp.launch();
-  launch.report_at(pc, kind, warp, lane, std::move(message));
-  launch.stopped = true;
-  throw LaunchStopped();
-}
-
 [[noreturn]] void stop_misaligned(std::uint32_t pc, Warp& warp, int lane, std::uint64_t address,
                                   std::uint32_t alignment) {
-  stop_at(pc, FindingKind::misaligned, warp, lane,
-          fmt::format("address {:#x} is not a multiple of {}", address, alignment));
+  warp.launch().stop_at(pc, FindingKind::misaligned, warp, lane,
+                        fmt::format("address {:#x} is not a multiple of {}", address, alignment));
 }
 
 [[noreturn]] void stop_unallocated(std::uint32_t pc, Warp& warp, int lane, const char* verb,
                                    std::uint64_t address, std::uint32_t bytes) {
-  stop_at(
+  warp.launch().stop_at(
       pc, FindingKind::out_of_bounds, warp, lane,
       fmt::format("{} {} bytes of global memory: {}", verb, bytes, warp.launch().memory.describe(address)));
 }

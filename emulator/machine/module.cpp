@@ -47,6 +47,9 @@ std::vector<std::byte> Function::pack(std::span<const std::span<const std::byte>
 }
 
 Module::Module(std::string ptx, TargetArch device) : program_(load_program(std::move(ptx), device)) {}
+Module::Module(std::string ptx) : program_(load_program(std::move(ptx))) {}
+
+TargetArch Module::target() const { return program_->target; }
 
 std::vector<Function> Module::functions() const {
   std::vector<Function> all;

@@ -24,20 +24,23 @@ constexpr DecodeFunction families[] = {
     decode_mbarrier, decode_cp_async, decode_bulk, decode_grid,        decode_tcgen05,
 };
 
-TargetArch parse_target(const std::string& text) {
+TargetArch parse_target(const ptx::Module& module) {
+  const std::string& text = module.target;
   TargetArch arch;
   const std::size_t digits = text.find_first_not_of("0123456789", 3);
   const std::string number =
       text.substr(std::min<std::size_t>(3, text.size()), digits == std::string::npos ? digits : digits - 3);
   if (!text.starts_with("sm_") || number.size() < 2 || number.size() > 3) {
-    throw PtxError(0, fmt::format(".target {} is no architecture; sm_80 and the like are", text));
+    throw PtxError(module.target_line,
+                   fmt::format(".target {} is no architecture; sm_80 and the like are", text));
   }
   arch.major = std::stoi(number.substr(0, number.size() - 1));
   arch.minor = number.back() - '0';
   if (digits != std::string::npos) arch.suffix = text[digits];
   if (digits != std::string::npos &&
       (digits + 1 != text.size() || (arch.suffix != 'a' && arch.suffix != 'f'))) {
-    throw PtxError(0, fmt::format(".target {} is no architecture; sm_80, sm_90a and the like are", text));
+    throw PtxError(module.target_line,
+                   fmt::format(".target {} is no architecture; sm_80, sm_90a and the like are", text));
   }
   return arch;
 }
@@ -50,8 +53,9 @@ std::string to_text(TargetArch arch) {
 void check_runs(const ptx::Module& module, TargetArch target, TargetArch device) {
   if (std::pair(module.version_major, module.version_minor) > std::pair(newest_ptx_major, newest_ptx_minor)) {
     throw PtxError(
-        0, fmt::format("PTX {}.{} is newer than {}.{}, the newest that the emulator knows",
-                       module.version_major, module.version_minor, newest_ptx_major, newest_ptx_minor));
+        module.version_line,
+        fmt::format("PTX {}.{} is newer than {}.{}, the newest that the emulator knows", module.version_major,
+                    module.version_minor, newest_ptx_major, newest_ptx_minor));
   }
   const bool same = target.major == device.major && target.minor == device.minor;
   const bool later = std::pair(device.major, device.minor) >= std::pair(target.major, target.minor);
@@ -59,8 +63,8 @@ void check_runs(const ptx::Module& module, TargetArch target, TargetArch device)
                     : target.suffix == 'f' ? target.major == device.major && later
                                            : later;
   if (!runs) {
-    throw PtxError(
-        0, fmt::format("PTX for {} does not run on an emulated {}", to_text(target), to_text(device)));
+    throw PtxError(module.target_line, fmt::format("PTX for {} does not run on an emulated {}",
+                                                   to_text(target), to_text(device)));
   }
 }
 
@@ -201,6 +205,11 @@ Kernel decode_kernel(const ptx::Module& module, const ptx::Function& function, c
       kernel.max_threads = std::min(1024, product(found->second));
     }
   }
+  if (const auto found = function.directives.find("reqntid"); found != function.directives.end()) {
+    kernel.required_block = {1, 1, 1};
+    for (std::size_t d = 0; d < std::min<std::size_t>(found->second.size(), 3); ++d)
+      (*kernel.required_block)[d] = static_cast<unsigned>(found->second[d]);
+  }
   if (const auto found = function.directives.find("minnctapersm"); found != function.directives.end()) {
     kernel.min_blocks = std::clamp(product(found->second), 1, 32);
   }
@@ -209,6 +218,22 @@ Kernel decode_kernel(const ptx::Module& module, const ptx::Function& function, c
     kernel.cluster.resize(3, 1);
   }
   return kernel;
+}
+
+std::shared_ptr<const Program> load(std::string ptx, std::optional<TargetArch> given) {
+  const ptx::Module module = ptx::parse(ptx);
+  auto program = std::make_shared<Program>();
+  program->target = parse_target(module);
+  const TargetArch device = given.value_or(program->target);
+  check_runs(module, program->target, device);
+  program->ptx = std::move(ptx);
+  ModuleLayout layout;
+  place_variables(module, *program, layout);
+  for (const ptx::Function& function : module.functions) {
+    if (function.is_entry)
+      program->kernels.push_back(decode_kernel(module, function, layout, program->target, device));
+  }
+  return program;
 }
 
 }  // namespace
@@ -220,19 +245,9 @@ const Kernel* Program::find(std::string_view name) const {
 }
 
 std::shared_ptr<const Program> load_program(std::string ptx, TargetArch device) {
-  const ptx::Module module = ptx::parse(ptx);
-  auto program = std::make_shared<Program>();
-  program->target = parse_target(module.target);
-  check_runs(module, program->target, device);
-  program->ptx = std::move(ptx);
-  ModuleLayout layout;
-  place_variables(module, *program, layout);
-  for (const ptx::Function& function : module.functions) {
-    if (function.is_entry)
-      program->kernels.push_back(decode_kernel(module, function, layout, program->target, device));
-  }
-  return program;
+  return load(std::move(ptx), device);
 }
+std::shared_ptr<const Program> load_program(std::string ptx) { return load(std::move(ptx), {}); }
 
 std::uint64_t place_globals(const Program& program, GlobalMemory& memory) {
   if (program.globals.empty()) return 0;

@@ -84,8 +84,8 @@ void SharedMemory::require_written(const Doing& doing, std::uint32_t index, Byte
   const auto missing = static_cast<ByteMask>(mask & ~(cell.written | cell.in_flight));
   if (missing == 0) return;
   cell.written = static_cast<ByteMask>(cell.written | mask);
-  if (!is_news(launch_, FindingKind::uninitialized_read, doing.access.pc)) return;
-  report(doing, FindingKind::uninitialized_read,
+  if (!is_news(launch_, FindingKind::uninitialized_shared_read, doing.access.pc)) return;
+  report(doing, FindingKind::uninitialized_shared_read,
          fmt::format(", and byte {} was never written", lowest(index, missing)));
 }
 

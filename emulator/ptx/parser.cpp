@@ -48,6 +48,7 @@ class ModuleParser {
                           token.text.find_first_not_of("0123456789.") == std::string_view::npos;
     if (!has_form) tokens_.fail_expected("a version such as 8.7 after '.version'");
     tokens_.take();
+    module_.version_line = token.line;
     module_.version_major = std::stoi(std::string(token.text.substr(0, dot)));
     module_.version_minor = std::stoi(std::string(token.text.substr(dot + 1)));
   }
@@ -61,6 +62,7 @@ class ModuleParser {
         throw PtxError(token.line, fmt::format("a second target {} beside {}", name, module_.target));
       }
       module_.target = name;
+      module_.target_line = token.line;
     } while (tokens_.accept(","));
     if (module_.target.empty()) tokens_.fail_expected("a target such as sm_90a in '.target'");
   }

@@ -20,7 +20,7 @@ and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEV
 import atexit as _atexit
 import os as _os
 
-from . import _keywords, cache, errors, mask, score
+from . import _keywords, cache, emulator, errors, mask, score
 from ._core import (
     Attention,
     Device,
@@ -88,6 +88,7 @@ __all__ = [
     "cache",
     "candidate_configs",
     "devices",
+    "emulator",
     "errors",
     "mask",
     "merge",

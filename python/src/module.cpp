@@ -8,6 +8,7 @@
 #include "block_mask_binding.h"
 #include "cache_binding.h"
 #include "device_binding.h"
+#include "emulator_binding.h"
 #include "errors.h"
 #include "kernel_binding.h"
 #include "merge_binding.h"
@@ -40,6 +41,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_tuning(module);
   jit::python::bind_tile_map(module);
   jit::python::bind_devices(module);
+  jit::python::bind_emulator(module);
   jit::python::bind_cache(module);
   jit::python::bind_pack(module);
   jit::python::bind_tool(module);

@@ -11,7 +11,7 @@
 namespace jit::python {
 namespace {
 
-dlpack::DataType type_of(DType dtype) {
+dlpack::DataType dlpack_type_of(DType dtype) {
   const DTypeFacts& row = facts(dtype);
   return {static_cast<std::uint8_t>(row.kind), static_cast<std::uint8_t>(row.bytes * 8), 1};
 }
@@ -61,7 +61,7 @@ Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, 
                   std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type) {
   const Framework& framework = like.framework;
   if (framework.exchange != nullptr)
-    return allocate(*framework.exchange, device, dtype, type.value_or(type_of(dtype)), shape);
+    return allocate(*framework.exchange, device, dtype, type.value_or(dlpack_type_of(dtype)), shape);
   nb::list sizes;
   for (const std::int64_t size : shape) sizes.append(size);
   Output output;
@@ -94,7 +94,7 @@ nb::object device_array(int device, nb::tuple shape, const std::string& dtype_na
   }
   auto* buffer = new DeviceBuffer(device, bytes);
   const nb::capsule owner(buffer, [](void* pointer) noexcept { delete static_cast<DeviceBuffer*>(pointer); });
-  const dlpack::DataType type = type_of(dtype);
+  const dlpack::DataType type = dlpack_type_of(dtype);
   return nb::cast(nb::ndarray<nb::array_api>(buffer->data(), sizes.size(), sizes.data(), owner, nullptr,
                                              nb::dlpack::dtype{type.code, type.bits, type.lanes},
                                              dlpack::cuda, device));

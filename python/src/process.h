@@ -47,10 +47,10 @@ class SignalWatch {
   SignalWatch() : scope_([this] { return has_raised(); }) {}
   /// Throws what a handler has raised. Needs the interpreter lock.
   void rethrow();
-
- private:
+  /// Runs the handlers of signals that came; true when one has raised. Takes the interpreter lock.
   bool has_raised();
 
+ private:
   std::optional<nanobind::python_error> raised_;
   const InterruptScope scope_;
 };

@@ -219,9 +219,9 @@ INSTANTIATE_TEST_SUITE_P(
                  {FindingKind::access_in_flight, FindingKind::data_race, FindingKind::barrier_misuse}},
         Mutation{"ConsumerWaits_ForTheOtherPhase",
                  {"parity", "parity ^ 1"},
-                 {FindingKind::access_in_flight, FindingKind::uninitialized_read}},
+                 {FindingKind::access_in_flight, FindingKind::uninitialized_shared_read}},
         Mutation{
-            "ConsumerWaits_Never", removed, {FindingKind::access_in_flight, FindingKind::uninitialized_read}},
+            "ConsumerWaits_Never", removed, {FindingKind::access_in_flight, FindingKind::uninitialized_shared_read}},
         Mutation{"ExpectsBytes_TooFew",
                  {"tile_bytes", "tile_bytes / 2"},
                  {FindingKind::wrong_transaction_count, FindingKind::barrier_misuse,

@@ -6,15 +6,19 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import textwrap
 
 import jit_attention as ja
 import ml_dtypes
 import numpy
 
-MODULES = [ja, ja.mask, ja.score, ja.cache, ja.errors]
+MODULES = [ja, ja.mask, ja.score, ja.cache, ja.emulator, ja.errors]
 FRAMEWORKS = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]  # others have no examples to run
 MODULES += [importlib.import_module(f"jit_attention.{name}") for name in FRAMEWORKS]
+
+#: The text that the documentation of `emulator` calls ``ptx``: that of the example of `load`.
+TWICE = "".join(re.findall(r"^ *\.\.\. ?([^'\n]*\n?)", ja.emulator.load.__doc__, re.MULTILINE))
 
 #: An example that measures: an emulated device refuses it.
 GPU = doctest.register_optionflag("GPU")
@@ -45,7 +49,7 @@ def run(name, folder):
     if "jax" in FRAMEWORKS:
         names["jnp"] = importlib.import_module("jax.numpy")
     names |= {"ja": ja, "jit_attention": ja, "np": numpy, "ml_dtypes": ml_dtypes, "os": os, "dataclasses": dataclasses,
-              "folder": folder}
+              "folder": folder, "ptx": TWICE}
     test = doctest.DocTestParser().get_doctest(textwrap.dedent(EVERYTHING[name].__doc__), names, name, None, None)
     assert test.examples
     for example in test.examples:

@@ -33,6 +33,7 @@ def run(name):
     ("video_mask.py", "1536 tokens, 24% of the scores\n"),
     ("packs_offline.py", "window: is neither in the cache nor in a pack, and compiling is forbidden"),
     ("read_a_kernel.py", " registers, 0 bytes spilled, "),
+    ("find_race.py", "mended: no findings, "),
 ])  # fmt: skip
 def test_it_runs(name, said, emulated):
     if not emulated:

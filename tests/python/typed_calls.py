@@ -119,6 +119,15 @@ def emulator(q: Floats) -> None:
         assert error.field == "head_dim"
 
 
+def any_kernel() -> None:
+    module = ja.emulator.load(".version 8.7\n.target sm_80\n.address_size 64\n.entry k(.param .u64 p) { ret; }\n")
+    x = np.zeros(4, np.float32)
+    report = module["k"](1, (32, 1), (ja.emulator.Output(x),), seed=3, allow=["data race"])
+    assert_type(module.kernels, tuple[ja.emulator.Kernel, ...])
+    assert_type(report.findings, tuple[ja.emulator.Finding, ...])
+    assert_type(module["k"](1, 32, None).warp_instructions, int)
+
+
 def in_any_framework(q: jt.ArrayT, k: jt.Array) -> jt.ArrayT:
     return ja.attention(q, k, k)
 
@@ -144,3 +153,4 @@ if __name__ == "__main__":
     serving(made[0])
     of_flash_attention(made[0], False)
     emulator(made[0])
+    any_kernel()

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -128,9 +129,9 @@ std::vector<std::byte> transpose(const std::vector<std::byte>& from, const std::
   return to;
 }
 
-}  // namespace
-
-Array read_npy(const std::string& path) {
+// `bytes_of` says how large an element is, by the descr of the header, or throws.
+NpyArray read_file(const std::string& path,
+                   const std::function<std::size_t(const std::string& descr)>& bytes_of) {
   const auto refuse = [&path](const std::string& why) {
     throw BadInput(fmt::format("{} cannot be read: {}", path, why));
   };
@@ -164,20 +165,9 @@ Array read_npy(const std::string& path) {
         "its header does not give one element type, fortran_order and a shape of at most eight dimensions");
   }
 
-  const std::string descr =
-      header->descr == truths ? std::string(facts(DType::uint8).npy_descr) : header->descr;
-  const auto type = std::find_if(dtype_table().begin(), dtype_table().end(), [&](const DTypeFacts& row) {
-    return !row.npy_descr.empty() && row.npy_descr == descr;
-  });
-  if (type == dtype_table().end()) {
-    std::string known(truths);
-    for (const DTypeFacts& row : dtype_table()) {
-      if (!row.npy_descr.empty()) known += ", " + std::string(row.npy_descr);
-    }
-    refuse(fmt::format("its elements are '{}'; read are {}", header->descr, known));
-  }
+  const std::size_t of_element = bytes_of(header->descr);
   // Compared before any memory is taken: the header may claim any size.
-  std::uintmax_t bytes = static_cast<std::uintmax_t>(type->bytes);
+  std::uintmax_t bytes = of_element;
   for (const std::int64_t size : header->shape) {
     if (__builtin_mul_overflow(bytes, static_cast<std::uintmax_t>(size), &bytes)) {
       refuse(fmt::format("its shape ({}) is too large", fmt::join(header->shape, ", ")));
@@ -187,20 +177,27 @@ Array read_npy(const std::string& path) {
     refuse(fmt::format("its shape ({}) needs {} bytes of data and the file has {}",
                        fmt::join(header->shape, ", "), bytes, file_bytes - data_begin));
   }
-  Array array{type->dtype, header->shape, std::vector<std::byte>(bytes)};
+  NpyArray array{header->descr, header->shape, std::vector<std::byte>(bytes)};
   file.read(reinterpret_cast<char*>(array.bytes.data()), static_cast<std::streamsize>(bytes));
   if (!file) refuse("reading its data failed");
-  if (header->fortran_order) {
-    array.bytes = transpose(array.bytes, array.shape, static_cast<std::size_t>(size_of(array.dtype)));
-  }
+  if (header->fortran_order) array.bytes = transpose(array.bytes, array.shape, of_element);
   return array;
 }
 
-void write_npy(const OutputFile& file, const Array& array) {
-  std::string shape = fmt::format("{}", fmt::join(array.shape, ", "));
-  if (array.shape.size() == 1) shape += ",";
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-                                   facts(array.dtype).npy_descr, shape);
+// The row of a type that attention reads; null for another.
+const DTypeFacts* find_type(const std::string& descr) {
+  const std::string_view stored = descr == truths ? facts(DType::uint8).npy_descr : descr;
+  for (const DTypeFacts& row : dtype_table())
+    if (!row.npy_descr.empty() && row.npy_descr == stored) return &row;
+  return nullptr;
+}
+
+void write_file(const OutputFile& file, std::string_view descr, const std::vector<std::int64_t>& sizes,
+                std::span<const std::byte> bytes) {
+  std::string shape = fmt::format("{}", fmt::join(sizes, ", "));
+  if (sizes.size() == 1) shape += ",";
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
   constexpr std::size_t alignment = 64, preamble = 10;
   header.resize((preamble + header.size() + alignment) / alignment * alignment - preamble, ' ');
   header.back() = '\n';
@@ -208,7 +205,48 @@ void write_npy(const OutputFile& file, const Array& array) {
   start += {'\x01', '\x00', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
 
   start += header;
-  file.write({std::as_bytes(std::span(start)), array.bytes});
+  file.write({std::as_bytes(std::span(start)), bytes});
+}
+
+}  // namespace
+
+std::size_t element_bytes(std::string_view descr) {
+  if (descr.size() < 3 || (descr[0] != '<' && descr[0] != '|')) return 0;
+  if (std::string_view("biufcV").find(descr[1]) == std::string_view::npos) return 0;
+  std::size_t bytes = 0;
+  const auto [end, error] = std::from_chars(descr.data() + 2, descr.data() + descr.size(), bytes);
+  return error == std::errc{} && end == descr.data() + descr.size() && bytes <= 1024 ? bytes : 0;
+}
+
+NpyArray read_any_npy(const std::string& path) {
+  return read_file(path, [&](const std::string& descr) {
+    const std::size_t bytes = element_bytes(descr);
+    if (bytes == 0) {
+      throw BadInput(fmt::format(
+          "{} cannot be read: its elements are '{}'; read are numbers and raw bytes, little-endian", path,
+          descr));
+    }
+    return bytes;
+  });
+}
+
+Array read_npy(const std::string& path) {
+  NpyArray read = read_file(path, [&](const std::string& descr) {
+    if (const DTypeFacts* const type = find_type(descr)) return static_cast<std::size_t>(type->bytes);
+    std::string known(truths);
+    for (const DTypeFacts& row : dtype_table())
+      if (!row.npy_descr.empty()) known += ", " + std::string(row.npy_descr);
+    throw BadInput(fmt::format("{} cannot be read: its elements are '{}'; read are {}", path, descr, known));
+  });
+  return {find_type(read.descr)->dtype, std::move(read.shape), std::move(read.bytes)};
+}
+
+void write_npy(const OutputFile& file, const Array& array) {
+  write_file(file, facts(array.dtype).npy_descr, array.shape, array.bytes);
+}
+
+void write_npy(const OutputFile& file, const NpyArray& array) {
+  write_file(file, array.descr, array.shape, array.bytes);
 }
 
 }  // namespace jit::tool

@@ -2,7 +2,11 @@
 // reading gives an array or one sentence.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <jit/output_file.h>
 
@@ -13,6 +17,20 @@ namespace jit::tool {
 /// Reads a file of '<f4', '<f2', '<i4', '<i8' or '|u1' elements, or '|b1', which become uint8; column-major ("Fortran") arrays are brought
 /// into row-major order. Throws BadInput, naming the file, for everything else.
 Array read_npy(const std::string& path);
+
+/// Elements of any type that NumPy has, row-major.
+struct NpyArray {
+  std::string descr;  ///< '<f4', '|V2' (ml_dtypes' bfloat16), …
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+
+/// The bytes of one element; 0 for types whose elements are not bytes of their own, or have another byte order.
+std::size_t element_bytes(std::string_view descr);
+
+/// Reads a file of any elements that element_bytes knows, as read_npy does.
+NpyArray read_any_npy(const std::string& path);
+void write_npy(const OutputFile& file, const NpyArray& array);
 
 /// Writes version 1.0. Throws Error io_error. Requires: the dtype is one that read_npy reads.
 void write_npy(const OutputFile& file, const Array& array);

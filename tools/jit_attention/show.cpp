@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <jit/output_file.h>
+#include <jit/spec_table.h>
 #include <jit/tile_map.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace jit::emulator {
 
@@ -15,9 +16,10 @@ enum class FindingKind {
   access_in_flight,  ///< shared memory or register that an asynchronous operation is still to write or read
   out_of_bounds,
   misaligned,
-  uninitialized_read,
-  barrier_divergence,  ///< an aligned instruction that not all threads of the warp execute
-  barrier_misuse,      ///< counts, ids or phases against the rules
+  uninitialized_read,         ///< of global or tensor memory
+  uninitialized_shared_read,  ///< right kernels may do it at ragged ends
+  barrier_divergence,         ///< an aligned instruction that not all threads of the warp execute
+  barrier_misuse,             ///< counts, ids or phases against the rules
   deadlock,
   wrong_transaction_count,  ///< an mbarrier got more or fewer bytes than expect_tx announced
   register_limit,           ///< more registers live than setmaxnreg left
@@ -27,6 +29,9 @@ enum class FindingKind {
   step_limit,           ///< more instructions than LaunchOptions allows
 };
 std::string_view to_string(FindingKind kind);  ///< "data race", …
+std::vector<FindingKind> finding_kinds();      ///< all that there are
+/// The kind of that name. Throws std::invalid_argument, with the names that there are, when there is none.
+FindingKind parse_finding_kind(std::string_view name);
 
 struct Finding {
   FindingKind kind{};

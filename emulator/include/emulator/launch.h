@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include <emulator/counts.h>
@@ -34,6 +35,9 @@ enum class Level {
   silicon,
 };
 
+/// The level of "strict" and "silicon"; throws std::invalid_argument for another word.
+Level parse_level(std::string_view word);
+
 struct LaunchOptions {
   std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   int threads = 0;         ///< of the host; 0: all cores
@@ -43,6 +47,7 @@ struct LaunchOptions {
   int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;       ///< false: faster, and memory is not watched
   Level level = Level::strict;   ///< of what is reported
+  std::vector<FindingKind> allowed = {};  ///< left out of the findings, unless they end the launch
   /// Asked some fifty times a second, in the caller's thread; true ends the launch. None: nobody asks.
   std::function<bool()> is_interrupted = {};
 };

@@ -75,6 +75,10 @@ class Module {
   /// that the emulator does not know (named with its line), and for PTX of a newer version or of another
   /// architecture than the device runs.
   Module(std::string ptx, TargetArch device);
+  /// For the architecture that the text's .target names.
+  explicit Module(std::string ptx);
+
+  TargetArch target() const;  ///< .target
 
   std::vector<Function> functions() const;  ///< in the order of the text
   std::optional<Function> find(std::string_view name) const;

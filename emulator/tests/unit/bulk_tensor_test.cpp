@@ -181,7 +181,7 @@ TEST(BulkTensor, StoresDoNotReadWhatLiesOutside) {
     EXPECT_EQ(findings_of(run(device, store_kernel(2, 64, store), map, out, {0, 4})), "");
     EXPECT_EQ(device.download<float>(map.address, 48)[47], 3.0f);
     const LaunchResult result = run(device, store_kernel(2, 64, store), map, out, {0, 3});
-    EXPECT_TRUE(has_finding(result, FindingKind::uninitialized_read)) << findings_of(result);
+    EXPECT_TRUE(has_finding(result, FindingKind::uninitialized_shared_read)) << findings_of(result);
   }
 }
 

@@ -279,7 +279,7 @@ READ:
   bool is_found = false;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     is_found |= has_finding(run(body + end, 64, seed).result, FindingKind::data_race) ||
-                has_finding(run(body + end, 64, seed).result, FindingKind::uninitialized_read);
+                has_finding(run(body + end, 64, seed).result, FindingKind::uninitialized_shared_read);
     EXPECT_EQ(findings_of(run(body + "  @!%p1 bra READ;\n" + end, 64, seed).result), "");
   }
   EXPECT_TRUE(is_found);

@@ -134,6 +134,85 @@ TEST(PublicFace, ACooperativeLaunchMustFit) {
   EXPECT_TRUE(launch(nothing, shape, {}, memory).findings.empty());
 }
 
+TEST(PublicFace, AModuleIsForTheArchitectureOfItsText) {
+  const Module module{counting};
+  EXPECT_EQ(module.target().major, 9);
+  EXPECT_EQ(module.target().suffix, 'a');
+  try {
+    Module(counting, {8, 0});
+    ADD_FAILURE() << "sm_80 runs no PTX for sm_90a";
+  } catch (const PtxError& error) {
+    EXPECT_EQ(error.line(), 3);
+  }
+  try {
+    Module("\n.version 99.0\n.target sm_80\n", {8, 0});
+    ADD_FAILURE() << "there is no such version";
+  } catch (const PtxError& error) {
+    EXPECT_EQ(error.line(), 2);
+  }
+}
+
+TEST(PublicFace, ALaunchHasTheShapeThatTheKernelRequires) {
+  const auto kernel = [](const std::string& target, const std::string& directives) {
+    return Module(".version 8.7\n.target " + target + "\n.address_size 64\n.entry k() " + directives +
+                  " { ret; }\n")
+        .function("k");
+  };
+  Memory memory(1 << 20);
+  const auto refusal_of = [&](const Function& function, const LaunchShape& shape) {
+    return refusal([&] { launch(function, shape, {}, memory); });
+  };
+  const Function block = kernel("sm_90", ".reqntid 64, 2");
+  EXPECT_EQ(refusal_of(block, {.block = {64, 2, 1}}), "");
+  EXPECT_EQ(refusal_of(block, {.block = {32, 2, 1}}), "block (32, 2, 1): k takes (64, 2, 1) (.reqntid)");
+  const Function cluster = kernel("sm_90", ".reqnctapercluster 2");
+  EXPECT_EQ(refusal_of(cluster, {.grid = {4, 1, 1}, .cluster = {2, 1, 1}}), "");
+  EXPECT_EQ(refusal_of(cluster, {.grid = {4, 1, 1}, .cluster = {4, 1, 1}}),
+            "cluster (4, 1, 1): k takes (2, 1, 1) (.reqnctapercluster)");
+  EXPECT_EQ(refusal_of(kernel("sm_80", ""), {.grid = {4, 1, 1}, .cluster = {2, 1, 1}}),
+            "cluster (2, 1, 1): clusters come with sm_90, and k is PTX for sm_80");
+}
+
+TEST(PublicFace, AllowedFindingsAreLeftOut) {
+  const Function read = Module(R"(
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry read(.param .u64 in)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<2>;
+  .shared .align 4 .b8 buffer[4];
+  ld.shared.u32 %r0, [buffer];
+  ld.param.u64 %rd0, [in];
+  ld.global.u32 %r1, [%rd0];
+  ret;
+}
+)")
+                            .function("read");
+  Memory memory(1 << 20);
+  const std::uint64_t in = memory.allocate(4);
+  const auto found = [&](std::uint64_t at, std::vector<FindingKind> allowed) {
+    std::string kinds;
+    const LaunchOptions options{.allowed = std::move(allowed)};
+    for (const Finding& finding : launch(read, {}, read.arguments(at), memory, options).findings)
+      kinds += std::string(to_string(finding.kind)) + "; ";
+    return kinds;
+  };
+  EXPECT_EQ(found(in, {}), "uninitialized read of shared memory; uninitialized read; ");
+  EXPECT_EQ(found(in, {FindingKind::uninitialized_shared_read}), "uninitialized read; ");
+  EXPECT_EQ(found(in, {FindingKind::uninitialized_read, FindingKind::uninitialized_shared_read}), "");
+  // This one ends the launch.
+  EXPECT_EQ(found(3, {FindingKind::misaligned, FindingKind::uninitialized_shared_read}), "misaligned; ");
+}
+
+TEST(PublicFace, KindsOfFindingsHaveNames) {
+  for (const FindingKind kind : finding_kinds()) EXPECT_EQ(parse_finding_kind(to_string(kind)), kind);
+  EXPECT_EQ(finding_kinds().size(), static_cast<std::size_t>(FindingKind::step_limit) + 1);
+  EXPECT_THAT(refusal([] { parse_finding_kind("race"); }),
+              HasSubstr("'race' is no kind of finding; these are: data race, missing proxy fence, "));
+}
+
 TEST(PublicFace, CountsAreToldAsJsonAndAsAListing) {
   const Function count = Module(counting, sm_90a).function("count");
   Memory memory(1 << 20);

@@ -393,9 +393,9 @@ TEST_F(Races, MbarriersAreNoPlainMemory) {
 }
 
 TEST_F(Races, ReadsOfWhatNobodyWrote) {
-  EXPECT_EQ(run("ld.shared.u32 %r5, [%r1];\n"), Kinds{FindingKind::uninitialized_read}) << all();
+  EXPECT_EQ(run("ld.shared.u32 %r5, [%r1];\n"), Kinds{FindingKind::uninitialized_shared_read}) << all();
   EXPECT_EQ(run("st.shared.u16 [%r1], %h0;\nld.shared.u32 %r5, [%r1];\n"),
-            Kinds{FindingKind::uninitialized_read})
+            Kinds{FindingKind::uninitialized_shared_read})
       << all();
   EXPECT_EQ(run("st.shared.u32 [%r1], 0;\nld.shared.u8 %r5, [%r1+3];\n"), Kinds{}) << all();
 }

@@ -266,10 +266,10 @@ TEST_F(SharedMemoryTest, ReadsOfWhatWasNeverWritten) {
   shared().read(warp(0).access(0), 0, 5);
   EXPECT_EQ(found(), Kinds{});
   shared().read(warp(0).access(0), 4, 2);
-  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_read});
+  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_shared_read});
   EXPECT_NE(last_message_.find("byte 5 was never written"), std::string::npos) << last_message_;
   shared().update(warp(0).access(0), 12, 4);
-  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_read});
+  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_shared_read});
   shared().write(warp(0).access(0), 16, 16);
   shared().read(warp(0).access(0), 16, 16);
   EXPECT_EQ(found(), Kinds{});
@@ -289,7 +289,7 @@ TEST_F(SharedMemoryTest, MbarriersAreForMbarrierInstructions) {
   shared().end_write(warp(0).access(0), 16, 16);
   shared().set_mbarrier(24, false);
   shared().read(warp(0).access(0), 24, 4);
-  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_read}) << "what the mbarrier was is no value";
+  EXPECT_EQ(found(), Kinds{FindingKind::uninitialized_shared_read}) << "what the mbarrier was is no value";
   shared().set_mbarrier(shared_bytes, true);
   shared().set_mbarrier(0xfffffffcu, true);
 }

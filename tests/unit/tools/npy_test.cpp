@@ -101,8 +101,26 @@ TEST_F(NpyTest, WritesWhatItReads) {
   EXPECT_THAT(jit::testing::read_text(path()), HasSubstr("'shape': (5,), }"));
 }
 
+TEST_F(NpyTest, AnyElementsAreBytesOfTheirSize) {
+  for (const auto& [descr, bytes] :
+       {std::pair{"<f8", 8u}, {"<V2", 2u}, {"|V2", 2u}, {"|i1", 1u}, {"<c16", 16u}}) {
+    EXPECT_EQ(element_bytes(descr), bytes) << descr;
+    jit::testing::write_text(path(), npy_text(header_of(descr, "(3,)"), std::string(3 * bytes, 'x')));
+    const NpyArray array = read_any_npy(path());
+    EXPECT_EQ(array.descr, descr);
+    write_npy(OutputFile(path()), array);
+    EXPECT_EQ(read_any_npy(path()).bytes, array.bytes);
+  }
+  for (const char* descr : {">f4", "|O", "<U4", "<f", "", "<M8[ns]", "<f99999999999999999999"}) {
+    EXPECT_EQ(element_bytes(descr), 0u) << descr;
+    jit::testing::write_text(path(), npy_text(header_of(descr, "(3,)"), "abc"));
+    EXPECT_THROW(read_any_npy(path()), BadInput) << descr;
+  }
+}
+
 TEST_F(NpyTest, RefusesWhatIsNoArray) {
   EXPECT_THROW(read_npy("/nonexistent.npy"), BadInput);
+  EXPECT_THROW(read_any_npy("/nonexistent.npy"), BadInput);
   EXPECT_THROW(read_npy("/"), BadInput);
   EXPECT_THROW(read_npy("/dev/zero"), BadInput);
   EXPECT_THAT(refusal(""), HasSubstr("not in .npy format"));

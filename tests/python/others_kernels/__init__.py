@@ -1,0 +1,73 @@
+"""PTX of kernels that others wrote, compiled in processes of their own where the packages are installed."""
+
+import functools
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+def _run(script, *arguments, folder, packages, **environment):
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs {package}")
+    paths = [path for path in sys.path if path]
+    done = subprocess.run([sys.executable, FOLDER / script, *arguments], cwd=folder, capture_output=True, text=True,
+                          timeout=300, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | environment)
+    if done.returncode:
+        pytest.skip(f"{script} does not compile with the packages that are installed: {done.stderr.splitlines()[-1]}")
+
+
+@functools.cache
+def triton_kernels():
+    """PTX and bytes of shared memory by name and architecture: ``triton_kernels()["matmul", 90]``."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    _run("triton_kernels.py", folder, folder=folder, packages=["triton"], TRITON_CACHE_DIR=str(folder / "cache"))
+    kernels = {}
+    for path in folder.glob("*.ptx"):
+        name, arch = path.stem.split(".sm_")
+        kernels[name, int(arch)] = path.read_text(), int(path.with_suffix(".shared").read_text())
+    return kernels
+
+
+@functools.cache
+def flash_attention_4():
+    """PTX of forward kernels of sm_120 by head dim and whether they are causal."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    _run("flash_attention_4.py", folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
+         CUTE_DSL_ARCH="sm_120a", CUTE_DSL_KEEP_PTX="1")
+    kernels = {}
+    for path in folder.glob("*.ptx"):
+        mask, head_dim = path.stem.split("_")
+        kernels[int(head_dim), mask == "causal"] = path.read_text()
+    return kernels
+
+
+@functools.cache
+def flash_attention_4_sm100(name):
+    """PTX of a kernel of sm_100: ``"forward_64"``, ``"causal_128"``, ``"backward_pair_128"``…"""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    _run("flash_attention_4.py", name, folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
+         CUTE_DSL_ARCH="sm_100a", CUTE_DSL_KEEP_PTX="1")
+    return (folder / f"{name}.ptx").read_text()
+
+
+def flash_attention_4_arguments(q, k, v, o, lse, softmax_scale):
+    """The parameters of the kernel, whose tensors are structs of a pointer, sizes and strides in elements."""
+    import numpy
+
+    def struct(array):  # sizes and strides of the modes: rows, head_dim (known), heads, batch
+        batch, rows, heads, _ = array.shape
+        strides = [stride // array.itemsize for stride in array.strides]
+        return (array, *map(numpy.int32, (rows, heads, batch)), *map(numpy.int64, (strides[1], strides[2], strides[0])))
+
+    batch, heads, rows = lse.shape
+    lse_struct = (lse, *map(numpy.int32, (rows, heads, batch)), numpy.int64(rows), numpy.int64(rows * heads))
+    log2_scale = numpy.float32(softmax_scale * numpy.log2(numpy.e))
+    return (*map(struct, (q, k, v, o)), lse_struct, log2_scale, 0, 0, 0, bytes(12), 0)
