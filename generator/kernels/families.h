@@ -14,9 +14,11 @@
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/forward_mma_sync/family.h"
+#include "generator/kernels/forward_mma_tma/family.h"
 #include "generator/kernels/forward_split_cluster/family.h"
 #include "generator/kernels/forward_split_kv/family.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
+#include "generator/kernels/forward_tcgen05/family.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/forward_wide_wgmma/family.h"
 

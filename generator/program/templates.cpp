@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/program/embedded_text.h"
+#include "generator/program/inflate.h"
+
 namespace jit {
 namespace {
 
@@ -37,7 +40,27 @@ std::string without_anchors(std::string text) {
   return text;
 }
 
+std::vector<SourceFile> read_embedded() {
+  const EmbeddedText embedded = embedded_text();
+  std::size_t size = 0;
+  for (const EmbeddedFile& file : embedded.files) size += file.size;
+  const auto text = inflate(embedded.stream, size);
+  if (!text) throw Error(ErrorCode::io_error, "emit", "templates", "the embedded templates are damaged");
+  std::vector<SourceFile> files;
+  std::size_t at = 0;
+  for (const EmbeddedFile& file : embedded.files) {
+    files.push_back({std::string(file.name), text->substr(at, file.size)});
+    at += file.size;
+  }
+  return files;
+}
+
 }  // namespace
+
+const std::vector<SourceFile>& embedded_templates() {
+  static const std::vector<SourceFile> files = read_embedded();
+  return files;
+}
 
 Templates load_templates(const std::string& folder) {
   if (folder.empty()) return {"", embedded_templates()};

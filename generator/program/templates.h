@@ -8,7 +8,8 @@
 
 namespace jit {
 
-/// The templates that were built into the library, by the name under which they include one another.
+/// The templates that were built into the library, by the name under which they include one another. The
+/// first call decompresses them. Thread safe.
 const std::vector<SourceFile>& embedded_templates();
 
 /// The templates that programs may include.

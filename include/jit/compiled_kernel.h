@@ -132,7 +132,7 @@ std::string config_rejection(const AttentionSpec& spec, const KernelConfig& conf
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config, const DeviceInfo& device);
 
 /// A named config of the published ladder for kernels like forward_mma_sync ("Writing Speed-of-Light Flash Attention
-/// for 5090 in CUDA C++"), from swizzled tiles on: each step adds one technique to the one before.
+/// for 5090 in CUDA C++"), from swizzled tiles on, and a step beyond it: each adds one technique to the one before.
 struct LadderStep {
   std::string name;       ///< "v2_pipeline"
   std::string technique;  ///< "two stages of K and V"

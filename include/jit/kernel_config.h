@@ -117,6 +117,23 @@ struct ForwardWideWgmma {
   bool operator==(const ForwardWideWgmma&) const = default;  ///< member by member
 };
 
+/// TMA, tcgen05 and tensor memory: sm_100a and sm_103a, tensors that TMA can map (templates/forward_tcgen05).
+struct ForwardTcgen05 {
+  int stages = 2;  ///< buffers for tiles of K, and for tiles of V
+
+  bool operator==(const ForwardTcgen05&) const = default;  ///< member by member
+};
+
+/// TMA, ldmatrix and mma.sync by specialized warps: sm_120a and sm_121a, tensors that TMA can map
+/// (templates/forward_mma_tma).
+struct ForwardMmaTma {
+  int tile_q = 128;  ///< queries per block
+  int tile_kv = 64;  ///< keys per step
+  int stages = 2;    ///< buffers for K tiles, and as many for V tiles
+
+  bool operator==(const ForwardMmaTma&) const = default;  ///< member by member
+};
+
 /// Gradient of the queries with cp.async and mma.sync: sm_80 and later, any tensor (templates/backward_dq_mma_sync).
 struct BackwardDqMmaSync {
   int tile_q = 64;        ///< queries per block
@@ -173,8 +190,8 @@ struct BackwardDkvWideWgmma {
 /// The list of kernel families: their order is that in which equal ones are tried.
 using KernelConfig =
     std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma, ForwardSplitCluster,
-                 ForwardMlaWgmma, ForwardWideWgmma, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma,
-                 BackwardDqWideWgmma, BackwardDkvWideWgmma>;
+                 ForwardMlaWgmma, ForwardWideWgmma, ForwardMmaTma, ForwardTcgen05, BackwardDqMmaSync,
+                 BackwardDkvMmaSync, BackwardWgmma, BackwardDqWideWgmma, BackwardDkvWideWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

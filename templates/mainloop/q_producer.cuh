@@ -13,7 +13,7 @@
 
 namespace jit {
 
-/// Loads the queries of a work tile, a box for each consumer. By a whole warp.
+/// Loads the queries of a work tile, a box for each 64 rows of a consumer. By a whole warp.
 template <class Traits, class Pipeline>
 JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps& maps,
                                 const Pipeline& pipeline, const typename Traits::Work& work) {
@@ -22,10 +22,17 @@ JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps&
     const auto own = q_pipeline_of<Traits>(pipeline, consumer);
     own.producer_acquire();
     if (lane_id() == 0) {
-      load_tile_by_lane<typename Traits::QTile>(
+      using Tile = typename Traits::QTile;
+      load_tile_by_lane<Tile>(
           own.tile(), q_map<Traits>(maps), own.full(),
           // mutate: LoadsTheQueriesOfOneConsumer
-          query_box<typename Traits::Config>(params, work, work.q_begin + consumer * rows_per_warpgroup));
+          query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows));
+#pragma unroll
+      for (int row = rows_per_warpgroup; row < Tile::rows; row += rows_per_warpgroup) {
+        load_tile<Tile>(
+            own.tile() + row * Tile::row_bytes, q_map<Traits>(maps), own.full(),
+            query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows + row));
+      }
     }
   }
 }

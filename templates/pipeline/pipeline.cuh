@@ -51,6 +51,14 @@ class Pipeline {
     return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
   }
 
+  /// Waits until every stage is empty: where readers release stages by instructions that outlive them.
+  JIT_DEVICE void producer_tail() {
+    for (int i = 0; i < stages; ++i) {
+      producer_acquire();
+      advance();
+    }
+  }
+
   /// This warp has filled, or read, its part of the stage.
   JIT_DEVICE void producer_commit() const { arrive(full()); }
   JIT_DEVICE void consumer_release() const { arrive(empty()); }

@@ -7,12 +7,20 @@
 
 namespace jit {
 
+// Copies go to the block's own shared memory. Named so, they are one instruction on sm_120, where the assembler makes a
+// question and a call of an address in a cluster; before PTX 8.6 there is no such name.
+#if __CUDA_ARCH__ >= 1200
+#  define JIT_OWN_SHARED "shared::cta"
+#else
+#  define JIT_OWN_SHARED "shared::cluster"
+#endif
+
 /// Starts a copy to shared address `target`; its bytes count at `mbarrier`. By one thread.
 JIT_DEVICE void cp_async_bulk_load(unsigned target, const void* source, int bytes, unsigned mbarrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-      "l"(source), "r"(bytes), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk." JIT_OWN_SHARED
+               ".global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+               "l"(source), "r"(bytes), "r"(mbarrier)
+               : "memory");
 }
 
 /// Starts a copy of shared memory to global memory; part of the thread's open bulk group.
@@ -48,11 +56,11 @@ JIT_DEVICE void prefetch_tensor_map(const TensorMap& map) {
 /// at `mbarrier`. By one thread.
 JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
                                           int head_dim, int seq, int head, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5}], [%6];" ::"r"(tile),
-      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.4d." JIT_OWN_SHARED
+               ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4, %5}], [%6];" ::"r"(tile),
+               "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
+               : "memory");
 }
 
 /// Starts the copy of a box from shared memory; part of the thread's open bulk group.
@@ -68,11 +76,11 @@ JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, 
 /// row, batch).
 JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,
                                           int head_dim, int missing, int head, int row, int batch) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%4, %5, %6}], [%7];" ::"r"(tile),
-      "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.5d." JIT_OWN_SHARED
+               ".global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4, %5, %6}], [%7];" ::"r"(tile),
+               "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
+               : "memory");
 }
 JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim, int missing,
                                            int head, int row, int batch) {
@@ -96,5 +104,7 @@ JIT_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "mem
 
 /// Writes of this thread to shared memory become visible to TMA and wgmma (PTX ISA, "Async proxy").
 JIT_DEVICE void fence_proxy_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+#undef JIT_OWN_SHARED
 
 }  // namespace jit

@@ -356,9 +356,9 @@ JIT_DEVICE bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
 }
 
 /// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
-template <Rescale rescale, class Element = bf16, class Scores, class Output>
+template <Rescale rescale, class Element = bf16, class Scores, class Output, class Scale>
 JIT_DEVICE void online_softmax(Scores& scores, Output& output, SoftmaxState<Scores::rows>& state,
-                               float scale_log2) {
+                               const Scale& scale_log2) {
   float correction[Scores::rows];
   if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
   exponentiate(scores, state, scale_log2, probability_raise<Element>);

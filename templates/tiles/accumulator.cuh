@@ -14,6 +14,7 @@ struct MmaLayout {
   static constexpr int block_rows = 16;
   static constexpr int block_columns = 8;
   static constexpr int block_values = 4;
+  static constexpr int lane_rows = 2;  ///< of a block, that a lane has values of
   static constexpr int neighbors = 2;  ///< columns that a lane has side by side
 
   /// Place of the first value of a lane, of which `thread` may be the index in its block.
@@ -51,21 +52,43 @@ struct EvenOddLayout : MmaLayout {
   }
 };
 
+/// The registers that a warp loads from tensor memory: a lane has a row. Blocks are of two columns.
+struct RowLayout {
+  static constexpr int block_rows = warp_size;
+  static constexpr int block_columns = 2;
+  static constexpr int block_values = 2;
+  static constexpr int lane_rows = 1;
+
+  static JIT_DEVICE int own_row() { return threadIdx.x % warp_size; }
+  template <class F>
+  static JIT_DEVICE float reduce(float x, F /*f*/) {
+    return x;
+  }
+  static JIT_DEVICE bool speaks_for_rows(int /*lane*/) { return true; }
+
+  static JIT_DEVICE constexpr int row(int first, int m, int /*half*/) { return first + m * block_rows; }
+  static JIT_DEVICE constexpr int column(int first, int n, int i) { return first + n * block_columns + i; }
+};
+
 /// A warp's `tile_rows` rows and `tile_columns` columns of a product.
 template <class BlockLayout, int tile_rows, int tile_columns>
 struct Accumulator {
   using Layout = BlockLayout;
   static constexpr int row_blocks = tile_rows / Layout::block_rows;
   static constexpr int column_blocks = tile_columns / Layout::block_columns;
-  static constexpr int rows = 2 * row_blocks;  ///< of which a lane holds values
-  static constexpr int pair = 2;               ///< values of a row in a block
+  static constexpr int rows = Layout::lane_rows * row_blocks;  ///< of which a lane holds values
+  static constexpr int pair = 2;                               ///< values of a row in a block
 
   /// As instructions name them.
   float registers[row_blocks][column_blocks][Layout::block_values];
 
   /// Value `i` of the pair that the lane holds of its row `r` in column block `n`.
-  JIT_DEVICE float& at(int r, int n, int i) { return registers[r / 2][n][r % 2 * 2 + i]; }
-  JIT_DEVICE float at(int r, int n, int i) const { return registers[r / 2][n][r % 2 * 2 + i]; }
+  JIT_DEVICE float& at(int r, int n, int i) {
+    return registers[r / Layout::lane_rows][n][r % Layout::lane_rows * pair + i];
+  }
+  JIT_DEVICE float at(int r, int n, int i) const {
+    return registers[r / Layout::lane_rows][n][r % Layout::lane_rows * pair + i];
+  }
 
   JIT_DEVICE void clear() {
     for_each(0, 0, [](float& value, int, int) { value = 0; });
@@ -104,7 +127,8 @@ struct Accumulator {
 #pragma unroll
     for (int m = 0; m < row_blocks; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) f(2 * m + half, Layout::row(row, m, half));
+      for (int half = 0; half < Layout::lane_rows; ++half)
+        f(Layout::lane_rows * m + half, Layout::row(row, m, half));
     }
   }
 

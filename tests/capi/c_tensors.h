@@ -70,7 +70,7 @@ template <class Call>
 std::string c_text(const Call& call) {
   char* text = nullptr;
   expect_ok([&](jit_error** error) { return call(&text, error); });
-  const std::string copy(text == nullptr ? "" : text);
+  std::string copy(text == nullptr ? "" : text);
   jit_text_free(text);
   return copy;
 }

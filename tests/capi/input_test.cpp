@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 class CInput : public ::testing::Test {
  protected:
   CFailure forward(const jit_forward_arguments* arguments) {
-    const CFailure failure = failure_of(
+    CFailure failure = failure_of(
         [&](jit_error** error) { return jit_forward(attention_.get(), arguments, nullptr, error); });
     EXPECT_TRUE(failure.code == JIT_OK || run_.untouched()) << failure.message;
     return failure;
@@ -36,7 +36,7 @@ class CInput : public ::testing::Test {
   }
   static CFailure create(const jit_context_options& options) {
     jit_context* context = nullptr;
-    const CFailure failure =
+    CFailure failure =
         failure_of([&](jit_error** error) { return jit_context_create(&options, &context, error); });
     EXPECT_EQ(context == nullptr, failure.code != JIT_OK);
     jit_context_free(context);

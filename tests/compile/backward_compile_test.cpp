@@ -16,6 +16,7 @@
 #include "generator/plan/kernel_choice.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit {
 namespace {
@@ -34,7 +35,7 @@ struct KernelWish {
 };
 
 void expect_no_spills(const std::vector<KernelWish>& kernels) {
-  const Context context(testing::private_settings());
+  const Context context(testing::shared_cache_settings());
   std::vector<std::string> failures(kernels.size());
   testing::in_parallel(kernels.size(), [&](std::size_t i) {
     const auto& [spec, arch, config] = kernels[i];
@@ -194,7 +195,7 @@ TEST(BackwardCompile, GradientsOfTensorsHardlySpill) {
         programs.push_back({"sinks", backward_sinks::program({.sequences_q = q, .sequences_kv = kv}), arch});
     }
   }
-  const Context context(testing::private_settings());
+  const Context context(testing::shared_cache_settings());
   constexpr int most_spilled = 64;  // by the code of large rows, which few calls run
   std::vector<std::string> failures(programs.size());
   testing::in_parallel(programs.size(), [&](std::size_t i) {

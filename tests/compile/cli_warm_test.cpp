@@ -9,6 +9,7 @@
 #include "generator/kernels/search.h"
 #include "tests/support/cli_testing.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -24,6 +25,7 @@ class CliWarm : public ::testing::Test {
   static constexpr int heads = 2, heads_kv = 1, dim = 16;
 
   void SetUp() override {
+    maker_.cache_folder = shared_cache_settings().cache_dir;
     write_text(maker_.folder / "config.json",
                R"({"model_type": "llama", "head_dim": 16, "num_attention_heads": 2,
       "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})");

@@ -57,6 +57,13 @@ AttentionSpec spec_for(const KernelConfig& config) {
   return {};
 }
 
+/// One that it runs on.
+Arch arch_for(const KernelConfig& config) {
+  if (std::holds_alternative<ForwardMmaTma>(config)) return {12, 0, 'a'};
+  if (std::holds_alternative<ForwardTcgen05>(config)) return {10, 0, 'a'};
+  return testing::sm_90a;
+}
+
 TEST(Key, EveryInputChangesIt) {
   std::set<std::string> keys = {key_of({}, {})};
   EXPECT_EQ(keys.begin()->size(), 32u);
@@ -98,9 +105,9 @@ TEST(Key, EveryInputChangesIt) {
                                  : is_of_cache                        ? fp8_cache
                                  : is_of_fp8                          ? fp8
                                                                       : spec;
-      EXPECT_TRUE(keys.insert(key_of(own, config)).second) << to_string(KernelConfig(config));
+      EXPECT_TRUE(keys.insert(key_of(own, config, arch_for(base))).second) << to_string(KernelConfig(config));
     }
-    EXPECT_TRUE(keys.insert(key_of(spec, base)).second) << Family<Config>::name;
+    EXPECT_TRUE(keys.insert(key_of(spec, base, arch_for(base))).second) << Family<Config>::name;
   });
   for (const Arch& arch : known_archs()) {
     if (arch == testing::sm_90a) continue;

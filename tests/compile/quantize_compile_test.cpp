@@ -11,6 +11,7 @@
 #include "generator/operations/quantize/program.h"
 #include "tests/compile/compile_testing.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit {
 namespace {
@@ -22,7 +23,7 @@ struct QuantizerWish {
 
 // Compiles each program for its architecture: what is spilled fails.
 void expect_no_spills(const std::vector<QuantizerWish>& wishes, Program (*program_of)(const QuantizeSpec&)) {
-  const Context context(testing::private_settings());
+  const Context context(testing::shared_cache_settings());
   std::vector<std::string> failures(wishes.size());
   testing::in_parallel(wishes.size(), [&](std::size_t i) {
     const auto& [spec, arch] = wishes[i];

@@ -12,11 +12,13 @@
 #include "tests/compile/compile_testing.h"
 #include "tests/support/random_spec.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 
 namespace jit {
 namespace {
 
 using testing::private_settings;
+using testing::shared_cache_settings;
 
 struct Wish {
   AttentionSpec spec;
@@ -77,7 +79,7 @@ TEST(CompileSpace, TheDefaultCompilesOnEveryArchWithoutSpills) {
     }
     ++place;  // another spec on the next one
   }
-  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+  for (const auto& kernel : compile_all(wishes, Context(shared_cache_settings()))) {
     if (!kernel) continue;
     expect_sound(*kernel);
     EXPECT_EQ(kernel->resources().spill_bytes(), 0) << kernel->name() << " on " << to_string(kernel->arch());
@@ -90,7 +92,7 @@ TEST(CompileSpace, DefaultsOfMaskBitsAreClean) {
   std::vector<Wish> wishes;
   for (const int head_dim : reference::some_of<int>({64, 128}, 2))
     wishes.push_back({{.head_dim = head_dim, .mask = mask::block_scores(128, 128)}, testing::sm_90a});
-  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+  for (const auto& kernel : compile_all(wishes, Context(shared_cache_settings()))) {
     if (!kernel) continue;
     expect_sound(*kernel);
     EXPECT_EQ(kernel->resources().spill_bytes(), 0) << kernel->report();
@@ -112,7 +114,7 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
                                    {{.dtype = fp8, .mask = mask::causal()}, 224},
                                    {{.dtype = fp8, .head_dim = 256, .mask = mask::causal()}, 128},
                                    {{.dtype = fp8, .head_dim = 256, .out_dtype = DType::fp32}, 128}};
-  const Context context(private_settings());
+  const Context context(shared_cache_settings());
   for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 2)) {
     const std::string config = fmt::format(
         "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 output=direct "
@@ -144,7 +146,7 @@ TEST(CompileSpace, DefaultsOfFp8QueriesHaveProductsOfWhatTheArchMultiplies) {
                   : AttentionSpec{.dtype = DType::fp8_e5m2, .head_dim = 256, .descale_per = ScaleKind::token},
          kind.arch});
   }
-  const auto kernels = compile_all(wishes, Context(private_settings()));
+  const auto kernels = compile_all(wishes, Context(shared_cache_settings()));
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     if (!kernels[i]) continue;
     expect_sound(*kernels[i]);
@@ -183,7 +185,7 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
   }
   const std::vector<Wish> changed = reference::some_of(changes, 4);
   wishes.insert(wishes.end(), changed.begin(), changed.end());
-  for (const auto& kernel : compile_all(wishes, Context(private_settings()))) {
+  for (const auto& kernel : compile_all(wishes, Context(shared_cache_settings()))) {
     if (kernel) expect_sound(*kernel);
   }
 }
@@ -223,7 +225,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
                               .mask = mask::causal()};
   for (const char* config : {"stages=2", "stages=2 copies=cp_async"})
     wishes.push_back({latents, testing::sm_90a, parse_config(config, ForwardMlaWgmma{})});
-  for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(private_settings()))) {
+  for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(shared_cache_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
   }
@@ -239,7 +241,7 @@ TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
       cases.push_back({spec, {.batch = 1, .heads_q = 16, .seqlen_q = 8192, .seqlen_kv = 8192}});
     }
   }
-  const Context context(private_settings());
+  const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
   for (const auto& [spec, shape] : reference::some_of(cases, 3)) {
@@ -272,7 +274,7 @@ TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
     spec.page_size = 64;
     cases.push_back({spec, 8192, false});
   }
-  const Context context(private_settings());
+  const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
   for (const Pages& pages : reference::some_of(cases, 3)) {
@@ -301,7 +303,7 @@ TEST(CompileSpace, DefaultsAreCleanUnderMasksThatAreAskedForEachScore) {
     const AttentionSpec spec{.head_dim = head_dim, .mask = parse_mask(mask)};
     wishes.push_back({spec, testing::sm_90a, candidate_configs(spec, testing::sm_90a)[0]});
   }
-  for (const auto& kernel : compile_all(reference::some_of(wishes, 3), Context(private_settings()))) {
+  for (const auto& kernel : compile_all(reference::some_of(wishes, 3), Context(shared_cache_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
   }
@@ -388,7 +390,7 @@ TEST(CompileSpace, EveryMaskAndScoreCompiles) {
                     {"tiny", 1e-45},
                     {"nothing", std::numeric_limits<double>::quiet_NaN()}};
   wishes.push_back({{.head_dim = 16, .mask = mask::text(text)}, testing::sm_80, testing::small_config()});
-  compile_all(wishes, Context(private_settings()));
+  compile_all(wishes, Context(shared_cache_settings()));
 }
 
 TEST(Spills, AreReportedAndNeverTheDefault) {

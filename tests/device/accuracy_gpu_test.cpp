@@ -70,6 +70,7 @@ struct AccuracyCase {
   DType dtype;
   bool causal;
   std::string family;
+  std::optional<Arch> arch;  ///< that the family is for
   int index;
 };
 
@@ -85,8 +86,8 @@ class AccuracyTest : public GpuTest, public ::testing::WithParamInterface<Accura
 
 TEST_P(AccuracyTest, IsThatOfTrueMaxima) {
   const AccuracyCase& accuracy = GetParam();
-  if (accuracy.family == "forward_wgmma" && native_arch(device_) != Arch{9, 0, 'a'})
-    GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
+  if (accuracy.arch && native_arch(device_) != *accuracy.arch)
+    GTEST_SKIP() << accuracy.family << " runs on " << to_string(*accuracy.arch);
   if (!is_in_this_run(accuracy.index, 3))
     GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   const int seqlen = sized(2048, 640), head_dim = sized(128, 64);
@@ -117,6 +118,7 @@ TEST_P(AccuracyTest, IsThatOfTrueMaxima) {
   if (accuracy.causal) spec.mask = mask::causal();
   std::optional<KernelConfig> config;
   if (accuracy.family == "forward_mma_sync") config = ForwardMmaSync{};
+  if (accuracy.family == "forward_tcgen05") config = ForwardTcgen05{};
   const Attention attention = jit::attention(spec, config, context());
   attention(arguments);
   EXPECT_EQ(family_name(attention.kernel(arguments).config()), accuracy.family);
@@ -163,15 +165,23 @@ std::vector<AccuracyCase> accuracy_cases() {
   // their rows it is 1.43 ± 0.04, and of peaked rows 1.37, with it 1.001.
   const std::vector<Kind> kinds = {
       {"Plain", plain, 1.07, 2}, {"Outliers", with_outliers, 1.08, 8}, {"Peaked", peaked, 1.03, 2}};
+  struct OfFamily {
+    std::string short_name, name;
+    std::optional<Arch> arch = {};
+  };
+  const std::vector<OfFamily> families = {{"Wgmma", "forward_wgmma", Arch{9, 0, 'a'}},
+                                          {"MmaSync", "forward_mma_sync"},
+                                          {"Tcgen05", "forward_tcgen05", Arch{10, 0, 'a'}},
+                                          {"MmaTma", "forward_mma_tma", Arch{12, 0, 'a'}}};
   std::vector<AccuracyCase> cases;
-  for (const char* family : {"forward_wgmma", "forward_mma_sync"}) {
+  for (const OfFamily& family : families) {
     for (const Kind& kind : kinds) {
       for (const DType dtype : {DType::bf16, DType::fp16}) {
         for (const bool causal : {false, true}) {
-          const std::string name = std::string(family == std::string("forward_wgmma") ? "Wgmma" : "MmaSync") +
-                                   kind.name + (dtype == DType::bf16 ? "Bf16" : "Fp16") +
+          const std::string name = family.short_name + kind.name + (dtype == DType::bf16 ? "Bf16" : "Fp16") +
                                    (causal ? "Causal" : "");
-          cases.push_back({name, kind, dtype, causal, family, static_cast<int>(cases.size())});
+          cases.push_back(
+              {name, kind, dtype, causal, family.name, family.arch, static_cast<int>(cases.size())});
         }
       }
     }

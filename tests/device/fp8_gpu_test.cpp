@@ -422,7 +422,7 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   for (const auto& [config, rule] : {std::pair("tile_kv=48", "a multiple of 32"),
                                      {"rescale=on_overflow output=separate", "must be lazy with fp8"},
                                      {"output=over_q", "O does not fit over Q"}}) {
-    const Error error = error_of([&] { attention(spec, config_of(config), context()); });
+    const Error error = error_of([&, &config = config] { attention(spec, config_of(config), context()); });
     EXPECT_THAT(error.message(), HasSubstr(rule));
   }
 }

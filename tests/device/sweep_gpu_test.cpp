@@ -102,7 +102,7 @@ AttentionCase random_case(Random random, const RandomKernel& kernel, bool emulat
 bool needs_tma(const std::optional<KernelConfig>& config) {
   if (!config) return false;
   const auto* const split = std::get_if<ForwardSplitKv>(&*config);
-  return std::holds_alternative<ForwardWgmma>(*config) ||
+  return std::holds_alternative<ForwardWgmma>(*config) || std::holds_alternative<ForwardMmaTma>(*config) ||
          std::holds_alternative<ForwardSplitWgmma>(*config) ||
          (split != nullptr && split->copies == Copies::tma);
 }

@@ -30,7 +30,7 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
         return fault_of_large_exponents(true, context);
       case Shows::no_number: {
         for (const int key : {200, 216}) {
-          const std::string fault = fault_of_no_number(key, 2, {}, context);
+          std::string fault = fault_of_no_number(key, 2, {}, context);
           if (!fault.empty()) return fault;
         }
         return "";

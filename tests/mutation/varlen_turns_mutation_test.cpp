@@ -32,7 +32,7 @@ std::string noticed(const TemplateMutation* mutation, const VarlenBackwardCase& 
   VarlenBackwardRun run(problem);
   run.compute(unmutated, in_turn);
   const std::vector<std::uint8_t> right = run.gradients();
-  const std::string trouble = run.check();
+  std::string trouble = run.check();
   if (!trouble.empty()) return trouble;
   if (!boundaries_q.empty()) {
     check(driver().cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(run.arguments().cu_seqlens_q.data),

@@ -78,6 +78,8 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         names["cos_sin"] = place(numpy.ones((64, 64), numpy.float32))
     if "import torch\n" in snippet:
         pytest.importorskip("torch", reason="needs PyTorch")
+    if "register_continuous_batching" in snippet:
+        names["folder"] = folder_of_a_model(tmp_path / "model")
     if "jit_attention.jax" in snippet:
         names |= arrays_of_jax(emulated, q=q, k=k, v=v)
     exec(compile(snippet, "snippet", "exec"), names)
@@ -90,3 +92,12 @@ def arrays_of_jax(emulated, **arrays):
     own = {name: jax.numpy.from_dlpack(array) if not emulated else jax.numpy.asarray(array)
            for name, array in arrays.items()}
     return own | dict(jax=jax, jnp=jax.numpy, bias=jax.numpy.zeros((1, 8, 32, 32), "bfloat16"))
+
+
+def folder_of_a_model(folder):
+    """A tiny Llama, for Transformers whose continuous batching can be served."""
+    transformers = pytest.importorskip("transformers", "5.23", reason="needs transformers 5.23")
+    config = transformers.LlamaConfig(vocab_size=100, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
+                                      num_attention_heads=4, num_key_value_heads=2)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder

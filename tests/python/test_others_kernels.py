@@ -74,9 +74,9 @@ def test_flash_attention_4(head_dim, causal, batch, rows, keys, heads, rng):
     arguments = flash_attention_4_arguments(q, k, v, o, lse, head_dim**-0.5)
     grid = -(-rows // 128), heads, batch
     # Rows behind the end of an array are not loaded, and their scores are masked or their outputs not stored.
-    ragged = rows % 128 or keys % 64
+    has_partial_tiles = rows % 128 or keys % 64
     report = forward(grid, 128, *arguments, dynamic_shared=98304)
-    allowed = {"uninitialized read of shared memory"} if ragged else set()
+    allowed = {"uninitialized read of shared memory"} if has_partial_tiles else set()
     assert {finding.kind for finding in report.findings} <= allowed, report
     bits = o.tobytes()
     for seed in range(2):

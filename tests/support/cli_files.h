@@ -12,6 +12,7 @@
 
 #include "tests/support/cli_testing.h"
 #include "tests/support/seed.h"
+#include "tests/support/shared_cache.h"
 #include "tools/jit_attention/npy.h"
 
 namespace jit::testing {
@@ -19,6 +20,8 @@ namespace jit::testing {
 class CliFiles : public ::testing::Test {
  protected:
   using Array = tool::Array;
+
+  CliFiles() { tool_.cache_folder = shared_cache_settings().cache_dir; }
 
   std::string file(const std::string& name) const { return tool_.folder / (name + ".npy"); }
 

@@ -47,15 +47,16 @@ inline std::string tool_path() {
   return other != nullptr ? other : JIT_ATTENTION_TOOL;
 }
 
-/// The tool with a cache folder and working files of its own.
+/// The tool with working files of its own, and with its own cache folder unless another is given.
 class Tool {
  public:
   FreshFolder folder;
+  std::string cache_folder;              ///< in place of one of its own
   std::vector<std::string> environment;  ///< further "NAME=value"
   bool hide_gpus = true;
   bool terminal = false;  ///< standard error is a terminal
 
-  std::string cache() const { return folder / "cache"; }
+  std::string cache() const { return cache_folder.empty() ? folder / "cache" : cache_folder; }
 
   ToolResult run(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), tool_path());

@@ -1,7 +1,9 @@
 // Where exponentials of fp8 are interpolated, and where they must not be: what is wrong with a context's kernels, as text.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -110,7 +112,7 @@ inline std::string fault_of_batches(int batch, bool sums_by_products, const Cont
   call.batch = batch;
   const std::vector<float> together = output_of(rows, call, context);
   for (std::size_t i = 0; i < together.size(); ++i) {
-    if (std::memcmp(&together[i], &alone[i % alone.size()], sizeof(float)) != 0)
+    if (std::bit_cast<std::uint32_t>(together[i]) != std::bit_cast<std::uint32_t>(alone[i % alone.size()]))
       return fmt::format("of entry {} of {} an element is {} instead of {}", i / alone.size(), batch,
                          together[i], alone[i % alone.size()]);
   }

@@ -164,7 +164,14 @@ KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits
   // Drawn, not picked from the search grid: what is legal reaches further than what is searched.
   const bool has_wgmma = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && !is_wide(spec);
   const bool wgmma = has_wgmma && draw(random, 0, 3) != 0;
+  const bool has_mma_tma = limits.arch.major == 12 && limits.arch.suffix == 'a' && spec.alignment == 16 &&
+                           !is_wide(spec) && draw(random, 0, 3) != 0;
   return legal(spec, limits, [&]() -> KernelConfig {
+    if (has_mma_tma) {
+      return ForwardMmaTma{.tile_q = 64 * draw(random, 1, 2),
+                           .tile_kv = 16 * draw(random, 1, 8),
+                           .stages = draw(random, 1, 4)};
+    }
     if (wgmma && has_fp8_queries(spec)) return random_fp8_config(random);
     if (wgmma) {
       ForwardWgmma config = random_wgmma_config(random);

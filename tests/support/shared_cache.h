@@ -1,5 +1,5 @@
 // The cache folder that tests of one build share, so that a kernel that many of them run is compiled once.
-// Tests that are about caches or about compiling have folders of their own.
+// Registers and spills are kept with a kernel. Tests that are about caches, or count compiles, have folders of their own.
 #pragma once
 
 #include <jit/settings.h>

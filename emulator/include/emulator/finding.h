@@ -17,7 +17,7 @@ enum class FindingKind {
   out_of_bounds,
   misaligned,
   uninitialized_read,         ///< of global or tensor memory
-  uninitialized_shared_read,  ///< right kernels may do it at ragged ends
+  uninitialized_shared_read,  ///< right kernels may do it where lengths fill no tile
   barrier_divergence,         ///< an aligned instruction that not all threads of the warp execute
   barrier_misuse,             ///< counts, ids or phases against the rules
   deadlock,

@@ -95,6 +95,33 @@ struct LoadMatrix final : Operation {
   }
 };
 
+// 16 × 16 matrices of bytes, transposed: their rows, of 16 bytes, are those of two of the matrices above. Lane 4 g + t gets,
+// in register h, the bytes of column g + 8 h in rows 4 t … 4 t + 3.
+struct LoadBytesTransposed final : Operation {
+  Rows rows;
+  std::array<Slot, 4> to = {};
+
+  Flow execute(Warp& warp) const override {
+    std::array<std::array<std::uint8_t, row_bytes>, warp_lanes> bytes;
+    rows.each(warp, [&](Block& block, const SharedOffsets& offsets, std::uint32_t lanes) {
+      block.shared.load(warp.access_together(), offsets, lanes, row_bytes,
+                        reinterpret_cast<std::byte*>(bytes.data()));
+    });
+    warp.count().shared_read_bytes += rows.bytes();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(rows.matrices); ++i) {
+      std::uint32_t* const target = warp.r32(to[i]);
+      for_each_lane(warp.exec, [&](int lane) {
+        const auto column = static_cast<std::size_t>(lane / 4) + 8 * (i % 2);
+        const std::size_t row = static_cast<std::size_t>(lane % 4) * 4 + 16 * (i / 2);
+        std::uint32_t word = 0;
+        for (std::size_t j = 4; j-- > 0;) word = word << 8 | bytes[row + j][column];
+        target[lane] = word;
+      });
+    }
+    return Flow::next;
+  }
+};
+
 // A row that two lanes address must get the same from both.
 void check_rows_differ(Warp& warp, const SharedOffsets& offsets, std::uint32_t lanes, const std::byte* rows) {
   std::uint64_t seen = 0;
@@ -161,7 +188,8 @@ Rows take_rows(Decoder& decoder, bool& transposed, std::size_t address_index) {
   decoder.take_one_of({"aligned"});
   decoder.set_aligned();
   if (!decoder.take("m8n8") || decoder.has("b8")) {
-    decoder.fail("matrices other than .m8n8 of .b16 are of sm_100 and not known to the emulator");
+    decoder.fail(
+        "matrices other than .m8n8 of .b16, and of ldmatrix .m16n16 of .b8, are not known to the emulator");
   }
   Rows rows;
   rows.matrices = decoder.take_one_of({"x1", "x2", "x4"})[1] - '0';
@@ -184,7 +212,30 @@ const ptx::Operand& fragment_operand(Decoder& decoder, std::size_t index, std::s
   return is_vector ? operand.elements[which] : operand;
 }
 
+// Takes .m16n16.x{1,2}.trans{.shared}.b8.
+std::unique_ptr<const Operation> decode_load_bytes(Decoder& decoder) {
+  decoder.take_one_of({"sync"});
+  decoder.take_one_of({"aligned"});
+  decoder.set_aligned();
+  decoder.take("m16n16");
+  if (decoder.target().major < 10 || decoder.target().suffix == 0)
+    decoder.fail("matrices of bytes need .target sm_100a, sm_120a or the like");
+  auto load = std::make_unique<LoadBytesTransposed>();
+  load->rows.matrices = 2 * (decoder.take_one_of({"x1", "x2"})[1] - '0');
+  decoder.take_one_of({"trans"});
+  load->rows.is_generic = decoder.take_any_of({"shared", "shared::cta"}).empty();
+  decoder.take_one_of({"b8"});
+  decoder.expect_count(2);
+  load->rows.address = decoder.address(1);
+  if (load->rows.address.narrow) load->rows.is_generic = false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(load->rows.matrices); ++i) {
+    load->to[i] = decoder.destination(fragment_operand(decoder, 0, i, load->rows.matrices), Type::b32);
+  }
+  return load;
+}
+
 std::unique_ptr<const Operation> decode_load_matrix(Decoder& decoder) {
+  if (decoder.has("m16n16")) return decode_load_bytes(decoder);
   auto load = std::make_unique<LoadMatrix>();
   load->rows = take_rows(decoder, load->transposed, 1);
   for (std::size_t i = 0; i < static_cast<std::size_t>(load->rows.matrices); ++i) {

@@ -5,7 +5,10 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <string_view>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -67,10 +70,50 @@ void part_halves(std::uint32_t* words, int lines, int line_words) {
   }
 }
 
+// Scales of blocks, ue8m0, of which each row of A, or column of B, has one: a byte of a lane's register. The lane is one of
+// the row's quad, and the selectors {byte-id, thread-id} say which one, and which byte ("Block Scaling for mma.sync").
+struct Scales {
+  Slot words = 0, byte_id = 0, thread_id = 0;
+
+  // Selectors are alike in all lanes.
+  int selector(Warp& warp, Slot slot, int most, std::string_view name) const {
+    const std::uint32_t* const own = warp.r32(slot);
+    for (int lane = 0; lane < warp_lanes; ++lane) {
+      const std::uint32_t value = own[lane] & 0xffff;
+      if (value <= static_cast<std::uint32_t>(most) && value == (own[0] & 0xffff)) continue;
+      warp.report(
+          FindingKind::illegal_instruction, lane,
+          fmt::format("{} is {}, and must be from 0 to {}, the same in all lanes", name, value, most));
+      return 0;
+    }
+    return static_cast<int>(own[0] & 0xffff);
+  }
+
+  // Fills `scales` with those of A's 16 rows: two lanes of a quad have those of row g and g + 8.
+  void read_a(Warp& warp, std::uint8_t* scales) const {
+    const int byte = selector(warp, byte_id, 3, "byte-id-a"),
+              pair = selector(warp, thread_id, 1, "thread-id-a");
+    for (int row = 0; row < fragment_rows; ++row)
+      scales[row] = read(warp, row % 8 * 4 + 2 * pair + row / 8, byte);
+  }
+  // Fills it with those of B's 8 columns: one lane of a quad has that of column g.
+  void read_b(Warp& warp, std::uint8_t* scales) const {
+    const int byte = selector(warp, byte_id, 3, "byte-id-b"),
+              of_quad = selector(warp, thread_id, 3, "thread-id-b");
+    for (int column = 0; column < columns; ++column) scales[column] = read(warp, column * 4 + of_quad, byte);
+  }
+
+ private:
+  std::uint8_t read(Warp& warp, int lane, int byte) const {
+    return static_cast<std::uint8_t>(warp.r32(words)[lane] >> (8 * byte));
+  }
+};
+
 struct FloatMma final : Operation {
   Shape shape;
   AccumulatorFormat format = AccumulatorFormat::words;
   AccumulationModel model;
+  std::optional<std::pair<Scales, Scales>> scales;  // of A and B, where blocks have some
 
   Flow execute(Warp& warp) const override {
     require_whole_warp(warp);
@@ -106,12 +149,44 @@ struct FloatMma final : Operation {
         // The sum of two f16 has at most one rounding error in f32, too small to matter here.
         for (float& value : c) value = f32_of_f16(f16_of_f32(value));
       }
+    } else if (scales) {
+      multiply_scaled(warp, a, b, c.data());
     } else {
       multiply_add(model, fragment_rows, columns, shape.k, a, b, c.data());
     }
     write_accumulator(warp, shape.d_slots, format, columns, c.data());
     warp.count().tensor_flops += shape.flops();
     return Flow::next;
+  }
+
+ private:
+  // Scales add to the exponents of products before these are aligned. Those of 1 change nothing.
+  void multiply_scaled(Warp& warp, const Factors& a, const Factors& b, float* c) const {
+    constexpr int bias = 127;
+    constexpr std::uint8_t nan = 255;
+    std::array<std::uint8_t, fragment_rows> of_rows;
+    std::array<std::uint8_t, columns> of_columns;
+    scales->first.read_a(warp, of_rows.data());
+    scales->second.read_b(warp, of_columns.data());
+    const auto is_one = [](std::uint8_t scale) { return scale == bias; };
+    if (std::all_of(of_rows.begin(), of_rows.end(), is_one) &&
+        std::all_of(of_columns.begin(), of_columns.end(), is_one)) {
+      return multiply_add(model, fragment_rows, columns, shape.k, a, b, c);
+    }
+    for (int row = 0; row < fragment_rows; ++row) {
+      for (int column = 0; column < columns; ++column) {
+        const std::uint8_t of_row = of_rows[static_cast<std::size_t>(row)],
+                           of_column = of_columns[static_cast<std::size_t>(column)];
+        float& sum = c[row * columns + column];
+        if (of_row == nan || of_column == nan) {
+          sum = std::bit_cast<float>(f32_nan);
+          continue;
+        }
+        sum = add_products(model, {a.values + row * shape.k, a.exponents + row * shape.k},
+                           {b.values + column, b.exponents + column}, columns, shape.k, sum,
+                           of_row + of_column - 2 * bias);
+      }
+    }
   }
 };
 
@@ -211,6 +286,24 @@ int take_k(Decoder& decoder) {
   decoder.fail("lacks a shape that the emulator knows: m16n8k4, m16n8k8, m16n8k16 or m16n8k32");
 }
 
+// Takes .block_scale.scale_vec::1X and .ue8m0: one scale for the 32 elements of a row that a product sums.
+void take_block_scaling(Decoder& decoder) {
+  if (decoder.target().major != 12 || decoder.target().suffix == 0)
+    decoder.fail("kind::mxf8f6f4 needs .target sm_120a, sm_121a or those of their families");
+  decoder.take_one_of({"block_scale"});
+  decoder.take_any_of({"scale_vec::1X"});
+  decoder.take_one_of({"ue8m0"});
+}
+
+// Scales and their selectors: a register, and {byte-id, thread-id}.
+Scales take_scales(Decoder& decoder, std::size_t operand) {
+  const ptx::Operand& selectors = decoder.operand(operand + 1);
+  if (selectors.kind != ptx::Operand::Kind::vector || selectors.elements.size() != 2)
+    decoder.fail(fmt::format("operand {} must be {{byte-id, thread-id}}", operand + 2));
+  return {decoder.source(operand, Type::b32), decoder.source(selectors.elements[0], Type::u16),
+          decoder.source(selectors.elements[1], Type::u16)};
+}
+
 }  // namespace
 
 std::unique_ptr<const Operation> decode_mma(Decoder& decoder) {
@@ -218,7 +311,9 @@ std::unique_ptr<const Operation> decode_mma(Decoder& decoder) {
   for (const char* modifier : {"sync", "aligned", "row", "col"}) decoder.take_one_of({modifier});
   Shape shape;
   shape.k = take_k(decoder);
-  const bool f8f6f4 = decoder.take("kind::f8f6f4");
+  const bool scaled = decoder.take("kind::mxf8f6f4");
+  if (scaled) take_block_scaling(decoder);
+  const bool f8f6f4 = scaled || decoder.take("kind::f8f6f4");
   const bool saturate = decoder.take("satfinite");
   const Type accumulator = decoder.take_type();
   shape.a = decoder.take_type();
@@ -226,8 +321,9 @@ std::unique_ptr<const Operation> decode_mma(Decoder& decoder) {
   if (decoder.take_type() != accumulator) decoder.fail("C and D must be of one type");
   check_types(decoder, shape, accumulator, f8f6f4);
   if (saturate && accumulator != Type::s32) decoder.fail(".satfinite goes with integers only");
+  if (scaled && accumulator != Type::f32) decoder.fail("products of scaled blocks are summed in f32");
 
-  decoder.expect_count(4);
+  decoder.expect_count(scaled ? 8 : 4);
   const auto format = accumulator == Type::f16 ? AccumulatorFormat::pairs : AccumulatorFormat::words;
   const auto words = static_cast<std::size_t>(shape.k * element_bytes(shape.a) / 4);
   shape.d_slots = destination_registers(decoder, 0, accumulator_registers(format, columns));
@@ -246,6 +342,7 @@ std::unique_ptr<const Operation> decode_mma(Decoder& decoder) {
   operation->model = accumulation_model(decoder.device(), TensorUnit::mma, shape.a, accumulator, shape.k);
   operation->format = format;
   operation->shape = std::move(shape);
+  if (scaled) operation->scales = {take_scales(decoder, 4), take_scales(decoder, 6)};
   return operation;
 }
 

@@ -144,6 +144,39 @@ TEST(MatrixMove, MovmatrixTransposes) {
   for (std::size_t lane = 0; lane < 32; ++lane) EXPECT_EQ(moved[lane], fragment(rows, 0, lane, true)) << lane;
 }
 
+TEST(MatrixMove, LdmatrixTransposesBytes) {
+  for (const std::size_t count : {1u, 2u}) {
+    const Rows rows(7);
+    TestDevice device({12, 0, 'a'});
+    std::vector<std::uint32_t> image = rows.place;
+    image.resize(32 * 5);
+    const std::uint64_t in = device.upload(rows.elements), out = device.upload(image);
+    std::string body = addresses + R"(
+  ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%rd1];
+  st.shared.v4.b32 [%r1], {%r4, %r5, %r6, %r7};
+  bar.warp.sync 0xffffffff;
+)" + "ldmatrix.sync.aligned.m16n16.x" +
+                       std::to_string(count) + ".trans.shared.b8 " +
+                       list("%r1", static_cast<int>(2 * count)) + ", [%r1];\n";
+    for (std::size_t i = 0; i < 2 * count; ++i)
+      body += "st.global.b32 [%rd0+" + std::to_string(128 * (i + 1)) + "], %r1" + std::to_string(i) + ";\n";
+    const LaunchResult result =
+        device.run(kernel_of(body, buffer, "sm_120a"), {.block = {32, 1, 1}}, {}, in, out);
+    EXPECT_EQ(findings_of(result), "");
+    const auto words = device.download<std::uint32_t>(out, 32 * 5);
+    for (std::size_t i = 0; i < 64 * count; ++i) {
+      const std::size_t lane = i % 32, half = i / 32 % 2, matrix = i / 64;
+      const std::size_t column = lane / 4 + 8 * half, row = 16 * matrix + lane % 4 * 4;
+      std::uint32_t expected = 0;
+      for (std::size_t j = 0; j < 4; ++j) {
+        const std::uint32_t pair = rows.elements[(row + j) * 8 + column / 2];
+        expected |= (pair >> 8 * (column % 2) & 255) << 8 * j;
+      }
+      EXPECT_EQ(words[32 + i], expected) << "register " << i / 32 << " lane " << lane;
+    }
+  }
+}
+
 // The promise of a swizzle: rows of a tile of 128-byte rows without and with it.
 TEST(MatrixMove, CountsBankConflicts) {
   TestDevice device;

@@ -1,4 +1,5 @@
 // mma.sync: fragments as the PTX ISA draws them, sums as the hardware makes them.
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -75,13 +76,20 @@ std::string vector_of(int first, std::size_t count) {
   return text + "}";
 }
 
-// Loads A, B and C, executes `instruction` as often as there are blocks, each on matrices of its own.
+// Selectors of the scales of A and B, {byte-id, thread-id} each, where blocks of both have scales.
+struct Selectors {
+  std::string a, b;
+};
+
+// Loads A, B and C, and a word of scales for A and B where there are `selectors`, executes `instruction` as often as there
+// are blocks, each on matrices of its own.
 std::string mma_kernel(const std::string& instruction, std::size_t a, std::size_t b, std::size_t c,
-                       const std::string& target) {
+                       const std::string& target, const Selectors* selectors = nullptr) {
+  const std::size_t loaded = a + b + c + (selectors ? 2 : 0);
   std::string body =
       "mov.u32 %r61, %ctaid.x;\n"
       "mad.lo.u32 %r62, %r61, " +
-      std::to_string((a + b + c) * 128) +
+      std::to_string(loaded * 128) +
       ", 0;\n"
       "mad.lo.u32 %r62, %r60, 4, %r62;\n"
       "cvt.u64.u32 %rd0, %r62;\nadd.u64 %rd0, %rd0, %rd60;\n"
@@ -90,12 +98,17 @@ std::string mma_kernel(const std::string& instruction, std::size_t a, std::size_
       ", 0;\n"
       "mad.lo.u32 %r62, %r60, 4, %r62;\n"
       "cvt.u64.u32 %rd1, %r62;\nadd.u64 %rd1, %rd1, %rd61;\n";
-  for (std::size_t i = 0; i < a + b + c; ++i) {
+  for (std::size_t i = 0; i < loaded; ++i) {
     body += "ld.global.b32 %r" + std::to_string(i) + ", [%rd0+" + std::to_string(i * 128) + "];\n";
   }
   const std::string sums = vector_of(static_cast<int>(a + b), c);
   body += instruction + " " + sums + ", " + vector_of(0, a) + ", " + vector_of(static_cast<int>(a), b) +
-          ", " + sums + ";\n";
+          ", " + sums;
+  if (selectors) {
+    body += ", %r" + std::to_string(loaded - 2) + ", {" + selectors->a + "}, %r" +
+            std::to_string(loaded - 1) + ", {" + selectors->b + "}";
+  }
+  body += ";\n";
   for (std::size_t i = 0; i < c; ++i) {
     body += "st.global.b32 [%rd1+" + std::to_string(i * 128) + "], %r" + std::to_string(a + b + i) + ";\n";
   }
@@ -229,6 +242,155 @@ TEST_P(FloatMma, EqualsTheReferenceBitForBit) {
 }
 INSTANTIATE_TEST_SUITE_P(AllShapes, FloatMma, ::testing::Range<std::size_t>(0, float_cases().size()));
 
+// Products of blocks that have scales: a word of four for each lane and operand.
+struct ScaledProblem {
+  Problem matrices;
+  std::vector<std::uint32_t> a_scales, b_scales;
+};
+
+std::vector<Matrix> run_scaled(const std::string& types, const Selectors& selectors,
+                               const std::vector<ScaledProblem>& problems) {
+  constexpr int k = 32;
+  std::vector<std::uint32_t> input;
+  const auto append = [&](const std::vector<std::uint32_t>& words) {
+    input.insert(input.end(), words.begin(), words.end());
+  };
+  for (const ScaledProblem& problem : problems) {
+    append(fragment(problem.matrices.a, k, 8, [&](int lane, int i) { return place_in_a(8, k, lane, i); }));
+    append(fragment(problem.matrices.b, columns, 8, [&](int lane, int i) { return place_in_b(8, lane, i); }));
+    append(fragment(problem.matrices.c, columns, 32, place_in_c));
+    append(problem.a_scales);
+    append(problem.b_scales);
+  }
+  TestDevice device({12, 0, 'a'});
+  const std::uint64_t in = device.upload(input);
+  const std::uint64_t out = device.room<std::uint32_t>(problems.size() * 128);
+  const LaunchResult result = device.run(
+      mma_kernel("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32." + types +
+                     ".f32.ue8m0",
+                 4, 2, 4, "sm_120a", &selectors),
+      {.grid = {static_cast<unsigned>(problems.size()), 1, 1}, .block = {32, 1, 1}}, {}, in, out);
+  for (const Finding& finding : result.findings) ADD_FAILURE() << to_string(finding);
+  const auto words = device.download<std::uint32_t>(out, problems.size() * 128);
+  std::vector<Matrix> results;
+  for (std::size_t p = 0; p < problems.size(); ++p) {
+    const auto begin = words.begin() + static_cast<std::ptrdiff_t>(p * 128);
+    results.push_back(matrix_of({begin, begin + 128}, 32));
+  }
+  return results;
+}
+
+// x · 2^exponent, of an f32 that stays a normal number.
+std::uint32_t times_power_of_two(std::uint32_t x, int exponent) {
+  return (x << 1) == 0 ? x : x + (static_cast<std::uint32_t>(exponent) << 23);
+}
+
+TEST(ScaledMma, ScalesAddToTheExponentsOfProducts) {
+  std::mt19937 random(5);
+  const auto scale = [&] { return 117 + static_cast<std::uint32_t>(random() % 21); };
+  const auto word = [&] { return scale() | scale() << 8 | scale() << 16 | scale() << 24; };
+  for (const NumberFormat& b : {e4m3_numbers, e5m2_numbers}) {
+    const FloatCase test{{12, 0, 'a'}, "sm_120a", "m16n8k32", 32, e4m3_numbers, b, {32, 25}};
+    std::vector<ScaledProblem> problems(8);
+    for (ScaledProblem& problem : problems) {
+      problem.matrices = random_problem(test, random, false);
+      for (std::uint32_t& c : problem.matrices.c)
+        c = std::bit_cast<std::uint32_t>(1.0f + static_cast<float>(random() % 99));
+      for (int lane = 0; lane < 32; ++lane) {
+        problem.a_scales.push_back(word());
+        problem.b_scales.push_back(word());
+      }
+    }
+    const auto results = run_scaled("e4m3." + std::string(to_string(b.type)), {"2, 1", "3, 2"}, problems);
+    for (std::size_t p = 0; p < problems.size(); ++p) {
+      for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column) {
+          const auto a_lane = static_cast<std::size_t>(row % 8 * 4 + 2 + row / 8),
+                     b_lane = static_cast<std::size_t>(column * 4 + 2);
+          const int exponent = static_cast<int>(problems[p].a_scales[a_lane] >> 16 & 255) +
+                               static_cast<int>(problems[p].b_scales[b_lane] >> 24) - 254;
+          const Problem& matrices = problems[p].matrices;
+          std::vector<std::uint32_t> x, y;
+          for (int i = 0; i < 32; ++i) {
+            x.push_back(matrices.a[static_cast<std::size_t>(row * 32 + i)]);
+            y.push_back(matrices.b[static_cast<std::size_t>(i * columns + column)]);
+          }
+          const auto at = static_cast<std::size_t>(row * columns + column);
+          const std::uint32_t sum =
+              reference_sum(test.rule, test.a, test.b, x, y, times_power_of_two(matrices.c[at], -exponent));
+          ASSERT_EQ(results[p][at], times_power_of_two(sum, exponent))
+              << "row " << row << " column " << column;
+        }
+      }
+    }
+  }
+}
+
+// One byte of one lane is a scale of 2, in A or in B: selectors say whose row or column doubles, if any.
+TEST(ScaledMma, SelectorsPickALaneOfEachQuadAndAByte) {
+  constexpr std::uint32_t one = 0x38, unit = 0x7f7f7f7f;  // of e4m3, and of four scales
+  std::vector<ScaledProblem> problems;
+  for (const bool is_a : {true, false}) {
+    for (int place = 0; place < 128; ++place) {
+      ScaledProblem problem{{Matrix(rows * 32, one), Matrix(columns * 32, one), Matrix(rows * columns, 0)},
+                            std::vector(32, unit),
+                            std::vector(32, unit)};
+      (is_a ? problem.a_scales : problem.b_scales)[static_cast<std::size_t>(place / 4)] += 1u
+                                                                                           << place % 4 * 8;
+      problems.push_back(problem);
+    }
+  }
+  for (int byte = 0; byte < 4; ++byte) {
+    for (int thread = 0; thread < 4; ++thread) {
+      const std::string b_selectors = std::to_string(byte) + ", " + std::to_string(thread),
+                        a_selectors = std::to_string(byte) + ", " + std::to_string(thread % 2);
+      const auto results = run_scaled("e4m3.e4m3", {a_selectors, b_selectors}, problems);
+      for (std::size_t p = 0; p < problems.size(); ++p) {
+        const bool is_a = p < 128;
+        const int lane = static_cast<int>(p % 128) / 4;
+        const bool is_seen =
+            static_cast<int>(p) % 4 == byte && (is_a ? lane % 4 / 2 == thread % 2 : lane % 4 == thread);
+        const int doubled = is_a ? lane / 4 + 8 * (lane % 2) : lane / 4;
+        for (int row = 0; row < rows; ++row) {
+          for (int column = 0; column < columns; ++column) {
+            const float expected = is_seen && (is_a ? row : column) == doubled ? 64 : 32;
+            ASSERT_EQ(std::bit_cast<float>(results[p][static_cast<std::size_t>(row * columns + column)]),
+                      expected)
+                << "scale " << p << " by {" << b_selectors << "} row " << row << " column " << column;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ScaledMma, AScaleMayBeNoNumber) {
+  ScaledProblem problem{{Matrix(rows * 32, 0), Matrix(columns * 32, 0), Matrix(rows * columns, 0)},
+                        std::vector<std::uint32_t>(32, 0x7f7f7f7f),
+                        std::vector<std::uint32_t>(32, 0x7f7f7f7f)};
+  problem.a_scales[4] = 0x7f7f7fff;  // of row 1
+  const auto results = run_scaled("e4m3.e4m3", {"0, 0", "0, 0"}, {problem});
+  for (int row = 0; row < rows; ++row)
+    EXPECT_EQ(results[0][static_cast<std::size_t>(row * columns)], row == 1 ? 0x7fffffffu : 0u) << row;
+}
+
+TEST(ScaledMma, RefusesSelectorsThatNoLaneHas) {
+  const auto finding_of = [](const Selectors& selectors) {
+    TestDevice device({12, 0, 'a'});
+    const std::uint64_t in = device.upload(std::vector<std::uint32_t>(12 * 32));
+    const std::uint64_t out = device.room<std::uint32_t>(128);
+    const LaunchResult result = device.run(
+        mma_kernel("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0", 4,
+                   2, 4, "sm_120a", &selectors),
+        {.block = {32, 1, 1}}, {}, in, out);
+    return result.findings.empty() ? std::string() : result.findings.front().message;
+  };
+  EXPECT_EQ(finding_of({"3, 1", "3, 3"}), "");
+  EXPECT_NE(finding_of({"0, 2", "0, 0"}).find("thread-id-a is 2"), std::string::npos);
+  EXPECT_NE(finding_of({"4, 0", "0, 0"}).find("byte-id-a is 4"), std::string::npos);
+  EXPECT_NE(finding_of({"0, 0", "0, 4"}).find("thread-id-b is 4"), std::string::npos);
+}
+
 class IntegerMma : public ::testing::TestWithParam<int> {};
 
 TEST_P(IntegerMma, WrapsOrSaturates) {
@@ -330,6 +492,10 @@ TEST(Mma, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(message("mma.sync.aligned.m16n8k99999999999.row.col.f32.f16.f16.f32" + operands).find("shape"),
             std::string::npos);
   EXPECT_EQ(message("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" + operands), "accepted");
+  const std::string scaled = "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32";
+  const std::string byte_operands = " {%r0,%r1,%r2,%r3}, {%r0,%r1,%r2,%r3}, {%r4,%r5}, {%r0,%r1,%r2,%r3}";
+  EXPECT_NE(message(scaled + ".ue8m0" + byte_operands + ", %r0, {0, 0}, %r0, {0, 0};").find("sm_120a"),
+            std::string::npos);
 }
 
 }  // namespace

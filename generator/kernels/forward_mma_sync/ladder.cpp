@@ -20,6 +20,9 @@ const std::vector<LadderStep>& ladder() {
     result.push_back({"v2_pipeline", "two stages of K and V", config});
     config.stages_v = 1;
     result.push_back({"v3_double_k", "two stages of K, one of V", config});
+    // Another family, so by its text.
+    result.push_back({"v4_tma", "TMA, by warps of its own: sm_120a",
+                      parse_config("family=forward_mma_tma tile_q=128 tile_kv=64 stages=2")});
     return result;
   }();
   return steps;

@@ -438,9 +438,11 @@ TEST(DeviceLimits, OfADeviceAreItsOwn) {
 
 TEST(Ladder, EachStepIsLegalAndChangesSomething) {
   const std::vector<LadderStep>& steps = ladder();
-  ASSERT_EQ(steps.size(), 3u);
+  ASSERT_EQ(steps.size(), 4u);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    EXPECT_EQ(config_rejection({}, steps[i].config, Arch{9, 0, 'a'}), "") << steps[i].name;
+    // All on sm_120a where rows are short, and on others all but the one that is of sm_120a.
+    EXPECT_EQ(config_rejection({.head_dim = 64}, steps[i].config, Arch{12, 0, 'a'}), "") << steps[i].name;
+    EXPECT_EQ(config_rejection({}, steps[i].config, Arch{9, 0, 'a'}).empty(), i < 3) << steps[i].name;
     EXPECT_FALSE(steps[i].technique.empty());
     EXPECT_TRUE(steps[i].name.starts_with("v" + std::to_string(i + 1) + "_"));
     if (i > 0) {

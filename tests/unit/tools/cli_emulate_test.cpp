@@ -164,6 +164,7 @@ TEST_F(CliEmulate, BadInputIsOneSentence) {
   EXPECT_THAT(refusal(right, {"--dynamic-shared", "300000"}), HasSubstr("a block can have 232448"));
   EXPECT_THAT(refusal(right, {"--arch", "sm_80"}), HasSubstr("PTX line 3: PTX for sm_90a does not run"));
   EXPECT_THAT(refusal(right, {"--arch", "volta"}), HasSubstr("\"volta\" is no architecture"));
+  EXPECT_THAT(refusal(right, {"--level", "loose"}), HasSubstr("level loose is none; strict and silicon are"));
   EXPECT_THAT(refusal(right, {"--allow", "race"}), HasSubstr("'race' is no kind of finding"));
   without("  ret;\n}\n");
   EXPECT_THAT(refusal(right), HasSubstr("kernel.ptx: PTX line "));

@@ -1,0 +1,40 @@
+// The cost model of forward_tcgen05: a sum of what the units of a multiprocessor can do, which no measurement has fitted.
+#include <algorithm>
+#include <cmath>
+
+#include "generator/kernels/block_cover.h"
+#include "generator/kernels/forward_tcgen05/family.h"
+#include "templates/base/element.cuh"
+#include "templates/forward_tcgen05/smem_layout.cuh"
+
+namespace jit {
+
+using namespace forward_tcgen05;
+
+namespace {
+
+// Of one multiprocessor of a B200, per clock.
+constexpr double multiply_adds = 4096;  // of 16 bits; of 8 twice as many
+constexpr double exponentials = 16;
+constexpr double reached_share = 0.7;  // of what binds
+constexpr double work_tile_clocks = 4000;
+constexpr double launch_clocks = 6000;
+
+}  // namespace
+
+double Family<ForwardTcgen05>::cycles(const Case& problem, const ProblemShape& shape, const ForwardTcgen05&) {
+  const auto& [spec, limits] = problem;
+  const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) / tile_q);
+  const double work_tiles = static_cast<double>(shape.batch) * shape.heads_q * row_tiles;
+  const double steps = std::max(
+      1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_kv) * block_cover(spec, tile_q, tile_kv));
+  const double scores = static_cast<double>(tile_q) * tile_kv;
+  const int columns = padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim());
+  const double step = std::max(scores * columns / (has_fp8_queries(spec) ? 2 * multiply_adds : multiply_adds),
+                               scores / exponentials) /
+                      reached_share;
+  const double waves = std::max(1.0, work_tiles / limits.sm_count);
+  return launch_clocks + waves * (steps * step + work_tile_clocks);
+}
+
+}  // namespace jit

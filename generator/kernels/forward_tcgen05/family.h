@@ -1,0 +1,51 @@
+// The family of forward kernels with tcgen05 and tensor memory (templates/forward_tcgen05).
+#pragma once
+
+#include <array>
+
+#include "generator/kernels/family.h"
+
+namespace jit {
+
+namespace forward_tcgen05 {
+
+inline constexpr std::array archs_of_tcgen05{Arch{10, 0, 'a'}, Arch{10, 3, 'a'}};
+
+}  // namespace forward_tcgen05
+
+template <>
+struct Family<ForwardTcgen05> : FamilyDefaults<ForwardTcgen05> {
+  static constexpr std::string_view name = "forward_tcgen05";
+  static constexpr std::string_view doc = "TMA, tcgen05 and tensor memory: sm_100a and sm_103a";
+  static constexpr std::span<const Arch> archs = forward_tcgen05::archs_of_tcgen05;
+  static constexpr Pass pass = Pass::forward;
+  static constexpr bool may_spill = false;
+  static constexpr int most_head_dim = 192;    ///< of which two tiles of queries fit beside a tile of keys
+  static constexpr int most_head_dim_v = 128;  ///< two tiles of O fit tensor memory beside two of scores
+  static constexpr ForwardTcgen05 smallest = {.stages = 1};
+
+  static std::span<const ConfigField<ForwardTcgen05>> fields();
+  static bool suits(const ProblemShape& shape) {
+    return shape.tma && (!shape.has_device_lengths || !shape.is_plain);
+  }
+  static std::string rejection(const Case& problem, const ForwardTcgen05& config);
+  static std::vector<ForwardTcgen05> space(const Case& problem);
+  static Footprint footprint(const AttentionSpec& spec, const ForwardTcgen05& config);
+  static double cycles(const Case& problem, const ProblemShape& shape, const ForwardTcgen05& config);
+  static Program program(const AttentionSpec& spec, const ForwardTcgen05& config);
+  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardTcgen05&, const AttentionParams&,
+                                     int) {
+    return 0;
+  }
+  static void launch(const KernelLaunch& launch, const ForwardTcgen05& config);
+};
+
+namespace forward_tcgen05 {
+
+/// Registers per thread that setmaxnreg gives to the warpgroups: those of softmax twice, and the others, are 512, as the
+/// block was launched with 128 for each of 4.
+inline constexpr int softmax_registers = 184, correction_registers = 88, producer_registers = 56;
+static_assert(2 * softmax_registers + correction_registers + producer_registers == 4 * 128);
+
+}  // namespace forward_tcgen05
+}  // namespace jit

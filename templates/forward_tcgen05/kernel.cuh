@@ -1,0 +1,91 @@
+// Attention forward with TMA, tcgen05 and tensor memory, for sm_100a and sm_103a, after FlashAttention-4. A block computes
+// two tiles of 128 queries. One warp issues all products, whose results lie in tensor memory. A warpgroup for each query
+// tile computes softmax, and another one rescales and writes O; one warp loads keys and values, one queries, and one more
+// values of small pages.
+#pragma once
+
+#include "base/params.cuh"
+#include "forward_tcgen05/correction.cuh"
+#include "forward_tcgen05/mma.cuh"
+#include "forward_tcgen05/softmax.cuh"
+#include "forward_tcgen05/traits.cuh"
+#include "mainloop/load_keys.cuh"
+#include "mainloop/pipelines.cuh"
+#include "mainloop/q_producer.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "problem/zero_padding.cuh"
+#include "ptx/griddepcontrol.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit::forward_tcgen05 {
+
+/// By one thread, before any other use; then a __syncthreads.
+template <class Traits>
+JIT_DEVICE void init_pipelines(unsigned smem) {
+  constexpr SmemLayout layout = Traits::layout;
+  constexpr int by_commit = 1;
+  init_pipeline(smem, layout.q, 1, by_commit);
+  init_pipeline(smem, layout.k, 1, by_commit);
+  init_pipeline(smem, layout.v, 1, by_commit);
+  init_pipeline(smem, layout.infos, 1, Traits::key_readers);
+  init_pipeline(smem, layout.scores, by_commit, 1);
+  init_pipeline(smem, layout.p, 2 * warps_per_tile, 1);  // of softmax and of correction
+  init_pipeline(smem, layout.p_end, warps_per_tile, 1);
+  init_pipeline(smem, layout.o_sums, by_commit, 1);
+  init_pipeline(smem, layout.factors, warps_per_tile, warps_per_tile);
+  init_pipeline(smem, layout.work, 1, Traits::work_readers);
+  if constexpr (Traits::has_lengths) mbarrier_init(smem + layout.work_wanted, 1);
+  fence_mbarrier_init();
+}
+
+template <class Config>
+JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
+  using Traits = KernelTraits<Config>;
+  constexpr int mma_warp = 12;
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const unsigned smem = smem_address(memory);
+  const unsigned tmem_place = smem + Traits::layout.tmem_address;
+  const int warp = uniform(threadIdx.x / warp_size);
+  if (threadIdx.x == 0) init_pipelines<Traits>(smem);
+  if (warp == mma_warp) {
+    tcgen05_alloc<Traits::columns>(tmem_place);
+    tcgen05_relinquish_alloc_permit();
+  }
+  griddepcontrol_wait();
+  tcgen05_fence_before();
+  __syncthreads();
+  tcgen05_fence_after();
+  const unsigned tmem = static_cast<unsigned>(load_shared(tmem_place));
+  if (warp < 4 * query_tiles) {
+    setmaxnreg_inc<Config::softmax_registers>();
+    SoftmaxWarpgroup<Config>(params, smem, tmem, warp / 4).run();
+  } else if (warp < mma_warp) {
+    setmaxnreg_dec<Config::correction_registers>();
+    CorrectionWarpgroup<Config>(params, smem, tmem).run();
+  } else {
+    setmaxnreg_dec<Config::producer_registers>();
+    switch (warp - mma_warp) {
+      case 0:
+        MmaWarp<Config>(params, smem, tmem).run();
+        break;
+      case 1:
+        load_keys<Traits>(params, maps, smem);
+        break;
+      case 2:
+        load_queries<Traits>(params, maps, smem);
+        break;
+      default:
+        if constexpr (Traits::has_value_producer) load_values<Traits>(params, maps, smem);
+        if constexpr (Traits::has_lengths)
+          zero_padding<Config>(params, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    }
+  }
+  tcgen05_fence_before();
+  __syncthreads();
+  tcgen05_fence_after();
+  // mutate: ColumnsKept
+  if (warp == mma_warp) tcgen05_dealloc<Traits::columns>(tmem);
+}
+
+}  // namespace jit::forward_tcgen05

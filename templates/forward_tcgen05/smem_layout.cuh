@@ -1,0 +1,89 @@
+// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
+// generated program asserts that both came to the same size.
+#pragma once
+
+#include "base/host_device.cuh"
+#include "mainloop/key_tile_info.cuh"
+#include "pipeline/smem_allocator.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_tcgen05 {
+
+/// Tiles of queries of a block, the rows of each, which are the lanes of tensor memory, and keys per step.
+inline constexpr int query_tiles = 2, query_rows = 128, tile_q = query_tiles * query_rows, tile_kv = 128;
+/// Tiles of keys that are told of ahead, and those whose row factors may wait for the correction warps.
+inline constexpr int stages_infos = 4, stages_factors = 2;
+inline constexpr int warps_per_tile = query_rows / 32;
+/// P is stored in quarters of the keys, of which so many are told of early.
+inline constexpr int p_quarters = 4, early_quarters = 3;
+
+/// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
+///
+///     | Q of each query tile | K stage 0 | … | V stage 0 | … | flags | row factors | infos | work | barriers | address |
+struct SmemLayout {
+  PipelinePlace q;        ///< a stage for each query tile
+  PipelinePlace k;        ///< tiles of keys
+  PipelinePlace v;        ///< tiles of values
+  PipelinePlace infos;    ///< of tiles of keys
+  PipelinePlace scores;   ///< in tensor memory: full when the products are done
+  PipelinePlace p;        ///< in tensor memory: full when P of the first keys is stored and O is rescaled
+  PipelinePlace p_end;    ///< in tensor memory: full when P of the last keys is stored
+  PipelinePlace o_sums;   ///< in tensor memory: full when the last products with values are done
+  PipelinePlace factors;  ///< of rows, for each query tile
+  PipelinePlace o;        ///< none: O goes from registers to memory
+  PipelinePlace work;     ///< WorkTile, or SequenceTile, for each stage
+  int factor_flags;       ///< int of each warp's rows, for each stage of each query tile
+  int row_factors;        ///< float of each row, for each stage of each query tile
+  int key_words;          ///< none
+  int stored_words;       ///< none
+  int key_word_ranges;    ///< none
+  int mask_bits;          ///< none
+  int key_scales;         ///< none
+  int key_tile_infos;     ///< KeyTileInfo for each stage
+  int stored_infos;       ///< the same
+  int work_wanted;        ///< one barrier, where sequences may differ in length
+  int tmem_address;       ///< of the columns that were allocated
+  int total;
+};
+
+struct SmemSizes {
+  int head_dim;
+  int head_dim_v;
+  int stages;        ///< of K, and of V
+  bool has_lengths;  ///< whether sequences may differ in length
+  int element_bytes = jit::element_bytes;
+};
+
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
+  constexpr int word_bytes = 4;
+  SmemAllocator place;
+  SmemLayout layout{};
+  layout.q.tiles =
+      place.tiles(query_tiles * panel_tile_bytes(query_rows, sizes.head_dim, sizes.element_bytes));
+  layout.k.tiles = place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim, sizes.element_bytes));
+  layout.v.tiles =
+      place.tiles(sizes.stages * panel_tile_bytes(tile_kv, sizes.head_dim_v, sizes.element_bytes));
+  layout.factor_flags = place.words(query_tiles * stages_factors * warps_per_tile * word_bytes);
+  layout.row_factors = place.words(query_tiles * stages_factors * query_rows * word_bytes);
+  layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.stored_infos = layout.key_tile_infos;
+  layout.work.tiles = place.numbers(
+      stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
+  place.barriers(layout.q, query_tiles);
+  place.barriers(layout.k, sizes.stages);
+  place.barriers(layout.v, sizes.stages);
+  place.barriers(layout.infos, stages_infos);
+  place.barriers(layout.scores, query_tiles);
+  place.barriers(layout.p, query_tiles);
+  place.barriers(layout.p_end, query_tiles);
+  place.barriers(layout.o_sums, query_tiles);
+  place.barriers(layout.factors, query_tiles * stages_factors);
+  place.barriers(layout.work, stages_work);
+  if (sizes.has_lengths) layout.work_wanted = place.barrier();
+  layout.tmem_address = place.words(word_bytes);
+  layout.total = place.total();
+  return layout;
+}
+
+}  // namespace jit::forward_tcgen05

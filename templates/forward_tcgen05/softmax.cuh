@@ -1,0 +1,192 @@
+// A warpgroup of softmax: S of its query tile from tensor memory, mask, softmax, and P back to tensor memory, tile of keys
+// after tile of keys. A thread has a row, so that nothing is reduced across lanes.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "epilogue/lse.cuh"
+#include "forward_tcgen05/row_factors.cuh"
+#include "forward_tcgen05/traits.cuh"
+#include "mainloop/pipelines.cuh"
+#include "problem/functor.cuh"
+#include "ptx/float_pair.cuh"
+#include "ptx/fp8.cuh"
+#include "ptx/tcgen05.cuh"
+#include "scheduling/tile_sequences.cuh"
+#include "scheduling/work_pipeline.cuh"
+#include "steps/apply_functors.cuh"
+#include "steps/dequant.cuh"
+#include "steps/polynomial_exp2.cuh"
+#include "steps/softmax.cuh"
+
+namespace jit::forward_tcgen05 {
+
+template <class Config>
+class SoftmaxWarpgroup {
+  using Traits = KernelTraits<Config>;
+  using Weight = typename Traits::Weight;
+  using Score = typename Config::Score;
+  using Mask = TileMask<Config>;
+  using Scores = typename Traits::Scores;
+  // Scores that the functor bounds have no large maxima.
+  using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
+                                    SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
+  static constexpr MaskQuery query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
+
+ public:
+  /// `tile` is that of the queries.
+  JIT_DEVICE SoftmaxWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem, int tile)
+      : params_(params),
+        scales_(params, params.descale),
+        first_row_(tile * query_rows + threadIdx.x % query_rows / warp_size * warp_size),
+        scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
+        p_at_(own_lanes(tmem + Traits::p_column(tile))),
+        work_pipeline_(params, smem),
+        infos_(smem),
+        tile_(smem, tile),
+        factors_(smem, tile) {}
+
+  JIT_DEVICE void run() {
+    while (take_work()) {
+      State state;
+      int flags = 0;
+      for (bool is_first = true; (flags & (key_info_end | key_info_none)) == 0; is_first = false) {
+        infos_.k.consumer_wait();
+        const KeyTileInfo info = infos_.info();
+        infos_.release();
+        flags = info.flags;
+        if ((flags & key_info_none) == 0) finish_tile(state, info, is_first);
+      }
+      finish_rows(state, (flags & key_info_none) != 0);
+    }
+  }
+
+ private:
+  JIT_DEVICE bool take_work() {
+    work_ = work_pipeline_.take();
+    if (!is_work(work_)) return false;
+    scales_.take_scores(work_, first_row_, [&] { return context_of<Config>(params_, work_); });
+    scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    return true;
+  }
+
+  // S of a tile of keys becomes P.
+  JIT_DEVICE void finish_tile(State& state, const KeyTileInfo& info, bool is_first) {
+    Scores scores;
+    wait_for(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
+    load(scores);
+    const BlockContext context = work_pipeline_.context(work_);
+    apply_functors<query>(scores, {work_.q_begin + first_row_ + lane_id(), info.k_begin}, Score(context),
+                          scales_.of_scores(), Mask(context), context, (info.flags & key_info_partial) != 0);
+    float correction[Scores::rows] = {1};
+    const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
+    // Before the first tile maxima are −inf, and there is no O.
+    factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
+    exponentiate(scores, state);
+  }
+
+  JIT_DEVICE void load(Scores& scores) const {
+    constexpr int columns = 16, parts = tile_kv / columns;
+    float loaded[parts][columns];
+#pragma unroll
+    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], scores_at_ + part * columns);
+    tcgen05_wait_load();  // mutate: NoWaitForLoads
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+      tcgen05_hold(loaded[part]);
+#pragma unroll
+      for (int i = 0; i < columns; ++i) scores.at(0, (part * columns + i) / 2, i % 2) = loaded[part][i];
+    }
+  }
+
+  // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
+  // later: nobody waits for them.
+  JIT_DEVICE void exponentiate(Scores& scores, State& state) {
+    constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;
+    const FloatPair scale(scale_log2_), offset(probability_raise<Weight> - state.offset[0]);
+#pragma unroll
+    for (int quarter = 0; quarter < p_quarters; ++quarter) {
+      unsigned packed[words];
+#pragma unroll
+      for (int i = 0; i < pairs; ++i) {
+        float &x = scores.at(0, quarter * pairs + i, 0), &y = scores.at(0, quarter * pairs + i, 1);
+        multiply_add({x, y}, scale, offset).store(x, y);
+        if (is_by_polynomial(quarter, i)) {
+          polynomial_exp2(x, y);
+        } else {
+          x = ex2(x);
+          y = ex2(y);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < words; ++i) packed[i] = pack_word(scores, quarter * words + i);
+      tcgen05_store(p_at_ + quarter * words, packed);
+      if (quarter == early_quarters - 1) tell(tile_.p);
+    }
+    tell(tile_.p_end);
+    add_up(scores, state);
+  }
+  // Which pairs of scores: an eighth, of the quarters that are neither the first one nor the last, which products wait
+  // for. On sm_103 the special function unit is twice as fast.
+  static JIT_DEVICE constexpr bool is_by_polynomial(int quarter, int pair) {
+#if __CUDA_ARCH__ == 1000
+    constexpr int group = 8, of_group = 2;
+    return quarter > 0 && quarter < p_quarters - 1 && pair % group >= group - of_group;
+#else
+    return false;
+#endif
+  }
+  // Of P, what lies in one column.
+  static JIT_DEVICE unsigned pack_word(const Scores& p, int word) {
+    if constexpr (is_fp8<Weight>) {
+      return pack_e4m3(p.at(0, 2 * word, 0), p.at(0, 2 * word, 1), p.at(0, 2 * word + 1, 0),
+                       p.at(0, 2 * word + 1, 1));
+    } else {
+      return p.template pack_pair<Weight>(0, word);
+    }
+  }
+  // What was stored is there, and S was read, too.
+  static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
+    tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
+    tcgen05_fence_before();  // mutate: NoFenceBehindP
+    pipeline.producer_commit();
+  }
+  static JIT_DEVICE void add_up(const Scores& scores, State& state) {
+    constexpr int chains = 4;
+    FloatPair sums[chains] = {FloatPair(0), FloatPair(0), FloatPair(0), FloatPair(0)};
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n)
+      sums[n % chains] = add(sums[n % chains], {scores.at(0, n, 0), scores.at(0, n, 1)});
+    state.row_sum[0] += add(add(sums[0], sums[1]), add(sums[2], sums[3])).sum();
+  }
+
+  // Closes the work tile: writes LSE, and tells the factors of rows that normalize them.
+  JIT_DEVICE void finish_rows(const State& state, bool is_none) {
+    float inverse[Scores::rows], lse[Scores::rows];
+    jit::finish_rows<RowLayout>(state, scale_log2_, inverse, lse, probability_raise<Weight>);
+    const typename Traits::Work work = work_pipeline_.tile();
+    if constexpr (Config::sinks) add_sink(params_.sequences.sinks[work.head], inverse, lse);
+    if (params_.lse != nullptr) {
+      write_lse<Scores>(
+          [&]() -> LseRows {
+            return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+          },
+          work.q_begin + first_row_, lse);
+    }
+    work_pipeline_.release();
+    factors_.put(factors_end | (is_none ? factors_of_none : 0), inverse[0]);
+  }
+
+  const AttentionParams& params_;
+  Dequant<Config, Scores> scales_;
+  float scale_log2_ = 0;
+  const int first_row_;  // of the warp, within the work tile
+  const unsigned scores_at_, p_at_;
+  WorkPipeline<Traits> work_pipeline_;
+  KeyInfoPipeline<Traits> infos_;
+  TileBarriers<Traits> tile_;
+  RowFactors<Traits> factors_;
+  typename Traits::Work work_{};
+};
+
+}  // namespace jit::forward_tcgen05

@@ -1,0 +1,137 @@
+// Traits that follow from the Config: tiles, columns of tensor memory, shared memory, readers of pipelines.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "forward_tcgen05/smem_layout.cuh"
+#include "jit/options.h"
+#include "pipeline/pipeline.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+#include "ptx/fp8.cuh"
+#include "ptx/tcgen05.cuh"
+#include "ptx/warpgroup.cuh"
+#include "scheduling/work_tiles.cuh"
+#include "tiles/accumulator.cuh"
+#include "tiles/bounded_box.cuh"
+#include "tiles/panel_tile.cuh"
+
+namespace jit::forward_tcgen05 {
+
+template <class KernelConfig>
+struct KernelTraits {
+  using Config = KernelConfig;
+  using Element = typename Config::Element;
+  static constexpr int mma_k = ElementTraits<Element>::mma_k;
+  /// P of 8 bits needs the third bit of e4m3, and has no use for e5m2's range.
+  using Weight = typename ChosenType<is_fp8<Element>, fp8_e4m3, Element>::type;
+  static_assert(!has_row_scales<Config> && !has_block_scales<Config> && !finishes_columns<Config>,
+                "scales are of heads");
+  static_assert(Config::tile_q == tile_q && Config::tile_kv == tile_kv, "host and device agree on tiles");
+  static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
+
+  // The producers serve other families, too, and ask: a stage is a whole tile, which one panel pipeline fills.
+  static constexpr bool multiplies_fp8 = false, transposes_v = false, upcasts = false;
+  static constexpr bool has_converters = false;
+  static constexpr bool loads_panels = true, copies_by_lanes = false, values_in_keys = false;
+
+  /// Whether sequences may differ in length, which is then read on the device.
+  static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks;
+  using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
+
+  /// Boxes in which a tile of keys is copied: each lies in one page.
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr int box_rows = jit::box_rows(tile_kv, has_pages ? Config::page_size : 0);
+  static constexpr int boxes = tile_kv / box_rows;
+  static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
+
+  static constexpr int consumers = query_tiles;
+  /// Two warpgroups of softmax, one of correction, and one of which a warp issues products and three load.
+  static constexpr int threads = (query_tiles + 2) * warpgroup_size;
+
+  /// A thread has a row of scores.
+  using Scores = Accumulator<RowLayout, warp_size, tile_kv>;
+  static constexpr int key_steps = tile_kv / mma_k,
+
+                       head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  static constexpr int output_columns = padded_head_dim(Config::head_dim_v);
+
+  using QTile = PanelTile<Element, query_rows, Config::head_dim>;
+  using KTile = PanelTile<Element, tile_kv, Config::head_dim>;
+  using VTile = PanelTile<Element, tile_kv, Config::head_dim_v>;
+  using KPanel = KTile;
+  using VPart = VTile;
+  using OTile = PanelTile<OutputElement<Config>, query_rows, Config::head_dim_v>;
+  static constexpr int k_panels = 1, v_parts = 1, first_key_column = 0;
+  static JIT_DEVICE constexpr int first_column(int /*part*/) { return 0; }
+
+  static constexpr int stages_k = Config::stages, stages_v = Config::stages;
+  static constexpr int stages_infos = forward_tcgen05::stages_infos;
+
+  // What a key producer may leave beside a tile of keys: nothing.
+  static constexpr bool has_key_words = false, has_mask_bits = false, has_key_scales = false;
+  static constexpr bool keys_by_lanes = false, has_key_word_ranges = false;
+  static constexpr int mask_bit_words = 0;
+  /// Nobody leaves out parts of a tile.
+  static constexpr bool has_lower_tiles = false;
+  static constexpr int lower_keys = tile_kv, most_skipped = 0;
+
+  static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
+                                                    .head_dim_v = Config::head_dim_v,
+                                                    .stages = Config::stages,
+                                                    .has_lengths = has_lengths,
+                                                    .element_bytes = sizeof(Element)});
+
+  static constexpr int q_stage_bytes = QTile::bytes, q_bytes = QTile::bytes, o_bytes = 0, stages_o = 0;
+  static constexpr bool o_over_q = false, query_producer_stores = false;
+
+  /// Whether values have a producer of their own: a tile in many boxes takes long to start.
+  static constexpr bool has_value_producer = boxes > 1;
+  /// Warps that read the pipeline of work: one of the producers of keys and queries, the other of which tells, that of
+  /// values, and those of softmax, correction and products.
+  static constexpr int work_readers =
+      1 + (has_value_producer ? 1 : 0) + query_tiles * warps_per_tile + warps_per_tile + 1;
+  /// Warps that read what the key producer tells: those of softmax and products, and the value producer.
+  static constexpr int key_readers = query_tiles * warps_per_tile + 1 + (has_value_producer ? 1 : 0);
+
+  /// Columns of tensor memory that P of so many keys takes.
+  static constexpr int p_words(int keys) { return keys * static_cast<int>(sizeof(Weight)) / 4; }
+  // Columns of tensor memory. P lies over the upper half of the scores that it was made of.
+  static constexpr int scores_column(int tile) { return tile * tile_kv; }
+  static constexpr int p_column(int tile) { return scores_column(tile) + tile_kv / 2; }
+  static constexpr int output_column(int tile) { return query_tiles * tile_kv + tile * output_columns; }
+  static constexpr int columns = tmem_columns;
+  static_assert(output_column(query_tiles) <= columns, "both query tiles have O in tensor memory");
+};
+
+/// Pipelines of a query tile whose stages lie in tensor memory.
+template <class Traits>
+struct TileBarriers {
+  Pipeline<1, 0> scores, p, p_end, o;
+
+  JIT_DEVICE TileBarriers(unsigned smem, int tile)
+      : scores(of_tile(smem, Traits::layout.scores, tile)),
+        p(of_tile(smem, Traits::layout.p, tile)),
+        p_end(of_tile(smem, Traits::layout.p_end, tile)),
+        o(of_tile(smem, Traits::layout.o_sums, tile)) {}
+
+ private:
+  static JIT_DEVICE Pipeline<1, 0> of_tile(unsigned smem, const PipelinePlace& place, int tile) {
+    return Pipeline<1, 0>(smem, place).moved(0, tile * 8);
+  }
+};
+
+/// Waits for the next phase of such a pipeline, and orders instructions of tensor memory behind it. By a whole warp.
+JIT_DEVICE void wait_for(Pipeline<1, 0>& pipeline) {
+  pipeline.consumer_wait();
+  pipeline.advance();
+  tcgen05_fence_after();  // mutate: NoFenceBehindAWait
+}
+
+/// The address of the lanes of the warp in tensor memory, of which the columns begin at `columns`.
+JIT_DEVICE unsigned own_lanes(unsigned columns) {
+  return columns + (uniform(threadIdx.x / warp_size) % 4 * warp_size << 16);  // mutate: LanesOfOneWarp
+}
+
+}  // namespace jit::forward_tcgen05

@@ -1,0 +1,177 @@
+// Forward kernels with tcgen05, on sm_100a and sm_103a.
+#include <jit/attention.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/device/gpu_fixture.h"
+#include "tests/support/error_of.h"
+#include "tests/support/seed.h"
+
+namespace jit::testing::tcgen05_tests {
+namespace {
+
+struct HeadDims {
+  int keys, values;
+};
+
+AttentionCase case_of(HeadDims dims, int ratio, int batch, int heads_kv, int seqlen_q, int seqlen_kv,
+                      Layout layout = Layout::bshd) {
+  AttentionCase problem = problem_of({.head_dim = dims.keys, .head_dim_v = dims.values, .gqa_ratio = ratio},
+                                     batch, heads_kv, seqlen_q, seqlen_kv, layout);
+  problem.spec.dtype = problem.seed % 2 == 0 ? DType::bf16 : DType::fp16;
+  return problem;
+}
+
+KernelConfig config_of(const char* text) {
+  return parse_config(std::string("family=forward_tcgen05 ") + text);
+}
+
+/// With room for two tiles of keys and of values, and for one.
+std::vector<KernelConfig> configs() { return {config_of("stages=2"), config_of("stages=1")}; }
+
+class ForwardTcgen05Test : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped() && native_arch(device_).major != 10)
+      GTEST_SKIP() << "forward_tcgen05 does not run on " << to_string(native_arch(device_));
+  }
+};
+
+TEST_F(ForwardTcgen05Test, HeadDims) {
+  std::vector<KernelCase> cases;
+  for (const HeadDims dims : {HeadDims{128, 128},
+                              {64, 64},
+                              {96, 96},
+                              {192, 128},
+                              {8, 8},
+                              {40, 72},
+                              {120, 16},
+                              {16, 128},
+                              {136, 64}}) {
+    AttentionCase problem = case_of(dims, 2, 1, 1, 300, 290);
+    problem.spec.mask = cases.size() % 2 == 0 ? mask::causal() : mask::none();
+    cases.push_back({problem, configs()[1]});
+  }
+  expect_some_right(cases, 4);
+}
+
+TEST_F(ForwardTcgen05Test, LengthsAndLayouts) {
+  std::vector<KernelCase> cases;
+  for (const KernelConfig& config : configs()) {
+    for (const int keys : {0, 1, 127, 128, 129, 300})
+      cases.push_back({case_of({72, 128}, 1, 2, 1, 1 + keys % 257, keys), config});
+    cases.push_back({case_of({64, 64}, 1, 1, 2, 177, 177, Layout::packed_qkv), config});
+    cases.push_back({case_of({88, 88}, 4, 1, 2, 130, 140, Layout::padded), config});
+    AttentionCase causal = case_of({64, 80}, 3, 1, 2, 300, 260, Layout::bhsd);  // of queries some see no key
+    causal.spec.mask = mask::causal();
+    cases.push_back({causal, config});
+  }
+  expect_some_right(cases, 5);
+}
+
+TEST_F(ForwardTcgen05Test, MasksAndScores) {
+  const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
+  std::vector<KernelCase> cases;
+  const auto add = [&](const char* mask, const char* score) {
+    AttentionCase problem = case_of({64, 72}, 2, 2, 1, 270, 280);
+    problem.spec.mask = parse_mask(mask, masks);
+    problem.spec.score = parse_score(score, scores);
+    cases.push_back({problem, configs()[cases.size() % 2]});
+  };
+  for (const char* mask :
+       {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)", "block_mask(64, 64)",
+        "block_scores(64, 64)", "causal && !causal", "text(ends_by_head)", "document && causal"})
+    add(mask, "none");
+  for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})
+    add("causal", score);
+  expect_some_right(cases, 6);
+}
+
+TEST_F(ForwardTcgen05Test, LengthsOnTheDevice) {
+  std::vector<KernelCase> cases;
+  for (const bool is_varlen : {true, false}) {
+    AttentionCase problem = case_of({64, 96}, 2, 3, 1, 290, 340);
+    problem.used_keys = {340, 0, 165};
+    problem.used_queries = {290, 3, 128};
+    problem.spec.mask = mask::causal();
+    problem.spec.sinks = !is_varlen;  // such kernels alone read lengths of dense sequences
+    if (is_varlen) {
+      problem.spec.sequences_q = problem.spec.sequences_kv = SequenceKind::varlen;
+      problem.spare_rows = 3;
+    }
+    cases.push_back({problem, configs()[cases.size() % 2]});
+  }
+  expect_some_right(cases, 2);
+}
+
+// More work tiles than blocks, of which some have no key. Maxima grow, so that the output is rescaled.
+TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) {
+  const CurrentDevice current(0);
+  AttentionCase problem = case_of({64, 64}, 4, 1, sized(40, 38), 100, 400);
+  problem.spec.mask = mask::causal();
+  problem.amplitude = 4;
+  problem.seqlen_q = 140;
+  AttentionRun run(problem);
+  const Attention kernel = attention(problem.spec, configs()[1], context());
+  std::vector<unsigned char> first;
+  for (int launch = 0; launch < sized(50, 2); ++launch) {
+    run.poison_outputs();
+    kernel(run.arguments());
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+    if (launch == 0) {
+      first = run.outputs();
+      EXPECT_EQ(run.check().failure, "");
+    }
+    ASSERT_EQ(run.outputs(), first) << "launch " << launch;
+  }
+}
+
+// Values lie as they are, with their sum along rows.
+TEST_F(ForwardTcgen05Test, Fp8) {
+  std::vector<KernelCase> cases;
+  for (const HeadDims dims : {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}}) {
+    AttentionCase problem = case_of(dims, 2, 2, 1, 270, 300);
+    problem.spec.dtype = cases.size() % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    problem.spec.out_dtype = cases.size() % 3 == 0 ? DType::fp32 : DType::bf16;
+    problem.spec.mask = cases.size() % 2 == 0 ? mask::causal() : mask::none();
+    if (cases.size() == 1) problem.spec.score = score::softcap(20);
+    if (cases.size() == 4) {
+      problem.spec.sinks = true;
+      problem.used_keys = {300, 0};
+    }
+    cases.push_back({problem, configs()[cases.size() % 2]});
+  }
+  expect_some_right(cases, 3);
+}
+
+// Pages of which several fill a tile, and pages that a tile does not fill.
+TEST_F(ForwardTcgen05Test, Pages) {
+  std::vector<KernelCase> cases;
+  for (const int page_size : {16, 64, 256}) {
+    AttentionCase problem = case_of({64, 64}, 4, 2, 1, 70, 300);
+    problem.spec.sequences_kv = SequenceKind::paged;
+    problem.spec.page_size = page_size;
+    problem.used_keys = {300, 170};
+    problem.spec.mask = mask::causal();
+    cases.push_back({problem, configs()[cases.size() % 2]});
+  }
+  expect_some_right(cases, 2);
+}
+
+TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
+  const AttentionCase wide = case_of({200, 64}, 1, 1, 1, 10, 10);
+  EXPECT_THAT(error_of([&] { attention(wide.spec, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("has room for a head_dim of up to 192; spec.head_dim is 200"));
+  AttentionSpec fp8 = case_of({64, 64}, 1, 1, 1, 10, 10).spec;
+  fp8.kv_dtype = DType::fp8_e4m3;
+  EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("spec.kv_dtype is fp8_e4m3"));
+  AttentionSpec tokens{.dtype = DType::fp8_e4m3, .head_dim = 64, .descale_per = ScaleKind::token};
+  EXPECT_THAT(error_of([&] { attention(tokens, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("one scale of q, k and v for each head; descale_per = token"));
+}
+
+}  // namespace
+}  // namespace jit::testing::tcgen05_tests

@@ -1,0 +1,72 @@
+// Mutations of forward_tcgen05, on an emulated sm_100a: what the roles hand over must be there, in tensor memory, too.
+#include "tests/mutation/template_mutation.h"
+
+namespace jit::testing::tcgen05_mutations {
+namespace {
+
+// More work tiles than blocks, of several tiles of keys.
+const Subject subject = {.config = "family=forward_tcgen05 stages=1",
+                         .mask = "none",
+                         .heads = 160,
+                         .seqlen_q = 20,
+                         .seqlen_kv = 300};
+// Whose maxima move with nearly every tile.
+const Subject steep = [] {
+  Subject steep = subject;
+  steep.amplitude = 4;
+  steep.heads = 2;
+  steep.seqlen_kv = 800;
+  return steep;
+}();
+
+// Blocks with several work tiles in a row that see no key.
+const Subject keyless = [] {
+  Subject keyless = subject;
+  keyless.mask = "causal";
+  keyless.heads = 60;
+  keyless.seqlen_q = 1800;
+  keyless.seqlen_kv = 30;
+  return keyless;
+}();
+
+const std::vector<const char*> race = {"data race", "access in flight", "uninitialized",
+                                       "mbarrier",  "unfinished copy",  "proxy"};
+
+TEST(Tcgen05, IsRightUnmutated) {
+  EXPECT_EQ(noticed(nullptr, subject), "");
+  EXPECT_EQ(noticed(nullptr, steep), "");
+}
+
+class Tcgen05MutationTest : public MutationTest {};
+TEST_P(Tcgen05MutationTest, IsCaught) { expect_caught(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Tcgen05, Tcgen05MutationTest,
+    ::testing::Values(
+        TemplateMutation{"KeysMultipliedBeforeTheyAreThere", removed, race, subject, true},
+        TemplateMutation{"KeysNeverReleased", removed, {"deadlock"}, subject},
+        TemplateMutation{"KeysReleasedAtOnce", {"tcgen05_commit", "mbarrier_arrive"}, race, subject},
+        TemplateMutation{"ReleasesOutliveTheBlock", removed, race, subject},
+        TemplateMutation{"ScoresReadBeforeTheyAreThere", removed, race, subject},
+        TemplateMutation{"NoWaitForLoads", removed, race, subject},
+        TemplateMutation{"PToldBeforeItIsStored", removed, race, subject},
+        TemplateMutation{"NoFenceBehindP", removed, race, subject},
+        TemplateMutation{"NoFenceBehindAWait", removed, race, subject},
+        TemplateMutation{"ValuesMultipliedBeforePIsThere", removed, race, subject},
+        TemplateMutation{"LastValuesMultipliedBeforePIsThere", removed, race, subject},
+        TemplateMutation{"OReadBeforeTheLastProducts", moved_up(1), race, subject},
+        TemplateMutation{"NoWaitForO", removed, race, subject},
+        TemplateMutation{"OToldBeforeItIsRescaled", removed, race, steep},
+        TemplateMutation{"FactorsOverFactorsThatWait", removed, race, keyless},
+        TemplateMutation{"FactorsIgnored", {"factors_rescale", "0"}, {}, steep},
+        TemplateMutation{
+            "RescaleOfRowsNotTold", {"moves && !is_first ? factors_rescale : 0", "0"}, {}, steep},
+        TemplateMutation{"OOfTheFirstTileIsRescaled", {"accumulates || step > begin", "true"}, race, subject},
+        TemplateMutation{"DescriptorWithoutVersion", {" | 1ull << 46", ""}, {"bad descriptor"}, subject},
+        TemplateMutation{
+            "LanesOfOneWarp", {" % 4 * warp_size", " * 0"}, {"illegal", "tensor memory"}, subject},
+        TemplateMutation{"ColumnsKept", removed, {"tensor memory", "unfinished"}, subject}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing::tcgen05_mutations
