@@ -49,7 +49,7 @@ void TensorMemory::report(const TensorAccess& access, Verdict verdict, const Rec
   const Launch& launch = access.warp.launch();
   const FindingKind kind =
       verdict == Verdict::race ? FindingKind::data_race : FindingKind::missing_proxy_fence;
-  if (!launch.options.check_races || !is_news(launch, kind, access.pc)) return;
+  if (!is_news(launch, kind, access.pc)) return;
   const std::string block = launch.shape.cluster == std::array{1u, 1u, 1u}
                                 ? ""
                                 : fmt::format("block {} of the cluster ", other.rank);
@@ -86,6 +86,7 @@ void TensorMemory::check_reads(const TensorAccess& access, const Cell& cell, int
 }
 
 void TensorMemory::note_read(const TensorAccess& access, const TensorRegion& region) {
+  if (!access.warp.launch().options.check_races) return;
   for_each_cell(region, [&](Cell& cell, int row, int column) {
     if (!cell.is_written) {
       const Launch& launch = access.warp.launch();
@@ -119,6 +120,7 @@ void TensorMemory::put(const TensorAccess& access, Cell& cell) {
 }
 
 void TensorMemory::note_write(const TensorAccess& access, const TensorRegion& region) {
+  if (!access.warp.launch().options.check_races) return;
   for_each_cell(region, [&](Cell& cell, int row, int column) {
     check_write(access, cell, row, column, "writes");
     check_reads(access, cell, row, column, "writes");
@@ -138,9 +140,10 @@ void TensorMemory::land(const TensorRegion& region) {
 }
 
 void TensorMemory::give_back(const TensorAccess& access, const TensorRegion& region) {
+  const bool is_watched = access.warp.launch().options.check_races;
   for_each_cell(region, [&](Cell& cell, int row, int column) {
-    check_write(access, cell, row, column, "gives back");
-    check_reads(access, cell, row, column, "gives back");
+    if (is_watched) check_write(access, cell, row, column, "gives back");
+    if (is_watched) check_reads(access, cell, row, column, "gives back");
     cell = {};
   });
   for (int lane = 0; lane < tensor_lanes; ++lane) {

@@ -116,16 +116,3 @@ def test_flash_attention_4_of_sm_90(head_dim, batch, rows, keys, heads, rng):
         report = module.kernels[0](grid, 384, *arguments, dynamic_shared=232448, seed=seed, level="silicon")
         assert strict.findings and not report.findings, report
         check_forward(problem, causal=False)
-
-
-@pytest.mark.parametrize("head_dim, batch, rows, keys, heads", some([*FULL, (128, 2, 300, 200, 3)], turn=2))
-def test_flash_attention_4_of_sm_100(head_dim, batch, rows, keys, heads, rng):
-    """tcgen05 and tensor memory. The kernel has no tcgen05.fence, which silicon does not need."""
-    (forward,) = emulator.load(flash_attention_4("sm_100a")[head_dim, False]).kernels
-    problem = forward_problem(rng, head_dim, batch, rows, keys, heads)
-    arguments = flash_attention_4_arguments("sm_100a", *problem, head_dim**-0.5)
-    for seed in range(2):
-        report = forward(-(-rows // 256) * heads * batch, 512, *arguments, dynamic_shared=232448, seed=seed,
-                         level="silicon")
-        assert not report.findings, report
-        check_forward(problem, causal=False)

@@ -16,7 +16,7 @@ enum class FindingKind {
   access_in_flight,  ///< shared memory or register that an asynchronous operation is still to write or read
   out_of_bounds,
   misaligned,
-  uninitialized_read,         ///< of global memory
+  uninitialized_read,         ///< of global or tensor memory
   uninitialized_shared_read,  ///< right kernels may do it where lengths fill no tile
   barrier_divergence,         ///< an aligned instruction that not all threads of the warp execute
   barrier_misuse,             ///< counts, ids or phases against the rules

@@ -143,6 +143,23 @@ TEST_F(Tcgen05Findings, SumsRescaledInFlight) {
   expect_at_both(FindingKind::data_race, "is still to write");
 }
 
+TEST_F(Tcgen05Findings, CopyByAnotherThread) {
+  use({.n = 16, .steps = 1});
+  // Over the columns of D, which the product adds to.
+  const std::string copy = "tcgen05.cp.cta_group::1.128x128b [%r12], %rd50;\n";
+  const std::string first = product_text(problem, 0);
+  replace(first, "@%p5 " + copy + first);
+  expect_none();
+  replace("@%p5 " + copy, "setp.eq.u32 %p8, %r60, 33;\n@%p8 " + copy);
+  expect_at_both(FindingKind::data_race, "tcgen05.cp");
+}
+
+TEST_F(Tcgen05Findings, StoresOverWhatAProductReads) {
+  // P of the next tile over P that the tensor cores have not read.
+  replace(commit_line, commit_line + "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r11+16], {%r1};\n");
+  expect_at_both(FindingKind::data_race, "read with tcgen05.mma");
+}
+
 TEST_F(Tcgen05Findings, ProductOfNothing) {
   use({.n = 16, .steps = 1, .accumulate = false});
   replace("setp.ne.u32 %p9, 0, 0", "setp.ne.u32 %p9, 1, 0");

@@ -172,6 +172,11 @@ TEST_F(PairFindings, AllocationWithoutThePeer) {
   expect(FindingKind::deadlock, "together with the other block of the pair");
 }
 
+TEST_F(PairFindings, PeerThatExits) {
+  replace(meet, meet + "setp.ne.u32 %p8, %r61, 0;\n@%p8 exit;\n");
+  expect(FindingKind::access_in_flight, "exits before this product is complete");
+}
+
 TEST_F(PairFindings, LessThanAColumnForEach) {
   replace("mov.u32 %r13, ", "mov.u32 %r13, 131072;\nxor.b32 %r13, %r13, ");
   expect(FindingKind::illegal_instruction, "N 40 is none of a product with M 256");

@@ -46,7 +46,8 @@ Outcome load(const std::string& text) {
   try {
     testing::check_module(ptx::parse(text), text);
     outcome = Outcome::parsed;
-    const Module module(text, {9, 0, 'a'});
+    const bool is_of_sm_100 = text.find("sm_100") != std::string::npos;
+    const Module module(text, is_of_sm_100 ? TargetArch{10, 0, 'a'} : TargetArch{9, 0, 'a'});
     outcome = Outcome::loaded;
   } catch (const PtxError& error) {
     EXPECT_GE(error.line(), 0);

@@ -38,7 +38,7 @@ def triton_kernels():
 
 @functools.cache
 def flash_attention_4(arch):
-    """PTX of forward kernels of sm_90a, sm_100a or sm_120a by head dim and whether they are causal."""
+    """PTX of forward kernels of sm_90a or sm_120a by head dim and whether they are causal."""
     folder = pathlib.Path(tempfile.mkdtemp())
     _run("flash_attention_4.py", folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
          CUTE_DSL_ARCH=arch, CUTE_DSL_KEEP_PTX="1")
@@ -49,9 +49,18 @@ def flash_attention_4(arch):
     return kernels
 
 
+@functools.cache
+def flash_attention_4_sm100(name):
+    """PTX of a kernel of sm_100: ``"forward_64"``, ``"causal_128"``, ``"backward_pair_128"``…"""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    _run("flash_attention_4.py", name, folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
+         CUTE_DSL_ARCH="sm_100a", CUTE_DSL_KEEP_PTX="1")
+    return (folder / f"{name}.ptx").read_text()
+
+
 def flash_attention_4_arguments(arch, q, k, v, o, lse, softmax_scale):
-    """The parameters of the kernel, whose tensors are structs of a pointer, sizes and strides in elements; on sm_90a
-    and sm_100a they are sizes, and tensor maps behind."""
+    """The parameters of the kernel, whose tensors are structs of a pointer, sizes and strides in elements; on
+    sm_90a they are sizes, and tensor maps behind."""
     import jit_attention as ja
     import numpy
 
@@ -65,11 +74,6 @@ def flash_attention_4_arguments(arch, q, k, v, o, lse, softmax_scale):
     def tensor_map(array):
         return ja.emulator.TensorMap(array.transpose(0, 2, 1, 3), box=(1, 1, 128, 64), swizzle=128)
 
-    def divisor(number):  # by which kernels divide with a product and two shifts
-        bits = (number - 1).bit_length()
-        factor = (2**32 * (2**bits - number)) // number + 1
-        return numpy.uint32(number), numpy.uint32(factor), numpy.uint8(min(bits, 1)), numpy.uint8(max(bits - 1, 0))
-
     batch, heads, rows = lse.shape
     lse_struct = (lse, *map(numpy.int32, (rows, heads, batch)), numpy.int64(rows), numpy.int64(rows * heads))
     log2_scale = numpy.float32(softmax_scale * numpy.log2(numpy.e))
@@ -77,7 +81,4 @@ def flash_attention_4_arguments(arch, q, k, v, o, lse, softmax_scale):
     described = (*map(sizes, tensors), lse_struct, *map(tensor_map, tensors), log2_scale)
     if arch == "sm_90a":
         return (*described, b"\0", b"\0", 0, 0, 0, bytes(12), 0)
-    if arch == "sm_100a":
-        blocks = -(-rows // 256)
-        return (*described, bytes(32), bytes(32), divisor(blocks), blocks, divisor(heads), heads, blocks * heads * batch, 1)
     return (*map(struct, tensors), lse_struct, log2_scale, 0, 0, 0, bytes(12), 0)
