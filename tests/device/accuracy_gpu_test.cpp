@@ -85,8 +85,11 @@ class AccuracyTest : public GpuTest, public ::testing::WithParamInterface<Accura
 
 TEST_P(AccuracyTest, IsThatOfTrueMaxima) {
   const AccuracyCase& accuracy = GetParam();
-  if (accuracy.family == "forward_wgmma" && native_arch(device_) != Arch{9, 0, 'a'})
+  const Arch arch = native_arch(device_);
+  if (accuracy.family == "forward_wgmma" && arch != Arch{9, 0, 'a'})
     GTEST_SKIP() << "forward_wgmma runs on sm_90a only";
+  if (accuracy.family == "forward_mma_tma" && (arch.major != 12 || arch.suffix != 'a'))
+    GTEST_SKIP() << "forward_mma_tma runs on sm_120a and sm_121a only";
   if (!is_in_this_run(accuracy.index, 3))
     GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   const int seqlen = sized(2048, 640), head_dim = sized(128, 64);
@@ -164,13 +167,14 @@ std::vector<AccuracyCase> accuracy_cases() {
   const std::vector<Kind> kinds = {
       {"Plain", plain, 1.07, 2}, {"Outliers", with_outliers, 1.08, 8}, {"Peaked", peaked, 1.03, 2}};
   std::vector<AccuracyCase> cases;
-  for (const char* family : {"forward_wgmma", "forward_mma_sync"}) {
+  for (const auto& [family, family_part] : {std::pair("forward_wgmma", "Wgmma"),
+                                            {"forward_mma_sync", "MmaSync"},
+                                            {"forward_mma_tma", "MmaTma"}}) {
     for (const Kind& kind : kinds) {
       for (const DType dtype : {DType::bf16, DType::fp16}) {
         for (const bool causal : {false, true}) {
-          const std::string name = std::string(family == std::string("forward_wgmma") ? "Wgmma" : "MmaSync") +
-                                   kind.name + (dtype == DType::bf16 ? "Bf16" : "Fp16") +
-                                   (causal ? "Causal" : "");
+          const std::string name = std::string(family_part) + kind.name +
+                                   (dtype == DType::bf16 ? "Bf16" : "Fp16") + (causal ? "Causal" : "");
           cases.push_back({name, kind, dtype, causal, family, static_cast<int>(cases.size())});
         }
       }

@@ -64,9 +64,13 @@ int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) 
          dropout_registers(spec, scores);
 }
 
-// Registers by which estimates below the cap were seen to spill.
-int register_doubt(const AttentionSpec& spec) {
-  return 8 + (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 8 : 0);
+// Registers by which estimates below the cap were seen to spill: elements of scores that are loaded ahead, distances that
+// are computed ahead for joined masks, scales of rows.
+int register_doubt(const AttentionSpec& spec, const ForwardMmaTma& config) {
+  const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
+  return 2 + (reads_elements(spec.score) ? config.tile_kv * 3 / 8 : 0) +
+         (has_distances ? config.tile_kv / 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
+         (spec.lse_shift ? 16 : 0);
 }
 
 }  // namespace
@@ -104,7 +108,7 @@ Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const Forw
           .register_cap = shares ? shared_registers : max_registers_per_thread,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          .register_doubt = register_doubt(spec)};
+          .register_doubt = register_doubt(spec, config)};
 }
 
 // The largest tile of keys that fits beside each tile of queries: shared memory is what there is least of.

@@ -10,7 +10,7 @@ namespace jit {
 
 namespace forward_mma_tma {
 
-/// Those that have TMA and the block-scaled mma.sync, but no wgmma.
+/// Architectures that have TMA and the block-scaled mma.sync, but no wgmma.
 inline constexpr std::array archs{Arch{12, 0, 'a'}, Arch{12, 1, 'a'}};
 
 }  // namespace forward_mma_tma
