@@ -348,12 +348,6 @@ void note(const Launch& launch, std::uint32_t pc, FindingKind kind, const Warp& 
 
 }  // namespace
 
-Level parse_level(std::string_view word) {
-  if (word == "strict") return Level::strict;
-  if (word == "silicon") return Level::silicon;
-  refuse(fmt::format("level {} is none; strict and silicon are", word));
-}
-
 std::uint64_t Launch::clusters() const { return product(shape.grid) / product(shape.cluster); }
 
 LaunchResult launch(const Function& function, const LaunchShape& asked, std::span<const std::byte> parameters,

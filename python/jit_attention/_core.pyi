@@ -1024,8 +1024,8 @@ class EmulatedKernel:
     parameter_bytes: int
     def launch(
         self, memory: EmulatedMemory, parameters: bytes, grid: tuple[int, int, int], block: tuple[int, int, int],
-        cluster: tuple[int, int, int], dynamic_shared: int, seed: int, step_limit: int, allow: list[str],
-        level: str, /
+        cluster: tuple[int, int, int], dynamic_shared: int, seed: int, step_limit: int, silicon: bool,
+        allow: list[str], /
     ) -> EmulatedResult: ...
 
 class EmulatedResult:

@@ -16,7 +16,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
 from .errors import InvalidArgumentError
@@ -189,9 +189,9 @@ class Kernel:
         cluster: int | Sequence[int] = 1,
         dynamic_shared: int = 0,
         seed: int = 0,
+        level: Literal["strict", "silicon"] = "strict",
         allow: Iterable[str] = (),
         step_limit: int = STEP_LIMIT,
-        level: str = "strict",
     ) -> Report:
         """Runs the kernel over a grid. Ctrl-C ends it.
 
@@ -204,10 +204,9 @@ class Kernel:
             cluster: Blocks of a cluster; default: as the kernel says.
             dynamic_shared: Bytes of shared memory beside what the kernel declares.
             seed: Seed of the order in which warps run and copies complete.
+            level: What is held against the kernel: all that PTX asks for, or what silicon minds.
             allow: Kinds of findings that are left out.
             step_limit: Warp instructions after which a cluster is given up.
-            level: ``"strict"`` for all that PTX asks for, ``"silicon"`` for what matters on silicon: kernels of others
-                for sm_100 have no ``tcgen05.fence``.
 
         Returns:
             The report. After a deadlock or a wrong access, arrays hold what was written until then.
@@ -221,6 +220,8 @@ class Kernel:
             >>> print(ja.emulator.load(ptx)["twice"](1, 32, x), x[:4])
             no findings [0 2 4 6]
         """
+        if level not in ("strict", "silicon"):
+            raise _wrong("level", f"level: is {level!r}; it must be 'strict' or 'silicon'")
         if len(args) != len(self._parameters):
             raise _wrong("args", f"{self.name} takes {len(self._parameters)} parameters, {len(args)} were given")
         names = [f"args[{i}] ({parameter.name})" for i, parameter in enumerate(self._parameters)]
@@ -238,7 +239,7 @@ class Kernel:
         result = self._native.launch(
             memory, bytes(block_of_parameters), _sizes("grid", grid), _sizes("block", block),
             _sizes("cluster", cluster), _whole("dynamic_shared", dynamic_shared), _whole("seed", seed),
-            _whole("step_limit", step_limit), _kinds(allow), level)  # fmt: skip
+            _whole("step_limit", step_limit), level == "silicon", _kinds(allow))  # fmt: skip
         arrays.fetch(memory)
         return Report(result)
 

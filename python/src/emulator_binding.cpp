@@ -85,17 +85,16 @@ nb::list parameters_of(const EmulatedKernel& self) {
 EmulatedResult launch(const EmulatedKernel& self, emulator::Memory& memory, nb::bytes parameters,
                       std::array<unsigned, 3> grid, std::array<unsigned, 3> block,
                       std::array<unsigned, 3> cluster, std::size_t dynamic_shared, std::uint64_t seed,
-                      std::uint64_t step_limit, const std::vector<std::string>& allow,
-                      const std::string& level) {
+                      std::uint64_t step_limit, bool silicon, const std::vector<std::string>& allow) {
   const auto* const first = reinterpret_cast<const std::byte*>(parameters.c_str());
   const std::vector<std::byte> block_of_parameters(first, first + parameters.size());
   SignalWatch signals;
   emulator::LaunchOptions options{.seed = seed, .step_limit = step_limit};
+  options.level = silicon ? emulator::Level::silicon : emulator::Level::strict;
   options.smem_limit = static_cast<std::size_t>(
       smem_per_block_optin(Arch{self.arch.major, self.arch.minor, self.arch.suffix}));
   options.is_interrupted = [&signals] { return signals.has_raised(); };
   try {
-    options.level = emulator::parse_level(level);
     for (const std::string& kind : allow) options.allowed.push_back(emulator::parse_finding_kind(kind));
     const Unlocked unlocked;
     return {self.function,

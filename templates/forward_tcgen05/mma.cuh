@@ -103,7 +103,7 @@ class MmaWarp {
     wait_for(tiles_[tile].p_end);  // mutate: LastValuesMultipliedBeforePIsThere
     multiply_steps<early_steps, Traits::key_steps>(tile, true);
   }
-  // The same of some k-steps.
+  // Some k-steps of it.
   template <int begin, int end>
   JIT_DEVICE void multiply_steps(int tile, bool accumulates) {
     using V = typename Traits::VTile;

@@ -1,5 +1,5 @@
-// What softmax warps tell correction warps of each tile of keys: whether O must be rescaled, and by which factor of each
-// row; at the end of a work tile the factors that normalize O. A warp of either has the same rows of a query tile.
+// Messages of softmax warps to correction warps, for each tile of keys: whether O must be rescaled, and by which factor of
+// each row; at the end of a work tile the factors that normalize O. A warp of either has the same rows of a query tile.
 #pragma once
 
 #include "base/prelude.cuh"

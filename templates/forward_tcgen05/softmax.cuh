@@ -136,7 +136,7 @@ class SoftmaxWarpgroup {
     return false;
 #endif
   }
-  // Of P, what lies in one column.
+  // Packs the elements of P that lie in one column.
   static JIT_DEVICE unsigned pack_word(const Scores& p, int word) {
     if constexpr (is_fp8<Weight>) {
       return pack_e4m3(p.at(0, 2 * word, 0), p.at(0, 2 * word, 1), p.at(0, 2 * word + 1, 0),
@@ -145,7 +145,7 @@ class SoftmaxWarpgroup {
       return p.template pack_pair<Weight>(0, word);
     }
   }
-  // What was stored is there, and S was read, too.
+  // Says that what was stored is there, and that S was read, too.
   static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
     tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
     tcgen05_fence_before();  // mutate: NoFenceBehindP

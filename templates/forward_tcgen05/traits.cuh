@@ -69,7 +69,7 @@ struct KernelTraits {
   static constexpr int stages_k = Config::stages, stages_v = Config::stages;
   static constexpr int stages_infos = forward_tcgen05::stages_infos;
 
-  // What a key producer may leave beside a tile of keys: nothing.
+  // Nothing lies beside a tile of keys.
   static constexpr bool has_key_words = false, has_mask_bits = false, has_key_scales = false;
   static constexpr bool keys_by_lanes = false, has_key_word_ranges = false;
   static constexpr int mask_bit_words = 0;

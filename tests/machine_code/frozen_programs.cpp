@@ -97,6 +97,9 @@ void add_quantize(Programs& programs) {
   add("quantize.varlen", sm_90a, {.head_dim = 64, .sequences = SequenceKind::varlen});
   add("quantize.resident_heads", sm_90a, {.scales = head}, resident_quantize_program);
   add("quantize.resident_tokens", sm_90a, {.rotate = true, .center_keys = true}, resident_quantize_program);
+  add("quantize.resident_means", sm_90a,
+      {.head_dim = 256, .scales = head, .value_scales = channel, .center_keys = true, .center_values = true},
+      resident_quantize_program);
 }
 
 void add_matmul(Programs& programs) {

@@ -206,7 +206,7 @@ raise SystemExit("it was not interrupted")
     ((None, 3), {"block": -1}, "block: is -1; it must be from 0 to 2**64 - 1"),
     ((None, 3), {"cluster": 3}, "cluster (3, 1, 1) does not divide grid (1, 1, 1)"),
     ((None, 3), {"dynamic_shared": 2**40}, "a block can have 232448"),
-    ((None, 3), {"level": "loose"}, "level loose is none; strict and silicon are"),
+    ((None, 3), {"level": "hardware"}, "level: is 'hardware'; it must be 'strict' or 'silicon'"),
     ((None, 3), {"allow": ["race"]}, "allow: 'race' is no kind of finding; these are: data race, "),
 ])  # fmt: skip
 def test_wrong_launches(arguments, options, message):

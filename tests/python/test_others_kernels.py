@@ -62,27 +62,57 @@ def attention(q, k, v, causal):
     return numpy.einsum("bhqk,bkhd->bqhd", weights / weights.sum(-1, keepdims=True), v.astype(float)), lse
 
 
+def forward_problem(rng, head_dim, batch, rows, keys, heads):
+    q, k, v = (rng.standard_normal((batch, n, heads, head_dim)).astype(ml_dtypes.bfloat16) for n in (rows, keys, keys))
+    return q, k, v, numpy.zeros_like(q), numpy.zeros((batch, heads, rows), numpy.float32)
+
+
+def check_forward(problem, causal):
+    q, k, v, o, lse = problem
+    expected, expected_lse = attention(q, k, v, causal)
+    assert numpy.abs(o.astype(float) - expected).max() < 0.01
+    assert numpy.abs(lse - expected_lse).max() < 1e-3
+
+
 PROBLEMS = [(64, False, 1, 256, 128, 2), (64, True, 2, 128, 192, 1), (64, False, 1, 200, 300, 2), (128, False, 1, 100, 130, 2),
             (128, False, 1, 128, 64, 1), (64, True, 1, 300, 300, 1)]  # fmt: skip
 
 
 @pytest.mark.parametrize("head_dim, causal, batch, rows, keys, heads", some(PROBLEMS))
-def test_flash_attention_4(head_dim, causal, batch, rows, keys, heads, rng):
-    (forward,) = emulator.load(flash_attention_4()[head_dim, causal]).kernels
-    q, k, v = (rng.standard_normal((batch, n, heads, head_dim)).astype(ml_dtypes.bfloat16) for n in (rows, keys, keys))
-    o, lse = numpy.zeros_like(q), numpy.zeros((batch, heads, rows), numpy.float32)
-    arguments = flash_attention_4_arguments(q, k, v, o, lse, head_dim**-0.5)
-    grid = -(-rows // 128), heads, batch
+def test_flash_attention_4_of_sm_120(head_dim, causal, batch, rows, keys, heads, rng):
+    (forward,) = emulator.load(flash_attention_4("sm_120a")[head_dim, causal]).kernels
+    problem = forward_problem(rng, head_dim, batch, rows, keys, heads)
+    arguments = flash_attention_4_arguments("sm_120a", *problem, head_dim**-0.5)
     # Rows behind the end of an array are not loaded, and their scores are masked or their outputs not stored.
     has_partial_tiles = rows % 128 or keys % 64
-    report = forward(grid, 128, *arguments, dynamic_shared=98304)
     allowed = {"uninitialized read of shared memory"} if has_partial_tiles else set()
+    grid = -(-rows // 128), heads, batch
+    report = forward(grid, 128, *arguments, dynamic_shared=98304)
     assert {finding.kind for finding in report.findings} <= allowed, report
-    bits = o.tobytes()
+    bits = problem[3].tobytes()
     for seed in range(2):
         report = forward(grid, 128, *arguments, dynamic_shared=98304, seed=seed, allow=allowed)
         assert not report.findings, report
-        assert o.tobytes() == bits
-    expected, expected_lse = attention(q, k, v, causal)
-    assert numpy.abs(o.astype(float) - expected).max() < 0.01
-    assert numpy.abs(lse - expected_lse).max() < 1e-3
+        assert problem[3].tobytes() == bits
+    check_forward(problem, causal)
+
+
+FULL = [(head_dim, *sizes) for head_dim, causal, *sizes in PROBLEMS if not causal]
+
+
+@pytest.mark.parametrize("head_dim, batch, rows, keys, heads", some(FULL, turn=1))
+def test_flash_attention_4_of_sm_90(head_dim, batch, rows, keys, heads, rng):
+    """TMA and wgmma, by tensor maps."""
+    module = emulator.load(flash_attention_4("sm_90a")[head_dim, False])
+    problem = forward_problem(rng, head_dim, batch, rows, keys, heads)
+    arguments = flash_attention_4_arguments("sm_90a", *problem, head_dim**-0.5)
+    grid = -(-rows // 128), heads, batch
+    # All lanes of a warp issue the store of o, each the same: one store on silicon, and races to the letter of PTX.
+    strict = module.kernels[0](grid, 384, *arguments, dynamic_shared=232448)
+    for finding in strict.findings:
+        text = module.ptx.splitlines()[finding.ptx_line - 1]
+        assert finding.kind == "data race" and "cp.async.bulk.tensor.4d.global.shared::cta" in text, strict
+    for seed in range(2):
+        report = module.kernels[0](grid, 384, *arguments, dynamic_shared=232448, seed=seed, level="silicon")
+        assert strict.findings and not report.findings, report
+        check_forward(problem, causal=False)

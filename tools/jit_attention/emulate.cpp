@@ -1,7 +1,5 @@
 // jit-attention emulate: a kernel of any PTX, run on the CPU and watched.
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "input_file.h"
 #include "kernel_arguments.h"
 #include "number_options.h"
 #include "output_files.h"
@@ -27,25 +26,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct EmulateOptions {
-  std::string ptx, entry, arch;
+  std::string ptx, entry, arch, level = "strict";
   std::vector<unsigned> grid = {1}, block, cluster = {1};
   std::size_t dynamic_shared = 0;
   std::uint64_t seed = 0, step_limit = std::uint64_t{1} << 30;
   std::vector<std::string> arguments, allow;
-  std::string level = "strict";
   std::string counts, listing;
   bool as_json = false;
 };
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) throw BadInput(fmt::format("{} cannot be read", path));
-  return text;
-}
-
 emulator::Module load(const EmulateOptions& options) {
-  std::string text = read_text(options.ptx);
+  constexpr std::size_t longest_text = std::size_t{1} << 30;
+  std::string text = read_input(options.ptx, longest_text);
   try {
     if (options.arch.empty()) return emulator::Module(std::move(text));
     const Arch arch = parse_arch(options.arch);
@@ -77,8 +69,8 @@ emulator::LaunchOptions launch_options(const EmulateOptions& options, const emul
   emulator::LaunchOptions launch{.seed = options.seed, .step_limit = options.step_limit};
   const emulator::TargetArch target = module.target();
   const Arch arch = options.arch.empty() ? Arch{target.major, target.minor} : parse_arch(options.arch);
+  launch.level = options.level == "silicon" ? emulator::Level::silicon : emulator::Level::strict;
   launch.smem_limit = static_cast<std::size_t>(smem_per_block_optin(arch));
-  launch.level = emulator::parse_level(options.level);
   for (const std::string& word : options.allow) launch.allowed.push_back(emulator::parse_finding_kind(word));
   return launch;
 }
@@ -184,7 +176,10 @@ void add_emulate(CLI::App& app, Commands& commands) {
       ->allow_extra_args(false);
   command->add_option("--allow", options->allow, "A kind of finding that is left out, as it is printed")
       ->allow_extra_args(false);
-  command->add_option("--level", options->level, "strict: all that PTX asks for; silicon: what matters there")
+  command
+      ->add_option("--level", options->level,
+                   "What is held against the kernel: all that PTX asks for, or what silicon minds")
+      ->check(CLI::IsMember({"strict", "silicon"}))
       ->capture_default_str();
   command->add_option("--arch", options->arch, "Architecture to run on; default: the PTX's .target");
   add_whole_option(*command, "--seed", options->seed,

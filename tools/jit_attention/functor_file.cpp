@@ -1,12 +1,11 @@
 #include "functor_file.h"
 
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "command.h"
+#include "input_file.h"
 
 namespace jit::tool {
 namespace {
@@ -32,18 +31,7 @@ const char* const functor_file_help =
 
 FunctorText read_functor(const std::string& argument) {
   const auto [name, path] = split_assignment("--mask-file or --score-file", argument);
-  std::error_code error;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, error)) {
-    throw BadInput(fmt::format("{} cannot be read", path));
-  }
-  std::string text(max_file_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > max_file_bytes) {
-    throw BadInput(fmt::format("{} is larger than {} bytes, too large for a functor", path, max_file_bytes));
-  }
-  return parse_functor(name, text);
+  return parse_functor(name, read_input(path, max_file_bytes));
 }
 
 std::pair<std::string, std::string> split_assignment(std::string_view option, const std::string& argument) {

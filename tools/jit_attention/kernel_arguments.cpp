@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 #include <span>
 #include <stdexcept>
@@ -14,6 +13,7 @@
 #include <jit/float16.h>
 
 #include "command.h"
+#include "input_file.h"
 
 namespace jit::tool {
 namespace {
@@ -39,6 +39,8 @@ constexpr ElementType element_types[] = {
     {"bf16", "<V2", 2, Number::bf16, Element::bf16}, {"f16", "<f2", 2, Number::fp16, Element::f16},
     {"f32", "<f4", 4, Number::real, Element::f32},   {"f64", "<f8", 8, Number::real, Element::f64},
 };
+
+constexpr std::uint64_t largest_output = std::uint64_t{1} << 34;
 
 constexpr std::string_view forms =
     "TYPE:NUMBER with a TYPE such as i32 or f32, null, bytes:HEX, bytes:@FILE, in:FILE.npy, inout:FILE.npy "
@@ -110,10 +112,10 @@ std::optional<std::vector<std::byte>> number_bytes(const ElementType& type, cons
 std::vector<std::byte> raw_bytes(const std::string& text, const std::string& what) {
   std::vector<std::byte> bytes;
   if (what.starts_with('@')) {
-    std::ifstream file(what.substr(1), std::ios::binary);
-    std::transform(std::istreambuf_iterator<char>(file), {}, std::back_inserter(bytes),
+    constexpr std::size_t most = 1 << 20;  // no kernel has parameters of so many
+    const std::string read = read_input(what.substr(1), most);
+    std::transform(read.begin(), read.end(), std::back_inserter(bytes),
                    [](char c) { return static_cast<std::byte>(c); });
-    if (!file.is_open()) refuse(text, fmt::format("{} cannot be read", what.substr(1)));
     return bytes;
   }
   for (std::size_t i = 0; i < what.size(); i += 2) {
@@ -222,7 +224,7 @@ KernelArguments::Member KernelArguments::read_array(const std::string& text, con
     std::uint64_t bytes = type->bytes;
     for (const std::uint64_t size : sizes_of(text, fields.back())) {
       file.array.shape.push_back(static_cast<std::int64_t>(size));
-      if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > (std::uint64_t{1} << 40))
+      if (__builtin_mul_overflow(bytes, size, &bytes) || bytes > largest_output)
         refuse(text, "the array is too large");
     }
     file.array.descr = type->descr;

@@ -35,9 +35,6 @@ enum class Level {
   silicon,
 };
 
-/// The level of "strict" and "silicon"; throws std::invalid_argument for another word.
-Level parse_level(std::string_view word);
-
 struct LaunchOptions {
   std::uint64_t seed = 0;  ///< of the order in which warps run and asynchronous operations complete
   int threads = 0;         ///< of the host; 0: all cores

@@ -58,15 +58,20 @@ int smem_bytes(const AttentionSpec& spec, const ForwardMmaTma& config) {
 int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) {
   const int output = padded_head_dim(spec.value_head_dim()) / 2, scores = config.tile_kv / 2;
   const int q_bytes = padded_head_dim(spec.head_dim, facts(spec.dtype).mma_k) * size_of(spec.dtype);
-  const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  const int functors = (has_row_range(spec.mask) ? 0 : functor_count(spec.mask)) + functor_count(spec.score);
   return output + scores + (fits_registers(q_bytes, spec.value_head_dim()) ? q_bytes / 8 : 0) +
          other_registers + functors * functor_registers + (has_fp8_queries(spec) ? fp8_registers : 0) +
          dropout_registers(spec, scores);
 }
 
-// Registers by which estimates below the cap were seen to spill.
-int register_doubt(const AttentionSpec& spec) {
-  return 8 + (spec.descale_per != ScaleKind::head ? 4 : 0) + (spec.lse_shift ? 8 : 0);
+// Registers by which estimates below the cap were seen to spill: elements of scores that are loaded ahead, distances that
+// are computed ahead beside other functors, scales of rows.
+int register_doubt(const AttentionSpec& spec, const ForwardMmaTma& config) {
+  const bool has_distances =
+      functor_count(spec.mask) + functor_count(spec.score) > 1 && !are_steady(spec.score);
+  return 2 + (reads_elements(spec.score) ? config.tile_kv * 3 / 8 : 0) +
+         (has_distances ? config.tile_kv / 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
+         (spec.lse_shift ? 24 : 0);
 }
 
 }  // namespace
@@ -104,15 +109,18 @@ Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const Forw
           .register_cap = shares ? shared_registers : max_registers_per_thread,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          .register_doubt = register_doubt(spec)};
+          .register_doubt = register_doubt(spec, config)};
 }
 
-// The largest tile of keys that fits beside each tile of queries: shared memory is what there is least of.
+// The largest tile of keys that fits beside each tile of queries, and into blocks of a block mask: shared memory is what
+// there is least of.
 std::vector<ForwardMmaTma> Family<ForwardMmaTma>::space(const Case& problem) {
   std::vector<ForwardMmaTma> configs;
+  const std::optional<BlockSides> sides = block_sides(problem.spec.mask);
   for (const int tile_q : {128, 64}) {
     for (const int tile_kv : {128, 96, 64, 48, 32, 16}) {
       const ForwardMmaTma config{.tile_q = tile_q, .tile_kv = tile_kv};
+      if (sides && sides->kv % tile_kv != 0 && tile_kv > 16) continue;
       if (!rule_rejection(problem, config).empty()) continue;
       const Footprint needs = footprint(problem.spec, config);
       if (needs.registers + needs.register_doubt > needs.register_cap) continue;

@@ -13,7 +13,7 @@ using namespace forward_tcgen05;
 
 namespace {
 
-// Of one multiprocessor of a B200, per clock.
+// Rates of one multiprocessor of a B200, per clock.
 constexpr double multiply_adds = 4096;  // of 16 bits; of 8 twice as many
 constexpr double exponentials = 16;
 constexpr double reached_share = 0.7;  // of what binds

@@ -37,11 +37,11 @@ def triton_kernels():
 
 
 @functools.cache
-def flash_attention_4():
-    """PTX of forward kernels of sm_120 by head dim and whether they are causal."""
+def flash_attention_4(arch):
+    """PTX of forward kernels of sm_90a or sm_120a by head dim and whether they are causal."""
     folder = pathlib.Path(tempfile.mkdtemp())
     _run("flash_attention_4.py", folder=folder, packages=["flash_attn", "quack", "cutlass", "torch"],
-         CUTE_DSL_ARCH="sm_120a", CUTE_DSL_KEEP_PTX="1")
+         CUTE_DSL_ARCH=arch, CUTE_DSL_KEEP_PTX="1")
     kernels = {}
     for path in folder.glob("*.ptx"):
         mask, head_dim = path.stem.split("_")
@@ -58,16 +58,27 @@ def flash_attention_4_sm100(name):
     return (folder / f"{name}.ptx").read_text()
 
 
-def flash_attention_4_arguments(q, k, v, o, lse, softmax_scale):
-    """The parameters of the kernel, whose tensors are structs of a pointer, sizes and strides in elements."""
+def flash_attention_4_arguments(arch, q, k, v, o, lse, softmax_scale):
+    """The parameters of the kernel, whose tensors are structs of a pointer, sizes and strides in elements; on
+    sm_90a they are sizes, and tensor maps behind."""
+    import jit_attention as ja
     import numpy
 
-    def struct(array):  # sizes and strides of the modes: rows, head_dim (known), heads, batch
-        batch, rows, heads, _ = array.shape
+    def sizes(array):  # of the modes: rows, heads, batch
+        return tuple(map(numpy.int32, (array.shape[1], array.shape[2], array.shape[0])))
+
+    def struct(array):
         strides = [stride // array.itemsize for stride in array.strides]
-        return (array, *map(numpy.int32, (rows, heads, batch)), *map(numpy.int64, (strides[1], strides[2], strides[0])))
+        return (array, *sizes(array), *map(numpy.int64, (strides[1], strides[2], strides[0])))
+
+    def tensor_map(array):
+        return ja.emulator.TensorMap(array.transpose(0, 2, 1, 3), box=(1, 1, 128, 64), swizzle=128)
 
     batch, heads, rows = lse.shape
     lse_struct = (lse, *map(numpy.int32, (rows, heads, batch)), numpy.int64(rows), numpy.int64(rows * heads))
     log2_scale = numpy.float32(softmax_scale * numpy.log2(numpy.e))
-    return (*map(struct, (q, k, v, o)), lse_struct, log2_scale, 0, 0, 0, bytes(12), 0)
+    tensors = q, k, v, o
+    described = (*map(sizes, tensors), lse_struct, *map(tensor_map, tensors), log2_scale)
+    if arch == "sm_90a":
+        return (*described, b"\0", b"\0", 0, 0, 0, bytes(12), 0)
+    return (*map(struct, tensors), lse_struct, log2_scale, 0, 0, 0, bytes(12), 0)

@@ -1,10 +1,11 @@
 """Writes the PTX of FlashAttention-4's kernels to the folder that it runs in: NAME.ptx. Needs no GPU.
 
-usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py               forward kernels of sm_120
+usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py               forward kernels of sm_90a or sm_120a
        CUTE_DSL_ARCH=sm_100a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py forward_128   one of sm_100
 """
 
 import importlib.util
+import os
 import pathlib
 import sys
 import types
@@ -38,6 +39,7 @@ class Hardware:
 
 
 cutlass.utils.HardwareInfo = Hardware
+ARCH = os.environ["CUTE_DSL_ARCH"]
 
 
 def tensor(dtype, shape, divisibility):
@@ -59,11 +61,17 @@ def compile_kernel(kernel, *arguments):
 
 
 def compile_forward(head_dim, is_causal):
-    from flash_attn.cute.flash_fwd_sm120 import FlashAttentionForwardSm120
+    options = dict(is_causal=is_causal, is_local=False, pack_gqa=False, tile_m=128, Q_in_regs=False)
+    if ARCH == "sm_90a":
+        from flash_attn.cute.flash_fwd_sm90 import FlashAttentionForwardSm90
 
-    forward = FlashAttentionForwardSm120(BFloat16, head_dim, head_dim, 1, is_causal=is_causal, is_local=False,
-                                         pack_gqa=False, tile_m=128, tile_n=64, num_stages=1, num_threads=128,
-                                         Q_in_regs=False)
+        forward = FlashAttentionForwardSm90(BFloat16, head_dim, head_dim, 1, tile_n=128, num_stages=2, num_threads=384,
+                                            **options)
+    else:
+        from flash_attn.cute.flash_fwd_sm120 import FlashAttentionForwardSm120
+
+        forward = FlashAttentionForwardSm120(BFloat16, head_dim, head_dim, 1, tile_n=64, num_stages=1, num_threads=128,
+                                             **options)
     compile_kernel(forward, *forward_tensors(BFloat16, head_dim), 1.0)
 
 
@@ -88,7 +96,9 @@ def compile_backward_sm100(head_dim, of_pair=False):
     compile_kernel(backward, q, k, v, dout, lse, sums, tensor(Float32, (batch, heads, dq_elements), 4), dk, dv, 0.1)
 
 
-SM120 = {"full_64": (64, False), "causal_64": (64, True), "full_128": (128, False)}
+FORWARD = {"full_64": (64, False), "full_128": (128, False)}
+if ARCH == "sm_120a":
+    FORWARD["causal_64"] = 64, True
 SM100 = {
     "forward_64": lambda: compile_forward_sm100(64),
     "forward_128": lambda: compile_forward_sm100(128),
@@ -101,7 +111,7 @@ SM100 = {
 
 if __name__ == "__main__":
     kernels = {name: SM100[name] for name in sys.argv[1:]}
-    for name, compile_it in (kernels or {name: lambda o=o: compile_forward(*o) for name, o in SM120.items()}).items():
+    for name, compile_it in (kernels or {name: lambda o=o: compile_forward(*o) for name, o in FORWARD.items()}).items():
         compile_it()
-        (written,) = pathlib.Path().glob("*.sm_1?0a.ptx")
+        (written,) = pathlib.Path().glob(f"*.{ARCH}.ptx")
         written.rename(f"{name}.ptx")

@@ -155,6 +155,8 @@ TEST_F(CliEmulate, BadInputIsOneSentence) {
   EXPECT_THAT(refusal({in() + ":swizzle=32", out(), "f32:1"}), HasSubstr("which have box="));
   EXPECT_THAT(refusal({in() + ":box=8:swizzle=5", out(), "f32:1"}),
               HasSubstr("must be 0, 32, 64 or 128 bytes"));
+  EXPECT_THAT(refusal({in(), out(), "bytes:@/dev/zero"}),
+              HasSubstr("/dev/zero is larger than 1048576 bytes"));
   const std::vector<std::string> right = {in(), out(), "f32:1"};
   EXPECT_THAT(refusal(right, {"--entry", "other"}),
               HasSubstr("there is no kernel other; the module has neighbors"));
@@ -164,7 +166,8 @@ TEST_F(CliEmulate, BadInputIsOneSentence) {
   EXPECT_THAT(refusal(right, {"--dynamic-shared", "300000"}), HasSubstr("a block can have 232448"));
   EXPECT_THAT(refusal(right, {"--arch", "sm_80"}), HasSubstr("PTX line 3: PTX for sm_90a does not run"));
   EXPECT_THAT(refusal(right, {"--arch", "volta"}), HasSubstr("\"volta\" is no architecture"));
-  EXPECT_THAT(refusal(right, {"--level", "loose"}), HasSubstr("level loose is none; strict and silicon are"));
+  EXPECT_THAT(refusal(right, {"--level", "hardware"}),
+              HasSubstr("--level: hardware not in {strict,silicon}"));
   EXPECT_THAT(refusal(right, {"--allow", "race"}), HasSubstr("'race' is no kind of finding"));
   without("  ret;\n}\n");
   EXPECT_THAT(refusal(right), HasSubstr("kernel.ptx: PTX line "));
