@@ -90,6 +90,11 @@ int key_words(const MaskNode& node) {
   return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
 }
 
+bool has_mask_bits(const MaskNode& node) {
+  return (node.row != nullptr && node.row->knows_scores) || (node.a && has_mask_bits(*node.a)) ||
+         (node.b && has_mask_bits(*node.b));
+}
+
 bool is_asked_by_parts(const MaskNode& node) {
   if (node.parts != nullptr) {
     const std::vector<MaskPart>& parts = node.parts->parts;
@@ -118,6 +123,8 @@ std::optional<BlockSides> mask_bit_sides(const Mask& mask) {
   const MaskNode& node = node_of(mask);
   return node.row != nullptr && node.row->knows_scores ? block_sides(node) : std::nullopt;
 }
+
+bool has_mask_bits(const Mask& mask) { return has_mask_bits(node_of(mask)); }
 
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 

@@ -75,14 +75,32 @@ class SoftmaxWarpgroup {
     Scores scores;
     wait_for(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
     load(scores);
-    const BlockContext context = work_pipeline_.context(work_);
-    apply_functors<query>(scores, {work_.q_begin + first_row_ + lane_id(), info.k_begin}, Score(context),
-                          scales_.of_scores(), Mask(context), context, (info.flags & key_info_partial) != 0);
+    apply(scores, info);
     float correction[Scores::rows] = {1};
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
     exponentiate(scores, state);
+  }
+
+  // Leaves the scores as the functors want them, some columns at a time: what functors read of all columns is more than
+  // there are registers for.
+  JIT_DEVICE void apply(Scores& scores, const KeyTileInfo& info) const {
+    constexpr bool is_short = query == MaskQuery::shortest && Score::is_identity;
+    constexpr int columns = is_short ? tile_kv : 32;
+    using Part = Accumulator<RowLayout, warp_size, columns>;
+    const bool is_partial = (info.flags & key_info_partial) != 0;
+    if (Score::is_identity && !is_partial) return;
+    const BlockContext context = work_pipeline_.context(work_);
+    const Score score(context);
+    const Mask mask(context);
+#pragma unroll
+    for (int column = 0; column < tile_kv; column += columns) {
+      auto& part = reinterpret_cast<Part&>(scores.registers[0][column / RowLayout::block_columns]);
+      apply_functors<query>(part, {work_.q_begin + first_row_ + lane_id(), info.k_begin + column}, score,
+                            scales_.of_scores(), mask, context, is_partial);
+      if constexpr (!is_short) asm volatile("" ::: "memory");  // reads of later columns stay behind
+    }
   }
 
   JIT_DEVICE void load(Scores& scores) const {

@@ -80,9 +80,8 @@ TEST_F(ForwardTcgen05Test, MasksAndScores) {
     problem.spec.score = parse_score(score, scores);
     cases.push_back({problem, configs()[cases.size() % 2]});
   };
-  for (const char* mask :
-       {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)", "block_mask(64, 64)",
-        "block_scores(64, 64)", "causal && !causal", "text(ends_by_head)", "document && causal"})
+  for (const char* mask : {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)",
+                           "causal && !causal", "text(ends_by_head)", "document && causal"})
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})
     add("causal", score);
@@ -168,6 +167,10 @@ TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
   fp8.kv_dtype = DType::fp8_e4m3;
   EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),
               ::testing::HasSubstr("spec.kv_dtype is fp8_e4m3"));
+  AttentionSpec blocks = case_of({64, 64}, 1, 1, 1, 10, 10).spec;
+  blocks.mask = mask::document() || mask::block_mask(64, 64);
+  EXPECT_THAT(error_of([&] { attention(blocks, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("has no registers to ask a block mask"));
   AttentionSpec tokens{.dtype = DType::fp8_e4m3, .head_dim = 64, .descale_per = ScaleKind::token};
   EXPECT_THAT(error_of([&] { attention(tokens, configs()[0], context()); }).what(),
               ::testing::HasSubstr("one scale of q, k and v for each head; descale_per = token"));

@@ -5,6 +5,7 @@
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_tcgen05/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "templates/forward_tcgen05/smem_layout.cuh"
@@ -51,6 +52,9 @@ std::string Family<ForwardTcgen05>::rejection(const Case& problem, const Forward
   }
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
+  if (has_mask_bits(spec.mask))
+    return fmt::format("{} has no registers to ask a block mask for each score; spec.mask is {}", name,
+                       to_string(spec.mask));
   if (spec.values_in_keys)
     return fmt::format("{} reads values that are a tensor of their own; spec.values_in_keys is true", name);
   if (spec.split_keys != 0)
