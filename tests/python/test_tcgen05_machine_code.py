@@ -10,9 +10,10 @@ import jit_attention as ja
 import pytest
 from others_kernels import flash_attention_4_sm100
 
-# Instructions of FlashAttention-4 4.0.0b36, of PTX compiled by ptxas 12.9, for one tile of keys: of a softmax warp (of
-# 128 scores a lane without a mask), and of the MMA warp (of both query tiles). LDTM and STTM count words of a lane.
+# Instructions of FlashAttention-4 4.0.0b36, of PTX compiled by ptxas 12.9, for one tile of keys: of a softmax warp (128
+# scores a lane), and of the MMA warp (both query tiles). LDTM and STTM count words of a lane.
 SOFTMAX = {"LDTM": 128, "STTM": 64, "MUFU": 113, "FFMA2": 88, "FADD2": 88, "FMNMX3": 62, "FMNMX": 20, "F2FP": 64}
+PRODUCT_INSTRUCTIONS = "UTCHMMA", "UTCQMMA", "UTCBAR"
 PRODUCTS = {
     "forward_64": {"UTCHMMA": 24, "UTCBAR": 4},
     "forward_128": {"UTCHMMA": 32, "UTCBAR": 4},
@@ -59,7 +60,7 @@ def innermost_loop(sass, marker, least):
 
 def counts_of(sass):
     softmax, products = innermost_loop(sass, "MUFU.EX2", 64), innermost_loop(sass, ("UTCHMMA", "UTCQMMA"), 8)
-    return {name: softmax[name] for name in SOFTMAX}, {name: products[name] for name in ("UTCHMMA", "UTCQMMA", "UTCBAR")}
+    return {name: softmax[name] for name in SOFTMAX}, {name: products[name] for name in PRODUCT_INSTRUCTIONS}
 
 
 def expected_of(name):
