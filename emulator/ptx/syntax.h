@@ -110,7 +110,7 @@ struct Module {
   int version_major = 0;
   int version_minor = 0;
   int version_line = 0;
-  std::string target;                ///< "sm_90a"
+  std::string target;  ///< "sm_90a"
   int target_line = 0;
   std::map<int, std::string> files;  ///< of `.file`
   std::vector<Variable> variables;

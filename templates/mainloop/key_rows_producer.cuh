@@ -62,20 +62,20 @@ class KeyRowCopies {
   JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      start<typename Traits::KPanel>(panels_.k, place, Traits::first_key_column, 0);
+      start<typename Traits::KPanel, false>(panels_.k, place, Traits::first_key_column, 0);
 #pragma unroll 1
     for (int part = 0; part < Traits::v_parts; ++part)
-      start<typename Traits::VPart>(panels_.v, place, Traits::first_column(part), part);
+      start<typename Traits::VPart, true>(panels_.v, place, Traits::first_column(part), part);
     if (has_earlier_) end<tile_copies>(Traits::v_parts, true);  // mutate: EarlierTileNotWaitedFor
     has_earlier_ = !is_last;
     if (is_last) end<0>(0, false);  // mutate: LastTileNotWaitedFor
   }
 
  private:
-  // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile.
-  template <class Tile, class Pipeline>
+  // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile, and
+  // behind its columns that are keys alone, or these themselves.
+  template <class Tile, bool is_behind_keys_alone, class Pipeline>
   JIT_DEVICE void start(Pipeline& pipeline, const Place& place, int first, int parts) {
-    constexpr bool is_behind_keys_alone = is_same<Tile, typename Traits::VPart>;
     if (has_earlier_ && !pipeline.is_empty()) {
       end<0>(parts, is_behind_keys_alone);  // mutate: NothingEndedBeforeAWaitForRoom
       has_earlier_ = false;

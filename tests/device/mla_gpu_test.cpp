@@ -118,6 +118,16 @@ TEST_F(MlaTest, TilesOfRowsThatSeeTheSameKeys) {
   expect_some_right(cases, 4);
 }
 
+// Columns that are keys alone are as many as those of a part of the values, and come by pipelines of their own. Producers
+// are ahead of those who multiply by as many tiles as there is room for.
+TEST_F(MlaTest, KeysAloneAsWideAsAPartOfValues) {
+  for (const char* config : {"stages=2 copies=cp_async", "stages=2"}) {
+    AttentionCase problem = case_of(small, 16, 40, 12, 150);
+    problem.spec.mask = mask::causal();
+    expect_right(problem, config_of(config));
+  }
+}
+
 TEST_F(MlaTest, RepeatedRunsAreBitIdenticalAndLeaveMailboxesEmpty) {
   const CurrentDevice current(0);
   int index = 0;

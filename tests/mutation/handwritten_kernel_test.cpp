@@ -220,8 +220,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{"ConsumerWaits_ForTheOtherPhase",
                  {"parity", "parity ^ 1"},
                  {FindingKind::access_in_flight, FindingKind::uninitialized_shared_read}},
-        Mutation{
-            "ConsumerWaits_Never", removed, {FindingKind::access_in_flight, FindingKind::uninitialized_shared_read}},
+        Mutation{"ConsumerWaits_Never",
+                 removed,
+                 {FindingKind::access_in_flight, FindingKind::uninitialized_shared_read}},
         Mutation{"ExpectsBytes_TooFew",
                  {"tile_bytes", "tile_bytes / 2"},
                  {FindingKind::wrong_transaction_count, FindingKind::barrier_misuse,

@@ -19,7 +19,7 @@ class TensorAllocation final : public Waitable {
   /// The first columns that are free, side by side; 512: there are none.
   int room(int columns) const;
   void take(int first, int columns);
-  /// Null-terminated by 0: how many columns begin there, as alloc gave them.
+  /// How many columns begin there, as alloc gave them; 0: none.
   int size_at(int first) const;
   void give_back(int first);
   /// The first of these columns that nobody has allocated; −1: all are.
