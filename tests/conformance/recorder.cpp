@@ -13,11 +13,13 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <jit/device.h>
 #include <nlohmann/json.hpp>
 
-#include "emulator/tests/conformance/micro_kernel.h"
-#include "emulator/tests/conformance/recording.h"
-#include "tests/conformance/gpu_worker.h"
+#include "emulator/micro_kernels/micro_kernel.h"
+#include "emulator/micro_kernels/recording.h"
+#include "emulator/tests/conformance/families/families.h"
+#include "recorder/micro_worker.h"
 
 namespace {
 
@@ -105,6 +107,11 @@ void write_about(const std::filesystem::path& folder, const std::string& device,
   std::ofstream(folder / "about.json") << about.dump(2) << "\n";
 }
 
+int open_gpu() {
+  jit::use_device("cuda");
+  return 0;
+}
+
 int record(const std::vector<Family>& families, const Options& options) {
   const std::filesystem::path folder = options.folder;
   std::filesystem::create_directories(folder);
@@ -124,7 +131,7 @@ int record(const std::vector<Family>& families, const Options& options) {
       if (is_wanted(kernel.name)) wanted.push_back(&kernel);
     }
     const auto start = std::chrono::steady_clock::now();
-    const auto done = [&](std::size_t index, GpuResult result) {
+    const auto done = [&](std::size_t index, MicroResult result) {
       const MicroKernel& kernel = *wanted[index];
       if (result.error.empty()) {
         after[kernel.name] = {hash(kernel.ptx), hash_of_contents(kernel), std::move(result.output)};
@@ -134,7 +141,7 @@ int record(const std::vector<Family>& families, const Options& options) {
         fmt::print(stderr, "FAILED {}\n", failures.back());
       }
     };
-    const std::string device = wanted.empty() ? "" : run_on_gpu(wanted, options.patience, done);
+    const std::string device = wanted.empty() ? "" : run_in_worker(open_gpu, wanted, options.patience, done);
     write_recordings(path, after);
     if (!device.empty()) write_about(folder, device, options.command);
     fmt::print("{}: {} of {} recorded, {} in the file, {:.1f} s\n", family.name, wanted.size(),

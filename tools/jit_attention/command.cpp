@@ -11,8 +11,8 @@
 namespace jit::tool {
 
 void add_all(CLI::App& app, Commands& commands) {
-  for (const auto add :
-       {add_info, add_compile, add_dump, add_run, add_tune, add_bench, add_show, add_emulate, add_cache, add_warm})
+  for (const auto add : {add_info, add_compile, add_dump, add_run, add_tune, add_bench, add_show, add_emulate,
+                         add_record, add_cache, add_warm})
     add(app, commands);
 }
 

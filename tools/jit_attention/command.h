@@ -44,6 +44,7 @@ void add_tune(CLI::App& app, Commands& commands);
 void add_bench(CLI::App& app, Commands& commands);
 void add_show(CLI::App& app, Commands& commands);
 void add_emulate(CLI::App& app, Commands& commands);
+void add_record(CLI::App& app, Commands& commands);
 void add_cache(CLI::App& app, Commands& commands);
 void add_warm(CLI::App& app, Commands& commands);
 

@@ -13,10 +13,10 @@
 #include <gtest/gtest.h>
 
 #include "ptx/syntax.h"
-#include "tests/conformance/comparison.h"
+#include "micro_kernels/comparison.h"
 #include "tests/conformance/emulator_run.h"
-#include "tests/conformance/micro_kernel.h"
-#include "tests/conformance/recording.h"
+#include "tests/conformance/families/families.h"
+#include "micro_kernels/recording.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/conformance/micro_kernel.h"
+#include "micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
 

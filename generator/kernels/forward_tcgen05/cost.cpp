@@ -4,6 +4,7 @@
 
 #include "generator/kernels/block_cover.h"
 #include "generator/kernels/forward_tcgen05/family.h"
+#include "generator/kernels/forward_tcgen05/step_clocks.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_tcgen05/smem_layout.cuh"
 
@@ -13,9 +14,6 @@ using namespace forward_tcgen05;
 
 namespace {
 
-// Rates of one multiprocessor of a B200, per clock.
-constexpr double multiply_adds = 4096;  // of 16 bits; of 8 twice as many
-constexpr double exponentials = 16;
 constexpr double reached_share = 0.7;  // of what binds
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
@@ -28,10 +26,13 @@ double Family<ForwardTcgen05>::cycles(const Case& problem, const ProblemShape& s
   const double work_tiles = static_cast<double>(shape.batch) * shape.heads_q * row_tiles;
   const double steps = std::max(
       1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_kv) * block_cover(spec, tile_q, tile_kv));
-  const double scores = static_cast<double>(tile_q) * tile_kv;
-  const int columns = padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim());
-  const double step = std::max(scores * columns / (has_fp8_queries(spec) ? 2 * multiply_adds : multiply_adds),
-                               scores / exponentials) /
+  const bool has_fast_exponentials = limits.arch.minor == 3;
+  const double step = step_clocks({.head_dim = padded_head_dim(spec.head_dim),
+                                   .head_dim_v = padded_head_dim(spec.value_head_dim()),
+                                   .element_bytes = has_fp8_queries(spec) ? 1 : 2,
+                                   .polynomials = polynomial_share(has_fast_exponentials),
+                                   .exponentials_a_clock = has_fast_exponentials ? 32.0 : 16.0})
+                          .bound() /
                       reached_share;
   const double waves = std::max(1.0, work_tiles / limits.sm_count);
   return launch_clocks + waves * (steps * step + work_tile_clocks);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tests/conformance/families/families.h"
-#include "tests/conformance/kernel_text.h"
+#include "micro_kernels/kernel_text.h"
 
 namespace jit::conformance {
 namespace {

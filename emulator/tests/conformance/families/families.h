@@ -3,9 +3,12 @@
 
 #include <vector>
 
-#include "tests/conformance/micro_kernel.h"
+#include "micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
+
+/// All, in a fixed order; each is recorded in one file. Throws std::logic_error when two kernels have the same name.
+std::vector<Family> all_families();
 
 std::vector<MicroKernel> integer_kernels();
 std::vector<MicroKernel> floating_kernels();

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "tests/conformance/families/families.h"
-#include "tests/conformance/scalar.h"
+#include "micro_kernels/scalar.h"
 
 namespace jit::conformance {
 namespace {

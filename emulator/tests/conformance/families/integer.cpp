@@ -3,7 +3,7 @@
 #include <string>
 
 #include "tests/conformance/families/families.h"
-#include "tests/conformance/scalar.h"
+#include "micro_kernels/scalar.h"
 
 namespace jit::conformance {
 namespace {

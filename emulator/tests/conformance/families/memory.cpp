@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "tests/conformance/families/families.h"
-#include "tests/conformance/kernel_text.h"
+#include "micro_kernels/kernel_text.h"
 
 namespace jit::conformance {
 namespace {

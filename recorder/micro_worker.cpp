@@ -1,4 +1,4 @@
-#include "tests/conformance/gpu_worker.h"
+#include "recorder/micro_worker.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -12,12 +12,14 @@
 #include <memory>
 #include <stdexcept>
 
-#include "tests/conformance/gpu_run.h"
+#include <jit/error.h>
+
+#include "recorder/micro_run.h"
 
 namespace jit::conformance {
 namespace {
 
-enum class Kind : std::uint32_t { device, no_device, result, error };
+enum class Kind : std::uint32_t { device, no_such_device, no_device, result, error };
 
 struct Header {
   Kind kind;
@@ -38,16 +40,21 @@ void send(int end, Kind kind, const void* data, std::size_t bytes) {
 
 void send(int end, Kind kind, const std::string& text) { send(end, kind, text.data(), text.size()); }
 
-[[noreturn]] void work(int end, const std::vector<const MicroKernel*>& kernels, std::size_t first) {
-  setenv("JIT_ATTENTION_DEVICE", "cuda", 1);
+// Begins with the device: its target and its name, a line each.
+[[noreturn]] void work(int end, const OpenDevice& open, const std::vector<const MicroKernel*>& kernels,
+                       std::size_t first) {
   // Compile at the load, where the log is.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  std::unique_ptr<GpuRunner> runner;
+  std::unique_ptr<MicroRunner> runner;
   try {
-    runner = std::make_unique<GpuRunner>();
-    send(end, Kind::device, runner->device());
+    runner = std::make_unique<MicroRunner>(open());
+    send(end, Kind::device, runner->target() + "\n" + runner->device());
+  } catch (const Error& error) {
+    send(end, error.code() == ErrorCode::invalid_argument ? Kind::no_such_device : Kind::no_device,
+         error.message());
+    _exit(1);
   } catch (const std::exception& error) {
-    send(end, Kind::no_device, error.what());
+    send(end, Kind::no_such_device, error.what());
     _exit(1);
   }
   for (std::size_t i = first; i < kernels.size(); ++i) {
@@ -70,14 +77,14 @@ void send(int end, Kind kind, const std::string& text) { send(end, kind, text.da
 
 class Worker {
  public:
-  Worker(const std::vector<const MicroKernel*>& kernels, std::size_t first) {
+  Worker(const OpenDevice& open, const std::vector<const MicroKernel*>& kernels, std::size_t first) {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) throw std::runtime_error("pipe failed");
     process_ = fork();
     if (process_ < 0) throw std::runtime_error("fork failed");
     if (process_ == 0) {
       close(ends[0]);
-      work(ends[1], kernels, first);
+      work(ends[1], open, kernels, first);
     }
     close(ends[1]);
     end_ = ends[0];
@@ -96,6 +103,17 @@ class Worker {
     std::string text() const { return {reinterpret_cast<const char*>(data.data()), data.size()}; }
   };
   enum class Outcome { message, hung, gone };
+  /// The first message.
+  MicroDevice device(std::chrono::seconds patience) {
+    Message message;
+    if (receive(message, patience) != Outcome::message)
+      throw std::runtime_error("the CUDA driver did not start");
+    if (message.kind == Kind::no_such_device) throw std::invalid_argument(message.text());
+    if (message.kind == Kind::no_device) throw std::runtime_error(message.text());
+    const std::string text = message.text();
+    const std::size_t line = text.find('\n');
+    return {text.substr(line + 1), text.substr(0, line)};
+  }
   Outcome receive(Message& message, std::chrono::seconds patience) {
     Header header{};
     const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -131,24 +149,25 @@ class Worker {
 
 }  // namespace
 
-std::string run_on_gpu(const std::vector<const MicroKernel*>& kernels, std::chrono::seconds patience,
-                       const std::function<void(std::size_t, GpuResult)>& done) {
+MicroDevice find_device(const OpenDevice& open) {
+  return Worker(open, {}, 0).device(std::chrono::minutes(1));
+}
+
+std::string run_in_worker(const OpenDevice& open, const std::vector<const MicroKernel*>& kernels,
+                          std::chrono::seconds patience,
+                          const std::function<void(std::size_t, MicroResult)>& done) {
   std::string device;
   std::size_t next = 0;
   while (next < kernels.size()) {
-    Worker worker(kernels, next);
+    Worker worker(open, kernels, next);
+    device = worker.device(patience + std::chrono::minutes(1)).name;
     Worker::Message message;
-    if (worker.receive(message, patience + std::chrono::minutes(1)) != Worker::Outcome::message) {
-      throw std::runtime_error("the CUDA driver did not start");
-    }
-    if (message.kind == Kind::no_device) throw std::runtime_error(message.text());
-    device = message.text();
     // Until the worker is lost; the next one goes on behind the kernel that it was lost with.
     bool lost = false;
     bool told = false;
     while (!lost && next < kernels.size()) {
       const Worker::Outcome outcome = worker.receive(message, patience);
-      GpuResult result;
+      MicroResult result;
       if (outcome == Worker::Outcome::message && message.kind == Kind::result) {
         result.output = std::move(message.data);
       } else if (outcome == Worker::Outcome::message) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/conformance/kernel_text.h"
+#include "micro_kernels/kernel_text.h"
 
 namespace jit::conformance {
 
@@ -13,8 +13,8 @@ namespace jit::conformance {
 struct Scalar {
   /// The instruction without operands; also the micro-kernel's name, where `body` says what is executed.
   std::string name;
-  /// A letter for the result, then one for each operand: h f16, g bf16, H f16x2, G bf16x2, f f32, t tf32, d
-  /// f64, b 8, s 16, i 32 and l 64 bits of integer, e e4m3, E e5m2, x e4m3x2, X e5m2x2, p predicate (result
+  /// A letter for the result, then one for each operand: h f16, g bf16, H f16x2, G bf16x2, f f32, F f32x2,
+  /// t tf32, d f64, b 8, s 16, i 32 and l 64 bits of integer, e e4m3, E e5m2, x e4m3x2, X e5m2x2, p predicate (result
   /// only).
   std::string signature;
   /// Instructions with $0 for the result and $1, $2, … for the operands; empty: the one of the name. May use
@@ -24,7 +24,9 @@ struct Scalar {
   Comparison comparison = {};
 };
 
-MicroKernel scalar_kernel(const Scalar& scalar, const char* target);
-void append(std::vector<MicroKernel>& kernels, std::span<const Scalar> table, const char* target);
+/// `version` is PTX's.
+MicroKernel scalar_kernel(const Scalar& scalar, const std::string& target, const char* version = "8.7");
+void append(std::vector<MicroKernel>& kernels, std::span<const Scalar> table, const std::string& target,
+            const char* version = "8.7");
 
 }  // namespace jit::conformance

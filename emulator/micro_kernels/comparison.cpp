@@ -1,4 +1,4 @@
-#include "tests/conformance/comparison.h"
+#include "micro_kernels/comparison.h"
 
 #include <algorithm>
 #include <cmath>
@@ -78,7 +78,7 @@ Mismatches compare(const MicroKernel& kernel, std::span<const std::byte> expecte
       mismatches.largest_ulps = std::max(mismatches.largest_ulps, ulps_between(element, wanted, found));
     }
     if (mismatches.count > shown) continue;
-    mismatches.first += fmt::format("  element {}{}: recorded {}, emulated {}\n", i, operands_of(kernel, i),
+    mismatches.first += fmt::format("  element {}{}: recorded {}, now {}\n", i, operands_of(kernel, i),
                                     describe(element, wanted), describe(element, found));
   }
   return mismatches;

@@ -1,4 +1,4 @@
-#include "tests/conformance/gpu_run.h"
+#include "recorder/micro_run.h"
 
 #include <array>
 #include <deque>
@@ -13,8 +13,10 @@
 
 namespace jit::conformance {
 
-struct GpuRunner::State {
-  CurrentDevice context{0};
+struct MicroRunner::State {
+  explicit State(int ordinal) : context(ordinal) {}
+
+  CurrentDevice context;
   CUlibrary loaded = nullptr;
   CUkernel kernel = nullptr;
   std::string ptx;                   // of the library
@@ -45,15 +47,15 @@ CUtensorMap encode(const TensorMap& map, CUdeviceptr address) {
   return encoded;
 }
 
-class Memory {
+class DeviceBytes {
  public:
-  explicit Memory(const std::vector<std::byte>& bytes) {
+  explicit DeviceBytes(const std::vector<std::byte>& bytes) {
     check(driver().cuMemAlloc(&address_, bytes.size()), "cuMemAlloc");
     check(driver().cuMemcpyHtoD(address_, bytes.data(), bytes.size()), "cuMemcpyHtoD");
   }
-  ~Memory() { driver().cuMemFree(address_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  ~DeviceBytes() { driver().cuMemFree(address_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
 
   CUdeviceptr address() const { return address_; }
 
@@ -63,19 +65,19 @@ class Memory {
 
 }  // namespace
 
-GpuRunner::GpuRunner() : state_(std::make_unique<State>()) {}
-GpuRunner::~GpuRunner() { state_->unload(); }
+MicroRunner::MicroRunner(int ordinal) : state_(std::make_unique<State>(ordinal)) {}
+MicroRunner::~MicroRunner() { state_->unload(); }
 
-std::string GpuRunner::device() const {
-  CUdevice device = 0;
-  check(driver().cuDeviceGet(&device, 0), "cuDeviceGet");
-  char name[256] = {};
-  check(driver().cuDeviceGetName(name, sizeof(name), device), "cuDeviceGetName");
-  return fmt::format("{}, driver for CUDA {}.{}", name, driver().version / 1000,
-                     driver().version % 1000 / 10);
+std::string MicroRunner::device() const {
+  return fmt::format("{}, driver for CUDA {}.{}", device_info(state_->context.ordinal()).name,
+                     driver().version / 1000, driver().version % 1000 / 10);
 }
 
-void GpuRunner::load(const MicroKernel& kernel) {
+std::string MicroRunner::target() const {
+  return to_string(native_arch(device_info(state_->context.ordinal())));
+}
+
+void MicroRunner::load(const MicroKernel& kernel) {
   State& state = *state_;
   if (state.kernel && state.ptx == kernel.ptx) return;
   state.unload();
@@ -84,14 +86,16 @@ void GpuRunner::load(const MicroKernel& kernel) {
   std::array<void*, 2> values = {state.log.data(), reinterpret_cast<void*>(state.log.size() - 1)};
   const auto require = [&](CUresult result, const char* call) {
     if (result == CUDA_SUCCESS) return;
+    if (state.log.front() == 0) check(result, call);  // an emulated device's has the reason
     const char* name = nullptr;
     driver().cuGetErrorName(result, &name);
     throw std::runtime_error(fmt::format("{} returned {}\n{}", call, name ? name : "?", state.log.data()));
   };
   const DriverApi& api = driver();
-  require(api.cuLibraryLoadData(&state.loaded, kernel.ptx.c_str(), options.data(), values.data(),
-                                static_cast<unsigned>(options.size()), nullptr, nullptr, 0),
-          "cuLibraryLoadData");
+  require(
+      api.cuLibraryLoadData(&state.loaded, kernel.ptx.c_str(), options.data(), values.data(),
+                            api.emulated ? 0 : static_cast<unsigned>(options.size()), nullptr, nullptr, 0),
+      "cuLibraryLoadData");
   require(api.cuLibraryGetKernel(&state.kernel, state.loaded, "micro"), "cuLibraryGetKernel");
   CUfunction function = nullptr;
   require(api.cuKernelGetFunction(&function, state.kernel), "cuKernelGetFunction");
@@ -99,16 +103,16 @@ void GpuRunner::load(const MicroKernel& kernel) {
   state.ptx = kernel.ptx;
 }
 
-std::vector<std::byte> GpuRunner::run(const MicroKernel& kernel) {
+std::vector<std::byte> MicroRunner::run(const MicroKernel& kernel) {
   const DriverApi& api = driver();
   if (kernel.dynamic_smem > 48 * 1024) {
     check(api.cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                    static_cast<int>(kernel.dynamic_smem), state_->kernel, 0),
           "cuKernelSetAttribute");
   }
-  const Memory output(contents(kernel, -1));
+  const DeviceBytes output(contents(kernel, -1));
   std::vector<CUdeviceptr> addresses = {output.address()};
-  std::deque<Memory> inputs;
+  std::deque<DeviceBytes> inputs;
   for (std::size_t i = 0; i < kernel.inputs.size(); ++i) {
     addresses.push_back(inputs.emplace_back(contents(kernel, static_cast<int>(i))).address());
   }

@@ -1,4 +1,4 @@
-#include "tests/conformance/values.h"
+#include "micro_kernels/values.h"
 
 #include <array>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "tests/conformance/micro_kernel.h"
+#include "micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
 
@@ -14,11 +14,12 @@ inline constexpr const char* sm_90a = "sm_90a";
 
 /// The text of a micro-kernel besides its body.
 struct Text {
-  const char* target = sm_90a;
+  std::string target = sm_90a;
   std::string body;
   std::string declarations = {};  ///< of the module
   std::string directives = {};    ///< behind the parameters
   int registers = 64;             ///< %r<…>
+  const char* version = "8.7";    ///< of PTX
 };
 
 /// Fills in `kernel.ptx`. The body finds these registers:

@@ -1,4 +1,4 @@
-// Running micro-kernels on the first GPU.
+// Running micro-kernels on a device of this process.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,21 @@
 #include <string>
 #include <vector>
 
-#include "emulator/tests/conformance/micro_kernel.h"
+#include "emulator/micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
 
-/// A context on the first GPU and the last kernel that was loaded. One thread.
-class GpuRunner {
+/// A context on a device and the last kernel that was loaded. One thread.
+class MicroRunner {
  public:
-  /// Throws jit::Error where there is no GPU or driver.
-  GpuRunner();
-  ~GpuRunner();
+  /// Throws jit::Error where there is no such device or no driver.
+  explicit MicroRunner(int ordinal);
+  ~MicroRunner();
 
   /// "NVIDIA H200, driver for CUDA 12.8"
   std::string device() const;
+  /// "sm_90a": the most capable architecture that it runs.
+  std::string target() const;
 
   /// Compiles the PTX. Throws std::runtime_error with the driver's log; the context stays good.
   void load(const MicroKernel& kernel);

@@ -1,4 +1,4 @@
-#include "tests/conformance/scalar.h"
+#include "micro_kernels/scalar.h"
 
 #include <stdexcept>
 
@@ -26,6 +26,8 @@ Letter letter(char name) {
       return {Element::bf16, 2, "b32", "b32"};
     case 'f':
       return {Element::f32, 1, "b32", "b32"};
+    case 'F':
+      return {Element::f32, 2, "b64", "b64"};
     case 't':
       return {Element::tf32, 1, "b32", "b32"};
     case 'd':
@@ -55,7 +57,7 @@ Letter letter(char name) {
 
 }  // namespace
 
-MicroKernel scalar_kernel(const Scalar& scalar, const char* target) {
+MicroKernel scalar_kernel(const Scalar& scalar, const std::string& target, const char* version) {
   // Enough for all pairs of edge values, and others behind them.
   const bool is_unary = scalar.signature.size() == 2;
   const unsigned thread_count = is_unary ? 192 : 352;
@@ -100,11 +102,12 @@ MicroKernel scalar_kernel(const Scalar& scalar, const char* target) {
   } else {
     body += fmt::format("  st.global.{} [%at], %a0;\n", result.memory);
   }
-  return with_text(std::move(kernel), {.target = target, .body = body});
+  return with_text(std::move(kernel), {.target = target, .body = body, .version = version});
 }
 
-void append(std::vector<MicroKernel>& kernels, std::span<const Scalar> table, const char* target) {
-  for (const Scalar& scalar : table) kernels.push_back(scalar_kernel(scalar, target));
+void append(std::vector<MicroKernel>& kernels, std::span<const Scalar> table, const std::string& target,
+            const char* version) {
+  for (const Scalar& scalar : table) kernels.push_back(scalar_kernel(scalar, target, version));
 }
 
 }  // namespace jit::conformance

@@ -1,4 +1,4 @@
-#include "tests/conformance/recording.h"
+#include "micro_kernels/recording.h"
 
 #include <cstring>
 #include <fstream>
@@ -22,33 +22,7 @@ struct Header {
 
 }  // namespace
 
-Recordings read_recordings(const std::filesystem::path& path) {
-  Recordings recordings;
-  if (!std::filesystem::exists(path)) return recordings;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const auto fail = [&] {
-    throw std::runtime_error(path.string() + " is no file of recordings, or was cut short");
-  };
-  if (!text.starts_with(magic)) fail();
-  std::size_t at = magic.size();
-  while (at < text.size()) {
-    Header header;
-    if (text.size() - at < sizeof(header)) fail();
-    std::memcpy(&header, text.data() + at, sizeof(header));
-    at += sizeof(header);
-    if (text.size() - at < std::size_t{header.name_bytes} + header.output_bytes) fail();
-    const std::string name = text.substr(at, header.name_bytes);
-    at += header.name_bytes;
-    Recording& recording = recordings[name];
-    recording = {header.ptx_hash, header.contents_hash, std::vector<std::byte>(header.output_bytes)};
-    std::memcpy(recording.output.data(), text.data() + at, header.output_bytes);
-    at += header.output_bytes;
-  }
-  return recordings;
-}
-
-void write_recordings(const std::filesystem::path& path, const Recordings& recordings) {
+std::string to_text(const Recordings& recordings) {
   std::string text(magic);
   for (const auto& [name, recording] : recordings) {
     const Header header{recording.ptx_hash, recording.contents_hash, static_cast<std::uint32_t>(name.size()),
@@ -57,8 +31,40 @@ void write_recordings(const std::filesystem::path& path, const Recordings& recor
     text += name;
     text.append(reinterpret_cast<const char*>(recording.output.data()), recording.output.size());
   }
+  return text;
+}
+
+Recordings parse_recordings(std::string_view text, const std::string& name) {
+  const auto fail = [&] { throw std::runtime_error(name + " is no file of recordings, or was cut short"); };
+  if (!text.starts_with(magic)) fail();
+  Recordings recordings;
+  std::size_t at = magic.size();
+  while (at < text.size()) {
+    Header header;
+    if (text.size() - at < sizeof(header)) fail();
+    std::memcpy(&header, text.data() + at, sizeof(header));
+    at += sizeof(header);
+    if (text.size() - at < std::size_t{header.name_bytes} + header.output_bytes) fail();
+    const std::string of_kernel(text.substr(at, header.name_bytes));
+    at += header.name_bytes;
+    Recording& recording = recordings[of_kernel];
+    recording = {header.ptx_hash, header.contents_hash, std::vector<std::byte>(header.output_bytes)};
+    if (header.output_bytes != 0) std::memcpy(recording.output.data(), text.data() + at, header.output_bytes);
+    at += header.output_bytes;
+  }
+  return recordings;
+}
+
+Recordings read_recordings(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return {};
+  std::ifstream file(path, std::ios::binary);
+  return parse_recordings(std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()},
+                          path.string());
+}
+
+void write_recordings(const std::filesystem::path& path, const Recordings& recordings) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
+  file << to_text(recordings) << std::flush;
   if (!file) throw std::runtime_error(path.string() + " cannot be written");
 }
 

@@ -1,4 +1,4 @@
-#include "tests/conformance/kernel_text.h"
+#include "micro_kernels/kernel_text.h"
 
 #include <stdexcept>
 
@@ -41,10 +41,11 @@ MicroKernel with_text(MicroKernel kernel, const Text& text) {
     loads += "  mov.u32 %smem, dynamic_smem;\n";
   }
   kernel.ptx = fmt::format(
-      ".version 8.7\n.target {}\n.address_size 64\n{}.visible .entry micro({})\n{}{{\n"
+      ".version {}\n.target {}\n.address_size 64\n{}.visible .entry micro({})\n{}{{\n"
       "  .reg .b32 %r<{}>;\n  .reg .b64 %d<64>;\n  .reg .b16 %h<64>;\n  .reg .pred %p<32>;\n"
       "  .reg .b32 %thread, %lane, %warp, %rank, %index, %smem;\n{}{}{}  ret;\n}}\n",
-      text.target, declarations, parameters, text.directives, text.registers, registers, loads, text.body);
+      text.version, text.target, declarations, parameters, text.directives, text.registers, registers, loads,
+      text.body);
   return kernel;
 }
 

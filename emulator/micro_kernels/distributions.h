@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/conformance/values.h"
+#include "micro_kernels/values.h"
 
 namespace jit::conformance {
 

@@ -1,4 +1,4 @@
-// A recording of a GPU: the results of a family's micro-kernels in one file.
+// A recording of a device: the results of micro-kernels in one file.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,10 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "tests/conformance/micro_kernel.h"
+#include "micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
 
@@ -21,7 +22,11 @@ struct Recording {
 /// By the micro-kernel's name.
 using Recordings = std::map<std::string, Recording>;
 
-/// Empty where there is no such file. Throws std::runtime_error for a file that is none of write_recordings.
+/// A file of recordings in memory, and back; `name` is the file's. Throws std::runtime_error for text that is none.
+std::string to_text(const Recordings& recordings);
+Recordings parse_recordings(std::string_view text, const std::string& name);
+
+/// Empty where there is no such file. Throws as parse_recordings does.
 Recordings read_recordings(const std::filesystem::path& path);
 /// Throws std::runtime_error when the file cannot be written.
 void write_recordings(const std::filesystem::path& path, const Recordings& recordings);

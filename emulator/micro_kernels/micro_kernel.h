@@ -10,7 +10,7 @@
 
 #include <emulator/tensor_map.h>
 
-#include "tests/conformance/values.h"
+#include "micro_kernels/values.h"
 
 namespace jit::conformance {
 
@@ -62,12 +62,10 @@ std::vector<std::byte> contents(const MicroKernel& kernel, int index);
 /// The hash of all of them guards the recordings against a change of the generator.
 std::uint64_t hash_of_contents(const MicroKernel& kernel);
 
-/// Micro-kernels that are recorded in one file.
+/// Micro-kernels that belong together.
 struct Family {
   std::string name;
   std::vector<MicroKernel> kernels;
 };
-/// All, in a fixed order. Throws std::logic_error when two kernels have the same name.
-std::vector<Family> all_families();
 
 }  // namespace jit::conformance

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "tests/conformance/micro_kernel.h"
+#include "micro_kernels/micro_kernel.h"
 
 namespace jit::conformance {
 

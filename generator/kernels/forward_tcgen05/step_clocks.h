@@ -1,0 +1,46 @@
+// Clocks that the units of a multiprocessor need for a step of forward_tcgen05: a tile of queries and one of keys.
+#pragma once
+
+#include <algorithm>
+
+namespace jit::forward_tcgen05 {
+
+/// Clocks. The units work side by side.
+struct StepClocks {
+  double products = 0;
+  double exponentials = 0;  ///< those that are no polynomials
+  double shared_memory = 0;
+  double issue = 0;  ///< of a scheduler, which has one warp of each softmax warpgroup
+
+  double bound() const { return std::max({products, exponentials, shared_memory, issue}); }
+};
+
+struct Step {
+  int head_dim = 128, head_dim_v = 128;
+  int element_bytes = 2;
+  double polynomials = 0;            ///< share of the exponentials
+  double exponentials_a_clock = 16;  ///< 32 on sm_103
+};
+
+inline constexpr int step_rows = 128, step_keys = 128;
+
+/// The share of exponentials that softmax.cuh computes by polynomials.
+constexpr double polynomial_share(bool has_fast_exponentials) { return has_fast_exponentials ? 0 : 0.125; }
+
+constexpr StepClocks step_clocks(const Step& step) {
+  // Rates of one multiprocessor, per clock; S = Q Kᵀ reads both operands from shared memory, O += P V only V. TMA writes
+  // K and V once for two tiles of queries.
+  constexpr double product_bytes = 8192;  // multiply-adds of 16 bits, times their bytes
+  constexpr double shared_bytes = 128, rows_of_block = 2 * step_rows;
+  constexpr double plain_issue = 470, issue_of_polynomial = 4;  // SASS of a warp's step; of an exponential
+  constexpr double scores = step_rows * step_keys;
+  const double k = step_keys * step.head_dim * step.element_bytes;
+  const double v = step_keys * step.head_dim_v * step.element_bytes;
+  const double q = step_rows * step.head_dim * step.element_bytes;
+  return {.products = scores * (step.head_dim + step.head_dim_v) * step.element_bytes / product_bytes,
+          .exponentials = scores * (1 - step.polynomials) / step.exponentials_a_clock,
+          .shared_memory = (q + k + v + (k + v) * step_rows / rows_of_block) / shared_bytes,
+          .issue = plain_issue + issue_of_polynomial * step_keys * step.polynomials};
+}
+
+}  // namespace jit::forward_tcgen05
