@@ -99,8 +99,8 @@ std::optional<BlockSides> block_sides(const Mask& mask);
 /// The sides of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.
 std::optional<BlockSides> mask_bit_sides(const Mask& mask);
 
-/// Whether it, or some mask that is joined in it, knows scores of blocks by bits.
-bool has_mask_bits(const Mask& mask);
+/// Whether it, or some mask that is joined in it, is of blocks.
+bool has_block_mask(const Mask& mask);
 
 /// How many functors are joined in it; 0 for none.
 int functor_count(const Mask& mask);

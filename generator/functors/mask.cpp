@@ -90,9 +90,9 @@ int key_words(const MaskNode& node) {
   return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
 }
 
-bool has_mask_bits(const MaskNode& node) {
-  return (node.row != nullptr && node.row->knows_scores) || (node.a && has_mask_bits(*node.a)) ||
-         (node.b && has_mask_bits(*node.b));
+bool has_block_mask(const MaskNode& node) {
+  return (node.row != nullptr && node.row->functor.has_within) || (node.a && has_block_mask(*node.a)) ||
+         (node.b && has_block_mask(*node.b));
 }
 
 bool is_asked_by_parts(const MaskNode& node) {
@@ -124,7 +124,7 @@ std::optional<BlockSides> mask_bit_sides(const Mask& mask) {
   return node.row != nullptr && node.row->knows_scores ? block_sides(node) : std::nullopt;
 }
 
-bool has_mask_bits(const Mask& mask) { return has_mask_bits(node_of(mask)); }
+bool has_block_mask(const Mask& mask) { return has_block_mask(node_of(mask)); }
 
 bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 
