@@ -62,6 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "RescaleOfRowsNotTold", {"moves && !is_first ? factors_rescale : 0", "0"}, {}, steep},
         TemplateMutation{"OOfTheFirstTileIsRescaled", {"accumulates || step > begin", "true"}, race, subject},
+        TemplateMutation{"PolynomialWithoutConstant", {"1.0f", "0.5f"}, {}, subject},
         TemplateMutation{"DescriptorWithoutVersion", {" | 1ull << 46", ""}, {"bad descriptor"}, subject},
         TemplateMutation{
             "LanesOfOneWarp", {" % 4 * warp_size", " * 0"}, {"illegal", "tensor memory"}, subject},
