@@ -10,7 +10,7 @@
 
 namespace jit::forward_mma_tma {
 
-/// Warps beside those that compute: they load keys, queries and values of pages, and clear rows of nobody.
+/// Warps beside those that compute: they load keys, queries and paged values, and clear padding rows.
 inline constexpr int producer_warps = 4;
 /// Registers of a thread that loads, and of one that computes, where a block has three warps on each quarter of a
 /// multiprocessor; where it has two, each thread has as many as there can be.

@@ -27,7 +27,7 @@ struct KernelTraits {
   static_assert(Config::tile_kv % mma_k == 0, "tile_kv must be a multiple of mma's k");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
-  // Values of 8 bits are multiplied as they lie, and nothing is upcast: the producers serve other families, too, and ask.
+  // FP8 values are multiplied as they lie, and nothing is upcast: the producers serve other families, too, and ask.
   static constexpr bool multiplies_fp8 = is_fp8<Element>, transposes_v = false, upcasts = false;
   static constexpr bool has_converters = false;
   static constexpr int converter_warps = 0;

@@ -23,7 +23,7 @@ struct KernelTraits {
   using Config = KernelConfig;
   using Element = typename Config::Element;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
-  /// P of 8 bits needs the third bit of e4m3, and has no use for e5m2's range.
+  /// FP8 P needs the third mantissa bit of e4m3, and has no use for e5m2's range.
   using Weight = typename ChosenType<is_fp8<Element>, fp8_e4m3, Element>::type;
   static_assert(!has_row_scales<Config> && !has_block_scales<Config> && !finishes_columns<Config>,
                 "scales are of heads");

@@ -106,7 +106,7 @@ JIT_DEVICE void tcgen05_commit(unsigned barrier) {
                : "memory");
 }
 
-/// The code of an element's type in a description of products: of 16 bits, or of 8.
+/// The code of an element's type in an instruction descriptor.
 template <class Element>
 inline constexpr unsigned tcgen05_type = is_same<Element, bf16> || is_same<Element, fp8_e5m2> ? 1 : 0;
 

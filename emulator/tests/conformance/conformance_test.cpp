@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ptx/syntax.h"
 #include "micro_kernels/comparison.h"
+#include "micro_kernels/recording.h"
+#include "ptx/syntax.h"
 #include "tests/conformance/emulator_run.h"
 #include "tests/conformance/families/families.h"
-#include "micro_kernels/recording.h"
 
 namespace {
 

@@ -14,8 +14,8 @@ using namespace forward_mma_tma;
 
 namespace {
 
-// Rates of one multiprocessor in a clock, relative to forward_mma_sync's: block-scaled products of 8 bits have four times
-// that of those of 16.
+// Rates of one multiprocessor in a clock, relative to forward_mma_sync's: block-scaled FP8 products have four times
+// the rate of 16-bit ones.
 constexpr double tensor_flops_per_clock = 1024, fp8_rate = 4;
 constexpr double smem_bytes_per_clock = 128, schedulers = 4;
 constexpr double softmax_instructions = 12;     // per score and lane, as forward_mma_sync's

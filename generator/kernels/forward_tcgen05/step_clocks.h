@@ -30,7 +30,7 @@ constexpr double polynomial_share(bool has_fast_exponentials) { return has_fast_
 constexpr StepClocks step_clocks(const Step& step) {
   // Rates of one multiprocessor, per clock; S = Q Kᵀ reads both operands from shared memory, O += P V only V. TMA writes
   // K and V once for two tiles of queries.
-  constexpr double product_bytes = 8192;  // multiply-adds of 16 bits, times their bytes
+  constexpr double product_bytes = 8192;  // 16-bit multiply-adds, times bytes per element
   constexpr double shared_bytes = 128, rows_of_block = 2 * step_rows;
   constexpr double plain_issue = 470, issue_of_polynomial = 4;  // SASS of a warp's step; of an exponential
   constexpr double scores = step_rows * step_keys;

@@ -1,4 +1,4 @@
-// What a device makes of the instructions that Blackwell brought.
+// Answers of a device to the instructions that Blackwell brought.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct Differences {
   std::vector<Complaint> programs;
 };
 
-/// What is not as in Answers::file of another run, called `name`. Throws std::invalid_argument for a file of something
+/// Differences from Answers::file of another run, called `name`. Throws std::invalid_argument for a file of something
 /// else or of another target.
 Differences differences(const Answers& now, std::string_view file, const std::string& name);
 /// Throws the same for a file that is no Answers::file.

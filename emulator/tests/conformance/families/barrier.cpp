@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/kernel_text.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

@@ -1,8 +1,8 @@
 // Comparisons, selections and predicate logic (PTX ISA, "Comparison and Selection Instructions").
 #include <string>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/scalar.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

@@ -2,8 +2,8 @@
 // Constructs").
 #include <string>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/kernel_text.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

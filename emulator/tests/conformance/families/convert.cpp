@@ -1,8 +1,8 @@
 // Conversions (PTX ISA, "cvt", "cvt.pack").
 #include <string>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/scalar.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

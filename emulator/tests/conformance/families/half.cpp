@@ -1,8 +1,8 @@
 // f16, bf16 and their pairs (PTX ISA, "Half Precision Floating-Point Instructions").
 #include <string>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/scalar.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

@@ -2,8 +2,8 @@
 // "Extended-Precision Integer Arithmetic Instructions", "Logic and Shift Instructions").
 #include <string>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/scalar.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "tests/conformance/families/families.h"
 #include "micro_kernels/scalar.h"
+#include "tests/conformance/families/families.h"
 
 namespace jit::conformance {
 namespace {
