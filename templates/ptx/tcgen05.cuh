@@ -148,7 +148,7 @@ JIT_DEVICE void tcgen05_mma(unsigned d, unsigned long long a, unsigned long long
         : "memory");
   }
 }
-/// Multiplies A in tensor memory, two elements of 16 bits, or four of 8, in a column.
+/// Multiplies A in tensor memory, whose columns hold two 16-bit elements, or four of FP8.
 template <class Element>
 JIT_DEVICE void tcgen05_mma(unsigned d, unsigned a, unsigned long long b, unsigned products,
                             bool accumulates) {

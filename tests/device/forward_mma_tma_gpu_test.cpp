@@ -27,7 +27,7 @@ KernelConfig config_of(const char* text) {
   return parse_config(std::string("family=forward_mma_tma ") + text);
 }
 
-/// Of one group of warps and two, of one stage and several.
+/// Configs of one group of warps and of two, of one stage and of several.
 std::vector<KernelConfig> configs() {
   return {config_of("tile_q=128 tile_kv=32 stages=2"), config_of("tile_q=64 tile_kv=64 stages=1"),
           config_of("tile_q=64 tile_kv=32 stages=4")};

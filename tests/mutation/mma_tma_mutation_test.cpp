@@ -1,5 +1,5 @@
 // Mutations of forward_mma_tma, on an emulated sm_120a: warps that meet nowhere must wait for what they read, and keep it
-// until they have; products of 8 bits have scales of 1.
+// until they have; FP8 products have scales of 1.
 #include "tests/mutation/template_mutation.h"
 
 namespace jit::testing::mma_tma_mutations {

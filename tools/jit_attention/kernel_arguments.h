@@ -1,4 +1,4 @@
-// What a kernel of the emulator is given: values, arrays in .npy files, tensor maps over them, and structs of these.
+// Arguments of a kernel of the emulator: values, arrays in .npy files, tensor maps over them, and structs of these.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class KernelArguments {
   explicit KernelArguments(const std::vector<std::string>& texts);
 
   const std::vector<ArrayFile>& files() const { return files_; }
-  /// Of the memory that holds all arrays.
+  /// Bytes of the memory that holds all arrays.
   std::size_t capacity() const;
   /// Brings the arrays into memory and returns the kernel's parameter block. Throws BadInput.
   std::vector<std::byte> place(const emulator::Function& kernel, emulator::Memory& memory);

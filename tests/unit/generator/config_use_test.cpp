@@ -95,7 +95,7 @@ void add(Values& values, const KernelConfig& config) {
     values[fmt::format("{}.{}", family_name(config), value.name)].insert(value.text);
 }
 
-// Of the configs of one family some that have each value of each field: texts of all would take most of the time.
+// Some configs of one family, which have each value of each field: texts of all would take most of the time.
 std::vector<KernelConfig> some_of_each_value(const std::vector<KernelConfig>& configs) {
   return std::visit(
       [&]<class Config>(const Config&) {
@@ -209,7 +209,7 @@ TEST(ConfigUse, EachFieldVariesAloneButThoseThatOthersDecide) {
       "forward_split_wgmma.requests",  // the same
       "forward_wgmma.upcast_ahead",    // in place of stages_stored
       "forward_wgmma.stages_v",        // with stages_k, for fewer points
-      // Of sm_120a, which is not sampled, and as large as there is room for.
+      // sm_120a is not sampled, and they are as large as there is room for.
       "forward_mma_tma.tile_q", "forward_mma_tma.tile_kv", "forward_mma_tma.stages",
       // As many as there is room for.
       "forward_tcgen05.stages", "backward_dq_wide_wgmma.panels", "backward_dq_wide_wgmma.parts",
