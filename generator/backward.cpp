@@ -136,7 +136,8 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   if (!fill_params(state.spec, state.tensors, arguments, params, gradients)) return;
   const int device = current_device();
   const CurrentDevice scope(device);
-  const Plan& plan = plan_for_launch(state, device, params, call_of(params, gradients, arguments), stream);
+  const BackwardCall call = call_of(params, gradients, arguments);
+  const Plan& plan = plan_for_launch(state, device, params, call, stream);
   std::optional<FaultSlot> slot;
   if (plan.is_checked) slot.emplace(state.context.memory.faults(), device, stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
@@ -156,7 +157,8 @@ std::vector<CompiledKernel> Attention::backward_kernels(const BackwardArguments&
   AttentionParams params;
   GradientParams gradients;
   fill_params(state_->spec, state_->tensors, arguments, params, gradients);
-  const Plan& plan = prepared_plan(*state_, current_device(), params, call_of(params, gradients, arguments));
+  const BackwardCall call = call_of(params, gradients, arguments);
+  const Plan& plan = prepared_plan(*state_, current_device(), params, call);
   std::vector<CompiledKernel> kernels;
   for (const PlanStep& step : plan.steps) {
     kernels.push_back(Access::kernel(state_->context.shared_from_this(), state_->spec, step.config,

@@ -13,9 +13,7 @@ int launched_registers(int threads, int blocks_per_sm) {
   return std::min(max_registers_per_thread, registers_per_sm / (threads * blocks_per_sm) / 8 * 8);
 }
 
-RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter) {
-  // The consumers of several blocks with converters would have too few.
-  const int producer = converter > 0 && blocks_per_sm > 1 ? 48 : 56;
+RegisterShares shared_registers(int consumers, int blocks_per_sm, int producer, int converter) {
   constexpr int most = 240;
   const int warpgroups = consumers + (converter > 0 ? 2 : 1);
   const int all = launched_registers(warpgroup_threads(warpgroups), blocks_per_sm) * warpgroups;

@@ -25,9 +25,9 @@ struct RegisterShares {
   int converter = 0;  ///< of keys and values, where there is one
   int score = 0;      ///< the same where a warpgroup computes nothing but scores
 };
-/// Shares of registers of a block of one warpgroup of producers, which keeps what the list of work needs, so
-/// many of consumers, and with `converter` registers one of converters.
-RegisterShares shared_registers(int consumers, int blocks_per_sm, int converter = 0);
+/// Shares of registers of a block of one warpgroup of producers with `producer` registers, `consumers` warpgroups of
+/// consumers, which have the others, and one of converters if these have registers.
+RegisterShares shared_registers(int consumers, int blocks_per_sm, int producer, int converter = 0);
 
 /// The differences between such programs.
 struct SplitWgmmaProgram {

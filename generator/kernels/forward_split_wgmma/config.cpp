@@ -23,6 +23,10 @@ constexpr int functor_registers = 8;
 // Registers of the warpgroup that converts keys and values, and those that their scales take of the others.
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
+// Registers of the producer. That of pages spills 24 to 44 bytes of 56 registers where it holds bounds of joined masks, or of
+// requests that it leaves out.
+constexpr int producer_registers = 56;
+constexpr int joined_producer_registers = 64;
 
 constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
@@ -84,10 +88,17 @@ namespace forward_split_wgmma {
 
 int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / rows_per_warpgroup; }
 
-RegisterShares register_shares(const ForwardSplitWgmma& config) {
+RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
-  if (converts(config)) return shared_registers(consumers, config.blocks_per_sm, converter_registers);
-  return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm);
+  // Consumers of several blocks with converters would have too few registers beside a producer of 56.
+  const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all;
+  const int producer =
+      spec.sequences_kv == SequenceKind::paged && holds_more ? joined_producer_registers : producer_registers;
+  if (converts(config)) {
+    return shared_registers(consumers, config.blocks_per_sm, config.blocks_per_sm > 1 ? 48 : producer,
+                            converter_registers);
+  }
+  return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm, producer);
 }
 
 }  // namespace forward_split_wgmma
@@ -125,7 +136,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
 }
 
 Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
-  const RegisterShares shares = register_shares(config);
+  const RegisterShares shares = register_shares(spec, config);
   const int scores = config.tile_kv / 2, p = config.tile_kv / 4;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
@@ -145,7 +156,8 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                                : launched_registers(threads_of(config), config.blocks_per_sm),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = 0,
-          .register_doubt = 8};
+          .register_doubt =
+              shares.producer == joined_producer_registers ? 6 : 8};  // seen clean 6 below the cap of 216
 }
 
 std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {

@@ -49,7 +49,7 @@ inline constexpr int instruction_registers = 30;
 int consumers_of(const ForwardSplitWgmma& config);
 
 /// Shares of registers. One consumer has those that the kernel was launched with.
-RegisterShares register_shares(const ForwardSplitWgmma& config);
+RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config);
 
 }  // namespace forward_split_wgmma
 }  // namespace jit

@@ -43,7 +43,7 @@ Program Family<ForwardSplitWgmma>::program(const AttentionSpec& spec, const Forw
              .tiles = fmt::format("r{}kv{}s{}", config.tile_rows, config.tile_kv, config.stages),
              .products = wgmma_products(spec, config),
              .config = config_lines(fields(), config),
-             .registers = forward_split_wgmma::register_shares(config),
+             .registers = forward_split_wgmma::register_shares(spec, config),
              .needs = footprint(spec, config),
              .memory_bytes = sizeof(KernelMemory)});
 }
