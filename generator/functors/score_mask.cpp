@@ -228,7 +228,7 @@ std::shared_ptr<const ScoreMask> score_mask(const ScoreNode& score) {
 const ScoreMask* score_mask(const Score& score) { return node_of(score).mask.get(); }
 
 bool drops_keys(const AttentionSpec& spec) {
-  return spec.mask != Mask() || score_mask(spec.score) != nullptr;
+  return functor_count(spec.mask) > 0 || score_mask(spec.score) != nullptr;
 }
 
 }  // namespace jit

@@ -10,7 +10,7 @@
 ///             kernel.cached() ? " by another process" : "");
 /// assert(kernel.threads() == 128 && kernel.smem_bytes() > 0 && kernel.resources().spill_bytes() == 0);
 /// assert(kernel.source().find("Config") != std::string::npos && kernel.ptx().find(".entry") != std::string::npos);
-/// assert(kernel.cubin().size() > 0 && kernel.key().size() == 32 && kernel.tuning_log().empty());
+/// assert(!kernel.cubin().empty() && kernel.key().size() == 32 && kernel.tuning_log().empty());
 /// assert(kernel.report().starts_with("{"));
 /// const jit::CompiledKernel::Sass sass = kernel.sass();
 /// assert(sass.text.empty() != sass.missing.empty());  // a disassembler was found, or a sentence says what to install
