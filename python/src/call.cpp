@@ -129,11 +129,6 @@ std::optional<DType> Call::dtype_of_inputs() const {
   return inputs_.dtype ? inputs_.dtype : inputs_.spec_dtype;
 }
 
-bool Call::has_tensor(std::string_view name) const {
-  return std::any_of(tensors_.begin(), tensors_.end(),
-                     [&](const NamedArray& array) { return array.name == name; });
-}
-
 int Call::alignment() const {
   for (const auto& [name, view] :
        {std::pair{"q", &arguments_.q}, {"k", &arguments_.k}, {"v", &arguments_.v}}) {

@@ -53,7 +53,7 @@ class Call {
   Stream stream() const { return arrays_.stream(); }
 
   /// Whether `tensors` has one of this name.
-  bool has_tensor(std::string_view name) const;
+  bool has_tensor(std::string_view name) const { return tensors_.has(name); }
 
   /// Whether the caller says what bytes of k and v stand for.
   bool has_kv_dtype() const { return inputs_.kv_dtype.has_value(); }
