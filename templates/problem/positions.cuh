@@ -11,6 +11,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 
@@ -42,7 +43,7 @@ struct TablePositions {
 #pragma unroll 1
     for (int end = count(); end - i > 1;) {
       const int middle = (i + end) / 2;
-      (load(middle).x <= row ? i : end) = middle;
+      (__ldg(word(middle)) <= row ? i : end) = middle;
     }
     const int4 piece = load(i);
     Stretch stretch{piece.x, row_behind(i, 0x7fffffff), difference(piece.y, piece.x)};
@@ -64,7 +65,7 @@ struct TablePositions {
 #pragma unroll 1
     for (int end = count(); end - i > 1;) {
       const int middle = (i + end) / 2;
-      const int4 piece = load(middle);
+      const int2 piece = __ldg(reinterpret_cast<const int2*>(word(middle)));
       (piece.x < rows && piece.y < position ? i : end) = middle;
     }
     const int4 piece = load(i);
@@ -80,13 +81,14 @@ struct TablePositions {
 
  private:
   JIT_DEVICE int count() const { return tensors[slot].rows; }
-  JIT_DEVICE int4 load(int i) const {
+  JIT_DEVICE const int* word(int i) const {
     // mutate: PositionsOfTheFirstEntry
-    return __ldg(static_cast<const int4*>(tensors[slot].data) + batch * (tensors[slot].strides[0] / 4) + i);
+    return static_cast<const int*>(tensors[slot].data) + (batch * tensors[slot].strides[0] + i * 4);
   }
+  JIT_DEVICE int4 load(int i) const { return __ldg(reinterpret_cast<const int4*>(word(i))); }
   // Where the piece behind the i-th one begins.
   JIT_DEVICE int row_behind(int i, int otherwise) const {
-    return i + 1 < count() ? load(i + 1).x : otherwise;
+    return i + 1 < count() ? __ldg(word(i + 1)) : otherwise;
   }
   static JIT_DEVICE unsigned difference(int a, int b) {
     return static_cast<unsigned>(a) - static_cast<unsigned>(b);
@@ -131,13 +133,11 @@ struct Positions {
     const FunctorTensor& lengths = context.tensors[slot_lengths];
     const int* const of_entry = static_cast<const int*>(lengths.data) + context.batch * lengths.strides[0];
     BlockContext result = context;
-    // The host leaves there how many queries and keys tensors have.
-    result.seqlen_q = maximum(0, minimum(__ldg(of_entry), lengths.last_size));
-    result.seqlen_kv = maximum(0, minimum(__ldg(of_entry + 1), lengths.rows));
+    // The host leaves there how many queries and keys tensors have: one at least, for rows that are asked about.
+    result.seqlen_q = maximum(1, minimum(__ldg(of_entry), lengths.last_size));
+    result.seqlen_kv = maximum(1, minimum(__ldg(of_entry + 1), lengths.rows));
     return result;
   }
-
-  JIT_DEVICE bool has_scores() const { return length_q > 0 && length_kv > 0; }
 
   JIT_DEVICE int query(int row) const { return cut(row + q.stretch_of(row).shift, length_q); }
   JIT_DEVICE int key(int row) const { return cut(row + k.stretch_of(row).shift, length_kv); }
@@ -195,46 +195,41 @@ struct PositionedMask {
   __device__ bool differs_by_head() const { return heads_differ(mask); }
 
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    if (q_begin >= q_end || !places.has_scores()) return {0, 0};
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
     const KeyRange queries = places.queries(q_begin, q_end);
     return places.own_keys(mask.key_range(queries.begin, queries.end));
   }
   __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const {
-    if (q_begin >= q_end || !places.has_scores()) return {0, 0};
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
     const KeyRange queries = places.queries(q_begin, q_end);
     return places.own_keys(jit::lane_key_range(mask, places.length_kv, queries.begin, queries.end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    if (!places.has_scores()) return TileClass::empty;
     const KeyRange queries = places.queries(tile.q_begin, tile.q_end), keys = places.keys(tile.k_begin, tile.k_end);
     return mask.classify({queries.begin, queries.end, keys.begin, keys.end});
   }
   __device__ bool keep(int q, int k) const {
-    return places.has_scores() && mask.keep(places.query(q, last), places.key(k, last));  // mutate: MaskOfRows
+    return mask.keep(places.query(q, last), places.key(k, last));  // mutate: MaskOfRows
   }
   __device__ KeyRange row_range(int q) const requires has_row_range<Mask> {
-    if (!places.has_scores()) return {0, 0};
     return places.own_keys(mask.row_range(places.query(q)));  // mutate: RangesOfRows
   }
 
   __device__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
-    if (!places.has_scores()) return k;
     const KeyRange queries = places.queries(q_begin, q_end);
     return maximum(k, places.k.rows_before(mask.next_key(queries.begin, queries.end, places.key(k))));
   }
   __device__ int next_query(int k_begin, int k_end, int q) const requires has_next<Mask> {
-    if (!places.has_scores()) return q;
     const KeyRange keys = places.keys(k_begin, k_end);
     return maximum(q, places.q.rows_before(mask.next_query(keys.begin, keys.end, places.query(q))));
   }
   __device__ void touch(int q_begin, int q_end) const requires touches_queries<Mask> {
-    if (!places.has_scores()) return;
     const KeyRange queries = places.queries(q_begin, q_end);
     mask.touch(queries.begin, queries.end);
   }
 
   __device__ int key_word(int k) const requires(jit::key_words<Mask> == 1) {
-    return places.has_scores() ? mask.key_word(places.key(k)) : 0;
+    return mask.key_word(places.key(k));
   }
   __device__ auto query_term(int q) const requires(jit::key_words<Mask> < 2 && !has_row_range<Mask>) {
     return jit::query_term(mask, places.query(q, last));
@@ -245,6 +240,31 @@ struct PositionedMask {
     if constexpr (keeps_by_words<Mask>) return mask.keeps(query, k, key_word);
     return jit::keeps(mask, query, places.key(k, last), key_word);
   }
+};
+
+/// What is known of a block of keys whose words are compared with those of tiles of queries, by where these stand.
+template <class Mask, class Places>
+  requires(KeyMemory<Mask>::ranges > 0)
+class KeyMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = KeyMemory<Mask>::ranges;
+  static constexpr bool needs_warp = KeyMemory<Mask>::needs_warp;
+  JIT_DEVICE KeyMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)), of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile& tile, const WordRange& words) const {
+    const KeyRange queries = mask.places.queries(tile.q_begin, tile.q_end);
+    return of_mask_.classify(mask.mask, {queries.begin, queries.end, keys_.begin, keys_.end}, words);
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return KeyMemory<Mask>::query_range(mask.mask, queries.begin, queries.end);
+  }
+
+ private:
+  KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
 };
 
 /// A score of the whole, which is asked of rows.
