@@ -96,6 +96,10 @@ std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& u
 
 }  // namespace
 
+bool is_of_positions(std::string_view name) {
+  return name == q_positions_row.name || name == k_positions_row.name || name == global_seqlens_row.name;
+}
+
 bool asks_by_positions(const AttentionSpec& spec) { return has_positions(spec) && drops_keys(spec); }
 
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
