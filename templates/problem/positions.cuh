@@ -168,7 +168,6 @@ struct Positions {
   }
   // One comparison for both ends.
   static JIT_DEVICE int cut(int position, int length) {
-    // mutate: PositionsAreNotCut
     return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(length - 1)));
   }
 };

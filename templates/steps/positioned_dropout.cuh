@@ -28,10 +28,11 @@ struct PositionedCounter : DropoutCounter {
   JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
     const int query = q - q % dropout_group_queries, key = k - k % dropout_group_keys;
     const Stretch queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);
-    const bool is_group = queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys &&
-                          queries.shift % dropout_group_queries == 0 && keys.shift % dropout_group_keys == 0;
-    // mutate: DrawnByRows
-    if (is_group) return DropoutCounter::draw(query + queries.shift, key + keys.shift, lane);
+    const bool is_in_stretch =
+        queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys;
+    // mutate: GroupsThatAreNone
+    const bool is_aligned = queries.shift % dropout_group_queries == 0 && keys.shift % dropout_group_keys == 0;
+    if (is_in_stretch && is_aligned) return DropoutCounter::draw(query + queries.shift, key + keys.shift, lane);
     PhiloxWords result;
     LastStretches last;
 #pragma unroll
