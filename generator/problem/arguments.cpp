@@ -249,9 +249,9 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
     if (tensor.name == use.tensor.name) given = &tensor;
   }
   if (given == nullptr) {
-    refuse(use.tensor.name,
-           fmt::format("is read by {} but was not given; add it to `tensors` as {}",
-                       is_of_positions(use.tensor.name) ? "positions" : "the mask or score", to_string(use.tensor.dtype)));
+    refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
+                                        is_of_positions(use.tensor.name) ? "positions" : "the mask or score",
+                                        to_string(use.tensor.dtype)));
   }
   return given->tensor;
 }
@@ -267,7 +267,8 @@ std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::v
     const Dims& dims = dims_of(*use.row, spec);
     for (int i = 0; i < tensor.rank; ++i) {
       const int at = i + dims.count() - tensor.rank;
-      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1)) continue;
+      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1))
+        continue;
       if (tensor.shape[i] == 0 && own > 0)
         refuse(use.tensor.name,
                fmt::format("has nothing along {}, and the call has {} rows of a whole sequence: {}",

@@ -520,8 +520,8 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions, mask,
-               score, softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
+               mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,

@@ -168,13 +168,13 @@ namespace {
 // A spec of what a check reads: tensors of positions come first and the score's last, so that all keep their places.
 AttentionSpec checked_spec(const AttentionSpec& spec, const Mask& mask) {
   return {.seqlen_q = spec.seqlen_q,
-                            .seqlen_kv = spec.seqlen_kv,
-                            .sequences_q = spec.sequences_q,
-                            .sequences_kv = spec.sequences_kv,
-                            .page_size = spec.page_size,
-                            .q_positions = spec.q_positions,
-                            .k_positions = spec.k_positions,
-                            .mask = mask};
+          .seqlen_kv = spec.seqlen_kv,
+          .sequences_q = spec.sequences_q,
+          .sequences_kv = spec.sequences_kv,
+          .page_size = spec.page_size,
+          .q_positions = spec.q_positions,
+          .k_positions = spec.k_positions,
+          .mask = mask};
 }
 
 }  // namespace
@@ -186,10 +186,10 @@ Program emit_position_check(const AttentionSpec& spec) {
   program.threads = 128;
   program.name = fmt::format("position_check_{}", problem_name(asked));
   program.facts = {{"spec", to_string(asked)}};
-  program.source = "// Check of positions. Generated: change the spec, not this file.\n"
-                   "#include \"checks/check_positions.cuh\"\n\nusing namespace jit;\n\n" +
-                   functors.definitions + "struct Config {\n" +
-                   spec_lines(asked, functors) + "};\n" + params_assertion();
+  program.source =
+      "// Check of positions. Generated: change the spec, not this file.\n"
+      "#include \"checks/check_positions.cuh\"\n\nusing namespace jit;\n\n" +
+      functors.definitions + "struct Config {\n" + spec_lines(asked, functors) + "};\n" + params_assertion();
   program.source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, ArrayFault* fault) {{\n"

@@ -25,11 +25,13 @@ JIT_DEVICE void check_table(const CheckedTable& table, int batch, ArrayFault* fa
   if (table.rows == 0) return;
 #pragma unroll 1
   for (int i = 0; i < table.tensor.rows; ++i) {
-    const int row = words[i * 4], position = words[i * 4 + 1], run = words[i * 4 + 2], stride = words[i * 4 + 3];
+    const int row = words[i * 4], position = words[i * 4 + 1], run = words[i * 4 + 2],
+              stride = words[i * 4 + 3];
     const auto expect = [&](int word, int value, long long least, long long most) {
       if (value >= least && value <= most) return true;
-      record_fault(fault, {table.id, batch, i * 4 + word, value, static_cast<int>(minimum<long long>(least, largest)),
-                           static_cast<int>(minimum<long long>(most, largest))});
+      record_fault(
+          fault, {table.id, batch, i * 4 + word, value, static_cast<int>(minimum<long long>(least, largest)),
+                  static_cast<int>(minimum<long long>(most, largest))});
       return false;
     };
     // Pieces from the end of the rows on are not used.
@@ -66,11 +68,13 @@ struct PositionCheck<Config, Positions<slot_q, slot_k, slot_lengths>> {
         record_fault(fault, {SequenceArrayId::global_seqlens, batch, i, of_entry[i], 0, most[i]});
     }
     if constexpr (slot_q != no_table)
-      check_table({params.tensors[slot_q], SequenceArrayId::q_positions, sequences.q(batch).length, of_entry[0]}, batch,
-                  fault);
+      check_table(
+          {params.tensors[slot_q], SequenceArrayId::q_positions, sequences.q(batch).length, of_entry[0]},
+          batch, fault);
     if constexpr (slot_k != no_table)
-      check_table({params.tensors[slot_k], SequenceArrayId::k_positions, sequences.kv(batch).length, of_entry[1]}, batch,
-                  fault);
+      check_table(
+          {params.tensors[slot_k], SequenceArrayId::k_positions, sequences.kv(batch).length, of_entry[1]},
+          batch, fault);
   }
 };
 

@@ -17,11 +17,12 @@ std::ostream& operator<<(std::ostream& out, const PositionsMutation& subject) {
 }
 
 AttentionCase parts(const Mask& mask, const Score& score = {}) {
-  AttentionCase problem = {.spec = {.head_dim = 64, .q_positions = true, .k_positions = true, .mask = mask, .score = score},
-                           .batch = 2,
-                           .heads_kv = 1,
-                           .seqlen_q = 150,
-                           .seqlen_kv = 212};
+  AttentionCase problem = {
+      .spec = {.head_dim = 64, .q_positions = true, .k_positions = true, .mask = mask, .score = score},
+      .batch = 2,
+      .heads_kv = 1,
+      .seqlen_q = 150,
+      .seqlen_kv = 212};
   problem.seed = 7;
   return problem;
 }
@@ -39,7 +40,8 @@ AttentionCase with_dropout(bool k_positions = true) {
   return problem;
 }
 
-std::string noticed_of(const TemplateMutation* mutation, const AttentionCase& problem, const KernelConfig& config) {
+std::string noticed_of(const TemplateMutation* mutation, const AttentionCase& problem,
+                       const KernelConfig& config) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionRun run(problem);
@@ -79,12 +81,16 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"HullOfKeys", {"key(end - 1) + 1", "key(begin) + 1"}}, causal},
         PositionsMutation{{"MaskOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, striped},
         PositionsMutation{{"RangesOfRows", {"places.query(q)", "q"}}, causal},
-        PositionsMutation{{"ScoresOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, biased, Kernel::split},
+        PositionsMutation{
+            {"ScoresOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, biased, Kernel::split},
         PositionsMutation{{"PositionsOfOtherLanes", {"lane_column_ + ", ""}}, causal, Kernel::backward},
-        PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}}, with_dropout(false), Kernel::backward},
-        PositionsMutation{{"DrawnForTheFirstRow", {"places.query(own_query, last)", "places.query(query, last)"}},
-                          with_dropout(),
-                          Kernel::backward}),
+        PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}},
+                          with_dropout(false),
+                          Kernel::backward},
+        PositionsMutation{
+            {"DrawnForTheFirstRow", {"places.query(own_query, last)", "places.query(query, last)"}},
+            with_dropout(),
+            Kernel::backward}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

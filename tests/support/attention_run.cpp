@@ -245,8 +245,7 @@ void give_entries_their_lengths(reference::Problem& problem, const AttentionCase
       own->seqlen_q = length(wanted.used_queries, wanted.seqlen_q);
       own->seqlen_kv = keys;
     }
-    entries.push_back(
-        {keys, reference::host_mask(spec.mask, own), reference::host_score(spec.score, own)});
+    entries.push_back({keys, reference::host_mask(spec.mask, own), reference::host_score(spec.score, own)});
   }
   problem.keep = [entries](int b, int h, int q, int k) {
     const Entry& entry = entries[static_cast<std::size_t>(b)];

@@ -305,7 +305,8 @@ FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int 
   if (spec.q_positions) draw_positions(problem, "q_positions", seqlen_q, random);
   if (spec.k_positions) draw_positions(problem, "k_positions", seqlen_kv, random);
   if (has_positions(spec)) {
-    FunctorData& lengths = problem.tensors["global_seqlens"] = {.dtype = DType::int32, .shape = {1, 2}, .bytes = {}};
+    FunctorData& lengths =
+        problem.tensors["global_seqlens"] = {.dtype = DType::int32, .shape = {1, 2}, .bytes = {}};
     append<std::int32_t>(lengths.bytes, problem.seqlen_q);
     append<std::int32_t>(lengths.bytes, problem.seqlen_kv);
   }
