@@ -38,11 +38,12 @@ std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionS
 
 // Rows of a draft are those of its own queries.
 std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.q_positions) return {};
   const std::vector<FunctorTensorSpec> tensors = spec.mask.tensors();
   const bool reads_drafts = std::any_of(tensors.begin(), tensors.end(), [](const FunctorTensorSpec& tensor) {
     return tensor.name == "draft_tree";
   });
-  if (!spec.q_positions || !reads_drafts) return refuse_positions(field, spec);
+  if (!reads_drafts) return refuse_positions(field, spec);
   return refuse(field, "true", "must be false with draft_tree, whose rows are a call's own queries", "false");
 }
 
