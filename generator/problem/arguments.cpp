@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -70,16 +71,19 @@ void check_row_starts(std::string_view name, const TensorView& tensor, int align
                              alignment, tensor.data, tensor.to_string()));
 }
 
+// Whether the lengths that functors see are those of q and k.
+bool has_own_lengths(const AttentionSpec& spec) { return is_dense(spec) && !has_positions(spec); }
+
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   if (has_varlen_q(spec) && row.varlen_dims) return *row.varlen_dims;
-  return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
+  return !has_own_lengths(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
 // Sizes that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
 // are any.
 Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
   if (use.row->sizes == nullptr) return sizes;
-  if (!is_dense(spec) && use.row->varied_dims) {
+  if (!has_own_lengths(spec) && use.row->varied_dims) {
     sizes.seqlen_q = std::min<std::int64_t>(1, sizes.seqlen_q);
     sizes.seqlen_kv = std::min<std::int64_t>(1, sizes.seqlen_kv);
   }
@@ -245,11 +249,34 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
     if (tensor.name == use.tensor.name) given = &tensor;
   }
   if (given == nullptr) {
-    refuse(use.tensor.name,
-           fmt::format("is read by the mask or score but was not given; add it to `tensors` as {}",
-                       to_string(use.tensor.dtype)));
+    refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
+                                        is_of_positions(use.tensor.name) ? "positions" : "the mask or score",
+                                        to_string(use.tensor.dtype)));
   }
   return given->tensor;
+}
+
+// The queries or keys of whole sequences, by the first tensor that has a row or a column for each; nothing: none has.
+// `own` are those of the call.
+std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
+                                         const NamedTensors& tensors, std::int64_t Extents::*length,
+                                         std::int64_t own) {
+  for (const FunctorTensorUse& use : uses) {
+    if (use.row == nullptr) continue;
+    const TensorView& tensor = given_tensor(use, tensors);
+    const Dims& dims = dims_of(*use.row, spec);
+    for (int i = 0; i < tensor.rank; ++i) {
+      const int at = i + dims.count() - tensor.rank;
+      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1))
+        continue;
+      if (tensor.shape[i] == 0 && own > 0)
+        refuse(use.tensor.name,
+               fmt::format("has nothing along {}, and the call has {} rows of a whole sequence: {}",
+                           dims[at].extent->name, own, tensor.to_string()));
+      return tensor.shape[i];
+    }
+  }
+  return {};
 }
 
 // Requires: all that functors read were found.
@@ -258,7 +285,9 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
   for (const NamedTensor& tensor : tensors) {
     const auto is_it = [&](const FunctorTensorUse& use) { return use.tensor.name == tensor.name; };
     if (std::none_of(uses.begin(), uses.end(), is_it))
-      refuse(tensor.name, "was given, but neither mask nor score reads a tensor of that name");
+      refuse(tensor.name, is_of_positions(tensor.name)
+                              ? "was given, but the spec has neither q_positions nor k_positions"
+                              : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
 }
@@ -284,8 +313,21 @@ void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments
 void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
                           const NamedTensors& tensors, const Extents& sizes,
                           FunctorTensor (&slots)[max_functor_tensors]) {
-  for (std::size_t slot = 0; slot < uses.size(); ++slot)
-    slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), sizes);
+  Extents whole = sizes;
+  std::optional<std::int64_t> queries, keys;
+  if (has_positions(spec)) {
+    queries = whole_length(spec, uses, tensors, &Extents::seqlen_q, sizes.seqlen_q);
+    keys = whole_length(spec, uses, tensors, &Extents::seqlen_kv, sizes.seqlen_kv);
+    whole.seqlen_q = queries.value_or(sizes.seqlen_q);
+    whole.seqlen_kv = keys.value_or(sizes.seqlen_kv);
+  }
+  for (std::size_t slot = 0; slot < uses.size(); ++slot) {
+    slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), whole);
+    if (!has_positions(spec) || uses[slot].tensor.name != "global_seqlens") continue;
+    // Lengths are cut to what tensors hold.
+    slots[slot].last_size = static_cast<int>(std::min(queries.value_or(max_seqlen), max_seqlen));
+    slots[slot].rows = static_cast<int>(std::min(keys.value_or(max_seqlen), max_seqlen));
+  }
   check_for_strangers(uses, tensors);
 }
 

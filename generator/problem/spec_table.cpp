@@ -13,6 +13,7 @@
 #include <jit/error.h>
 
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/sequence_refusals.h"
 
 namespace jit {
 namespace {
@@ -125,26 +126,9 @@ std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec
   return {};
 }
 
-std::optional<Refusal> refuse_paged_queries(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.sequences_q == SequenceKind::dense || spec.sequences_q == SequenceKind::varlen) return {};
-  return refuse(field, std::string(to_string(spec.sequences_q)), "must be dense or varlen", "varlen");
-}
-
 std::optional<Refusal> refuse_kind(const SpecField& field, const AttentionSpec& spec) {
   if (static_cast<std::size_t>(spec.sequences_kv) < sequence_kinds.size()) return {};
   return refuse(field, std::string(to_string(spec.sequences_kv)), "must be dense, varlen or paged", "dense");
-}
-
-std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec) {
-  const bool is_paged = spec.sequences_kv == SequenceKind::paged;
-  if (!is_paged && spec.page_size != 0) {
-    return refuse(field, std::to_string(spec.page_size), "must be 0 unless sequences_kv is paged", "0");
-  }
-  if (is_paged && (spec.page_size < 1 || spec.page_size > max_page_size)) {
-    return refuse(field, std::to_string(spec.page_size),
-                  fmt::format("must be from 1 to {} when sequences_kv is paged", max_page_size), "16");
-  }
-  return {};
 }
 
 std::optional<Refusal> refuse_split_keys(const SpecField& field, const AttentionSpec& spec) {
@@ -453,6 +437,26 @@ constexpr std::array fields = {
               .refusal = refuse_exact_exponentials,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
               .base = fp8_base},
+    SpecField{.name = "q_positions",
+              .member = &AttentionSpec::q_positions,
+              .doc = "whether calls say where queries stand in a sequence of which they have a part",
+              .record_name = "q_positions",
+              .comment = "whether tables say where queries stand",
+              .text_label = " q_positions=",
+              .name_label = "_q_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_query_positions,
+              .samples = [] { return Samples{{.q_positions = true}}; }},
+    SpecField{.name = "k_positions",
+              .member = &AttentionSpec::k_positions,
+              .doc = "the same for keys",
+              .record_name = "k_positions",
+              .comment = "whether tables say where keys stand",
+              .text_label = " k_positions=",
+              .name_label = "_k_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_positions,
+              .samples = [] { return Samples{{.k_positions = true}}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -482,12 +486,12 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask, score,
-               softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
+               mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask,
-                  score, softmax_scale);
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
+                  q_positions, k_positions, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

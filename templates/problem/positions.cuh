@@ -1,0 +1,292 @@
+// Where queries and keys stand in the whole of a sequence of which a call has a part: tables say it, piece by piece.
+// Masks and scores are asked of positions and of whole lengths, and kernels go on counting their own rows.
+//
+//     piece {row, position, run, stride}: row r stands at position + i / run · stride + i % run, i = r − row
+//
+// A piece ends where the next one begins. Positions ascend with rows, so that the rows of a range of positions are a
+// range. Tables may hold any numbers: none is used as a place before it was cut to the length of the whole, and that to
+// what there are tensors for.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
+#include "problem/masks.cuh"
+#include "problem/scores.cuh"
+
+namespace jit {
+
+/// Rows that stand one behind another: row r at r + shift.
+struct Stretch {
+  int begin = 0;
+  int end = 0;
+  int shift = 0;
+
+  JIT_DEVICE bool has(int row) const { return row >= begin && row < end; }
+};
+
+/// The positions of the rows of a batch entry, by int32 tensor (batch, pieces, 4) in slot `slot`. Its members are few and
+/// read anew what they need: producers have no registers to hold it.
+template <int slot>
+struct TablePositions {
+  const FunctorTensor* tensors;
+  int batch;
+  int rows;  ///< of the entry
+
+  JIT_DEVICE TablePositions(const BlockContext& context, int own_rows)
+      : tensors(context.tensors), batch(context.batch), rows(own_rows) {}
+
+  /// The stretch that holds a row.
+  JIT_DEVICE Stretch stretch_of(int row) const {
+    int i = 0;
+#pragma unroll 1
+    for (int end = count(); end - i > 1;) {
+      const int middle = (i + end) / 2;
+      (__ldg(word(middle)) <= row ? i : end) = middle;
+    }
+    const int4 piece = load(i);
+    Stretch stretch{piece.x, row_behind(i, 0x7fffffff), difference(piece.y, piece.x)};
+    if (piece.z != piece.w) {
+      const unsigned run = run_of(piece), before = row > piece.x ? difference(row, piece.x) : 0u;
+      const unsigned first = before - before % run;
+      stretch.begin += static_cast<int>(first);
+      stretch.end = minimum(stretch.end, static_cast<int>(minimum(stretch.begin + run, 0x7fffffffu)));
+      // mutate: StridesAreForgotten
+      stretch.shift += static_cast<int>(first / run * (stride_of(piece) - run));
+    }
+    return stretch;
+  }
+
+  /// Rows before a position.
+  JIT_DEVICE int rows_before(int position) const {
+    if (position <= 0) return 0;
+    int i = 0;
+#pragma unroll 1
+    for (int end = count(); end - i > 1;) {
+      const int middle = (i + end) / 2;
+      const int2 piece = __ldg(reinterpret_cast<const int2*>(word(middle)));
+      (piece.x < rows && piece.y < position ? i : end) = middle;
+    }
+    const int4 piece = load(i);
+    unsigned further = position > piece.y ? difference(position, piece.y) : 0u;
+    if (piece.z != piece.w) {
+      const unsigned run = run_of(piece), stride = stride_of(piece), runs = further / stride;
+      further = runs * run + minimum(further - runs * stride, run);  // mutate: RowsBeforeByStrides
+    }
+    const unsigned all = static_cast<unsigned>(rows);
+    const unsigned row = static_cast<unsigned>(maximum(0, minimum(piece.x, rows))) + minimum(further, all);
+    return maximum(0, minimum(static_cast<int>(minimum(row, all)), row_behind(i, rows)));
+  }
+
+ private:
+  JIT_DEVICE int count() const { return tensors[slot].rows; }
+  JIT_DEVICE const int* word(int i) const {
+    // mutate: PositionsOfTheFirstEntry
+    return static_cast<const int*>(tensors[slot].data) + (batch * tensors[slot].strides[0] + i * 4);
+  }
+  JIT_DEVICE int4 load(int i) const { return __ldg(reinterpret_cast<const int4*>(word(i))); }
+  // Where the piece behind the i-th one begins.
+  JIT_DEVICE int row_behind(int i, int otherwise) const {
+    return i + 1 < count() ? __ldg(word(i + 1)) : otherwise;
+  }
+  static JIT_DEVICE unsigned difference(int a, int b) {
+    return static_cast<unsigned>(a) - static_cast<unsigned>(b);
+  }
+  static JIT_DEVICE unsigned run_of(const int4& piece) { return static_cast<unsigned>(maximum(piece.z, 1)); }
+  static JIT_DEVICE unsigned stride_of(const int4& piece) {
+    return maximum(static_cast<unsigned>(maximum(piece.w, 1)), run_of(piece));
+  }
+};
+
+/// Rows that stand where they are counted.
+struct OwnPositions {
+  int rows;
+
+  JIT_DEVICE OwnPositions(const BlockContext&, int own_rows) : rows(own_rows) {}
+  JIT_DEVICE Stretch stretch_of(int) const { return {0, 0x7fffffff, 0}; }
+  JIT_DEVICE int rows_before(int position) const { return maximum(0, minimum(position, rows)); }
+};
+
+inline constexpr int no_table = -1;
+
+/// The stretches of a query and a key that were asked for last, whose neighbors cost an addition each.
+struct LastStretches {
+  Stretch q, k;
+};
+
+/// Both sides of a batch entry. Slots are those of their tables, and of the whole lengths, int32 (batch, 2).
+template <int slot_q, int slot_k, int slot_lengths>
+struct Positions {
+  template <int slot>
+  using Side = typename ChosenType<slot == no_table, OwnPositions, TablePositions<slot>>::type;
+
+  int length_q;  ///< of the whole
+  int length_kv;
+  Side<slot_q> q;
+  Side<slot_k> k;
+
+  JIT_DEVICE explicit Positions(const BlockContext& context) : Positions(context, whole(context)) {}
+
+  /// The context of functors of the whole.
+  static JIT_DEVICE BlockContext whole(const BlockContext& context) {
+    const FunctorTensor& lengths = context.tensors[slot_lengths];
+    const int* const of_entry = static_cast<const int*>(lengths.data) + context.batch * lengths.strides[0];
+    BlockContext result = context;
+    // The host leaves there how many queries and keys tensors have: one at least, for rows that are asked about.
+    result.seqlen_q = maximum(1, minimum(__ldg(of_entry), lengths.last_size));
+    result.seqlen_kv = maximum(1, minimum(__ldg(of_entry + 1), lengths.rows));
+    return result;
+  }
+
+  JIT_DEVICE int query(int row) const { return cut(row + q.stretch_of(row).shift, length_q); }
+  JIT_DEVICE int key(int row) const { return cut(row + k.stretch_of(row).shift, length_kv); }
+  JIT_DEVICE int query(int row, LastStretches& last) const { return cut(near(q, row, last.q), length_q); }
+  JIT_DEVICE int key(int row, LastStretches& last) const { return cut(near(k, row, last.k), length_kv); }
+
+  /// The smallest ranges of positions around those of rows, of which there are some.
+  JIT_DEVICE KeyRange queries(int begin, int end) const { return {query(begin), query(end - 1) + 1}; }
+  JIT_DEVICE KeyRange keys(int begin, int end) const {
+    return {key(begin), key(end - 1) + 1};
+  }  // mutate: HullOfKeys
+
+  /// The keys that stand in a range.
+  JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {
+    return {k.rows_before(range.begin), k.rows_before(range.end)};
+  }
+
+ private:
+  JIT_DEVICE Positions(const BlockContext& context, const BlockContext& whole)
+      : length_q(whole.seqlen_q),
+        length_kv(whole.seqlen_kv),
+        q(context, context.seqlen_q),
+        k(context, context.seqlen_kv) {}
+
+  template <class Rows>
+  static JIT_DEVICE int near(const Rows& rows, int row, Stretch& last) {
+    if constexpr (is_same<Rows, OwnPositions>) return row;
+    if (__builtin_expect(!last.has(row), false)) last = rows.stretch_of(row);
+    return row + last.shift;
+  }
+  // One comparison for both ends.
+  static JIT_DEVICE int cut(int position, int length) {
+    return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(length - 1)));
+  }
+};
+
+/// Whether a mask's `keeps` knows by its words alone.
+template <class Mask>
+concept keeps_by_words = Mask::keeps_by_words;
+
+/// A mask of the whole, which is asked of rows. It has what the mask has but parts and memory: those are of tiles
+/// whose rows stand side by side.
+template <class Mask, class Places>
+struct PositionedMask {
+  Places places;
+  Mask mask;
+  mutable LastStretches last;
+  __device__ explicit PositionedMask(const BlockContext& context)
+      : places(context), mask(Places::whole(context)) {}
+
+  static constexpr bool needs_warp = jit::needs_warp<Mask>;
+  static constexpr bool reads_head = jit::depends_on_head<Mask>;
+  static constexpr bool is_long = jit::is_long<Mask>;
+  static constexpr bool rows_begin_first = jit::rows_begin_first<Mask>;
+  static constexpr int key_words = jit::key_words<Mask>;
+  __device__ bool differs_by_head() const { return heads_differ(mask); }
+
+  __device__ KeyRange key_range(int q_begin, int q_end) const {
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
+    const KeyRange queries = places.queries(q_begin, q_end);
+    return places.own_keys(mask.key_range(queries.begin, queries.end));
+  }
+  __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const {
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
+    const KeyRange queries = places.queries(q_begin, q_end);
+    return places.own_keys(jit::lane_key_range(mask, places.length_kv, queries.begin, queries.end));
+  }
+  __device__ TileClass classify(const ScoreTile& tile) const {
+    const KeyRange queries = places.queries(tile.q_begin, tile.q_end),
+                   keys = places.keys(tile.k_begin, tile.k_end);
+    return mask.classify({queries.begin, queries.end, keys.begin, keys.end});
+  }
+  __device__ bool keep(int q, int k) const {
+    return mask.keep(places.query(q, last), places.key(k, last));  // mutate: MaskOfRows
+  }
+  __device__ KeyRange row_range(int q) const requires has_row_range<Mask> {
+    return places.own_keys(mask.row_range(places.query(q)));  // mutate: RangesOfRows
+  }
+
+  __device__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
+    const KeyRange queries = places.queries(q_begin, q_end);
+    return maximum(k, places.k.rows_before(mask.next_key(queries.begin, queries.end, places.key(k))));
+  }
+  __device__ int next_query(int k_begin, int k_end, int q) const requires has_next<Mask> {
+    const KeyRange keys = places.keys(k_begin, k_end);
+    return maximum(q, places.q.rows_before(mask.next_query(keys.begin, keys.end, places.query(q))));
+  }
+  __device__ void touch(int q_begin, int q_end) const requires touches_queries<Mask> {
+    const KeyRange queries = places.queries(q_begin, q_end);
+    mask.touch(queries.begin, queries.end);
+  }
+
+  __device__ int key_word(int k) const requires(jit::key_words<Mask> == 1) {
+    return mask.key_word(places.key(k));
+  }
+  __device__ auto query_term(int q) const requires(jit::key_words<Mask> < 2 && !has_row_range<Mask>) {
+    return jit::query_term(mask, places.query(q, last));
+  }
+  template <class QueryTerm>
+  __device__ bool keeps(const QueryTerm& query, int k, int key_word) const
+      requires(jit::key_words<Mask> < 2 && !has_row_range<Mask>) {
+    if constexpr (keeps_by_words<Mask>) return mask.keeps(query, k, key_word);
+    return jit::keeps(mask, query, places.key(k, last), key_word);
+  }
+};
+
+/// Knowledge of a block of keys whose words are compared with those of tiles of queries, by where these stand.
+template <class Mask, class Places>
+requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = KeyMemory<Mask>::ranges;
+  static constexpr bool needs_warp = KeyMemory<Mask>::needs_warp;
+  JIT_DEVICE KeyMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)),
+        of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile& tile, const WordRange& words) const {
+    const KeyRange queries = mask.places.queries(tile.q_begin, tile.q_end);
+    return of_mask_.classify(mask.mask, {queries.begin, queries.end, keys_.begin, keys_.end}, words);
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return KeyMemory<Mask>::query_range(mask.mask, queries.begin, queries.end);
+  }
+
+ private:
+  KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
+};
+
+/// A score of the whole, which is asked of rows.
+template <class Score, class Places>
+struct PositionedScore {
+  static constexpr bool is_identity = Score::is_identity;
+  Places places;
+  Score score;
+  mutable LastStretches last;
+  __device__ explicit PositionedScore(const BlockContext& context)
+      : places(context), score(Places::whole(context)) {}
+  template <class Number, class... Reads>
+  __device__ Number apply(Number value, int q, int k, Reads&... reads) const {
+    return score.apply(value, places.query(q, last), places.key(k, last), reads...);  // mutate: ScoresOfRows
+  }
+};
+
+template <class Score, class Places>
+inline constexpr float largest_score<PositionedScore<Score, Places>> = largest_score<Score>;
+template <class Score, class Places>
+inline constexpr bool may_drop_keys<PositionedScore<Score, Places>> = may_drop_keys<Score>;
+
+}  // namespace jit
