@@ -290,6 +290,7 @@ constexpr std::array scores = {
     ScoreRow{.functor = {.name = "none", .device_type = "NoScore", .doc = "the score as it is"},
              .is_steady = true,
              .only_adds = true,
+             .reads_place = false,
              .apply = [](const HostFunctor&, double score, const Place&) { return score; }},
     ScoreRow{.functor = {.name = "softcap",
                          .device_type = "SoftcapScore<constants>",
@@ -297,6 +298,7 @@ constexpr std::array scores = {
                          .parameters = softcap_parameters},
              .is_steady = true,
              .is_bounded = true,
+             .reads_place = false,
              .apply = [](const HostFunctor& f, double score,
                          const Place&) { return f.real(0) * std::tanh(score / f.real(0)); }},
     // Scores grow all along the keys.

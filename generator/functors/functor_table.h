@@ -119,6 +119,8 @@ struct ScoreRow {
   bool only_adds = false;
   /// Whether each score reads an element of its own: kernels load those of a tile ahead, into registers.
   bool reads_elements = false;
+  /// Whether it depends on the query or the key.
+  bool reads_place = true;
   double (*apply)(const HostFunctor&, double score, const Place&);
 };
 

@@ -12,6 +12,21 @@
 namespace jit {
 namespace {
 
+// All of it where it is counted.
+constexpr FunctorTensorRow positions_row(std::string_view name) {
+  return {.name = name,
+          .dtype = DType::int32,
+          .dims = "batch?, pieces+, 4",
+          .typical = [](const Extents&, std::int64_t i) { return i < 2 ? 0.0 : 1.0; },
+          .alignment = 16};
+}
+constexpr FunctorTensorRow q_positions_row = positions_row("q_positions");
+constexpr FunctorTensorRow k_positions_row = positions_row("k_positions");
+constexpr FunctorTensorRow global_seqlens_row{
+    .name = "global_seqlens", .dtype = DType::int32, .dims = "batch?, 2", .typical = [](const Extents& sizes, std::int64_t i) {
+      return static_cast<double>(i == 0 ? sizes.seqlen_q : sizes.seqlen_kv);
+    }};
+
 void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
   const auto known = std::find_if(uses.begin(), uses.end(), [&](const FunctorTensorUse& other) {
     return other.tensor.name == use.tensor.name;
@@ -67,6 +82,11 @@ void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
   }
 }
 
+// Of a built-in tensor that is dense.
+FunctorTensorUse table_use(const FunctorTensorRow& row) {
+  return {.tensor = {std::string(row.name), row.dtype}, .row = &row, .is_dense = true};
+}
+
 std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& uses) {
   std::vector<FunctorTensorSpec> tensors;
   for (const FunctorTensorUse& use : uses) tensors.push_back(use.tensor);
@@ -77,6 +97,9 @@ std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& u
 
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
   std::vector<FunctorTensorUse> uses;
+  if (spec.q_positions) add(uses, table_use(q_positions_row));
+  if (spec.k_positions) add(uses, table_use(k_positions_row));
+  if (has_positions(spec)) add(uses, table_use(global_seqlens_row));
   collect(uses, node_of(spec.mask));
   collect(uses, node_of(spec.score));
   return uses;

@@ -20,7 +20,11 @@ struct FunctorTensorUse {
   std::string left_out_by = {};  ///< the text that reads it and gives a derivative that says nothing of it
 };
 
-/// Each name once, in the order of the kernel's parameters. Throw Error invalid_spec when two of one name
+/// Whether calls say where their queries or keys stand.
+constexpr bool has_positions(const AttentionSpec& spec) { return spec.q_positions || spec.k_positions; }
+
+/// Each name once, in the order of the kernel's parameters: tables of positions, then what the mask and then the score
+/// reads. Throw Error invalid_spec when two of one name
 /// differ in dtype, or in the sizes that follow from parameters.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);

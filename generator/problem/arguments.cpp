@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -70,16 +71,19 @@ void check_row_starts(std::string_view name, const TensorView& tensor, int align
                              alignment, tensor.data, tensor.to_string()));
 }
 
+// Whether the lengths that functors see are those of q and k.
+bool has_own_lengths(const AttentionSpec& spec) { return is_dense(spec) && !has_positions(spec); }
+
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   if (has_varlen_q(spec) && row.varlen_dims) return *row.varlen_dims;
-  return !is_dense(spec) && row.varied_dims ? *row.varied_dims : row.dims;
+  return !has_own_lengths(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
 // Sizes that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
 // are any.
 Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
   if (use.row->sizes == nullptr) return sizes;
-  if (!is_dense(spec) && use.row->varied_dims) {
+  if (!has_own_lengths(spec) && use.row->varied_dims) {
     sizes.seqlen_q = std::min<std::int64_t>(1, sizes.seqlen_q);
     sizes.seqlen_kv = std::min<std::int64_t>(1, sizes.seqlen_kv);
   }
@@ -252,6 +256,22 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
   return given->tensor;
 }
 
+// The queries or keys of whole sequences, by the first tensor that has a row or a column for each; nothing: none has.
+std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
+                                         const NamedTensors& tensors, std::int64_t Extents::*length) {
+  for (const FunctorTensorUse& use : uses) {
+    if (use.row == nullptr) continue;
+    const TensorView& tensor = given_tensor(use, tensors);
+    const Dims& dims = dims_of(*use.row, spec);
+    for (int i = 0; i < tensor.rank; ++i) {
+      const int at = i + dims.count() - tensor.rank;
+      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1)) continue;
+      return tensor.shape[i];
+    }
+  }
+  return {};
+}
+
 // Requires: all that functors read were found.
 void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedTensors& tensors) {
   if (uses.size() == static_cast<std::size_t>(tensors.end() - tensors.begin())) return;
@@ -284,8 +304,21 @@ void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments
 void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
                           const NamedTensors& tensors, const Extents& sizes,
                           FunctorTensor (&slots)[max_functor_tensors]) {
-  for (std::size_t slot = 0; slot < uses.size(); ++slot)
-    slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), sizes);
+  Extents whole = sizes;
+  std::optional<std::int64_t> queries, keys;
+  if (has_positions(spec)) {
+    queries = whole_length(spec, uses, tensors, &Extents::seqlen_q);
+    keys = whole_length(spec, uses, tensors, &Extents::seqlen_kv);
+    whole.seqlen_q = queries.value_or(sizes.seqlen_q);
+    whole.seqlen_kv = keys.value_or(sizes.seqlen_kv);
+  }
+  for (std::size_t slot = 0; slot < uses.size(); ++slot) {
+    slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), whole);
+    if (uses[slot].tensor.name != "global_seqlens" || uses[slot].row == nullptr) continue;
+    // Lengths are cut to what tensors hold.
+    slots[slot].last_size = static_cast<int>(std::min(queries.value_or(max_seqlen), max_seqlen));
+    slots[slot].rows = static_cast<int>(std::min(keys.value_or(max_seqlen), max_seqlen));
+  }
   check_for_strangers(uses, tensors);
 }
 

@@ -12,6 +12,7 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/problem/fp8_refusals.h"
 
 namespace jit {
@@ -178,6 +179,23 @@ std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec&
                   "fp32 does not tell apart; scale q or k instead",
                   max_softmax_scale),
       fmt::format("{}", 1 / std::sqrt(static_cast<float>(std::max(1, spec.head_dim)))));
+}
+
+// Bits of single scores are of tiles whose rows stand side by side.
+std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec) {
+  const bool is_set = spec.*std::get<bool AttentionSpec::*>(field.member);
+  if (!is_set || !mask_bit_sides(spec.mask)) return {};
+  return refuse(field, "true", "must be false with block_scores; block_mask serves positions", "false");
+}
+
+// Rows of a draft are those of its own queries.
+std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec) {
+  const std::vector<FunctorTensorSpec> tensors = spec.mask.tensors();
+  const bool reads_drafts = std::any_of(tensors.begin(), tensors.end(), [](const FunctorTensorSpec& tensor) {
+    return tensor.name == "draft_tree";
+  });
+  if (!spec.q_positions || !reads_drafts) return refuse_positions(field, spec);
+  return refuse(field, "true", "must be false with draft_tree, whose rows are a call's own queries", "false");
 }
 
 Samples mask_samples() {
@@ -453,6 +471,26 @@ constexpr std::array fields = {
               .refusal = refuse_exact_exponentials,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
               .base = fp8_base},
+    SpecField{.name = "q_positions",
+              .member = &AttentionSpec::q_positions,
+              .doc = "whether calls say where queries stand in a sequence of which they have a part",
+              .record_name = "q_positions",
+              .comment = "whether tables say where queries stand",
+              .text_label = " q_positions=",
+              .name_label = "_q_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_query_positions,
+              .samples = [] { return Samples{{.q_positions = true}}; }},
+    SpecField{.name = "k_positions",
+              .member = &AttentionSpec::k_positions,
+              .doc = "the same for keys",
+              .record_name = "k_positions",
+              .comment = "whether tables say where keys stand",
+              .text_label = " k_positions=",
+              .name_label = "_k_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_positions,
+              .samples = [] { return Samples{{.k_positions = true}}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -482,12 +520,12 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask, score,
-               softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions, mask,
+               score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, mask,
-                  score, softmax_scale);
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
+                  q_positions, k_positions, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

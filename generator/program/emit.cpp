@@ -162,12 +162,14 @@ Program emit_gradient_reference(const AttentionSpec& spec) {
 }
 
 Program emit_mask_check(const AttentionSpec& spec) {
-  // The mask's tensors come before the score's, so that they keep their places.
+  // The score's tensors come last, so that others keep their places.
   const AttentionSpec asked{.seqlen_q = spec.seqlen_q,
                             .seqlen_kv = spec.seqlen_kv,
                             .sequences_q = spec.sequences_q,
                             .sequences_kv = spec.sequences_kv,
                             .page_size = spec.page_size,
+                            .q_positions = spec.q_positions,
+                            .k_positions = spec.k_positions,
                             .mask = spec.mask};
   const FunctorSource functors = functor_source(asked);
   Program program;

@@ -11,6 +11,7 @@
 #include <jit/error.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/mask_parts.h"
 #include "generator/functors/meaning_source.h"
 #include "generator/functors/row_range.h"
@@ -51,7 +52,10 @@ class Writer {
   Writer(const AttentionSpec& spec, ScoreNumbers numbers, unsigned gradient_slots)
       : tensors_(functor_tensors(spec)),
         has_derivatives_(numbers == ScoreNumbers::duals),
-        gradient_slots_(gradient_slots) {}
+        gradient_slots_(gradient_slots),
+        positions_(positions_type(spec)) {
+    if (!positions_.empty()) include("problem/positions.cuh");
+  }
 
   FunctorSource write(const AttentionSpec& spec) {
     FunctorSource source;
@@ -92,15 +96,38 @@ class Writer {
       case MaskOperator::none:
         break;
     }
+    const std::string type = leaf(node);
+    return type == "NoMask" ? type : positioned("Mask", type);
+  }
+
+  // A mask that is no combination, in positions of the whole.
+  std::string leaf(const MaskNode& node) {
     if (node.text) return text_mask(*node.text, node.rows.get(), node.parts.get());
+    const std::string positions = std::exchange(positions_, {});  // a mask within is asked by this one
     const std::string within = node.a ? mask(*node.a) : "NoMask";
+    positions_ = positions;
     return row_type(node.row->functor, node.arguments, within);
   }
 
   std::string score(const ScoreNode& node) {
-    if (node.text) return text_score(*node.text);
-    return node.row ? row_type(node.row->functor, node.arguments)
-                    : combine("ThenScore", node, &Writer::score);
+    if (node.text) return positioned("Score", text_score(*node.text));
+    if (!node.row) return combine("ThenScore", node, &Writer::score);
+    const std::string type = row_type(node.row->functor, node.arguments);
+    return node.row->reads_place ? positioned("Score", type) : type;
+  }
+
+  // The type of the places of the spec's rows; empty where they are those of the whole.
+  std::string positions_type(const AttentionSpec& spec) const {
+    if (!has_positions(spec)) return {};
+    const auto table = [&](bool is_there, std::string_view name) {
+      return is_there ? std::to_string(slot(name)) : "no_table";
+    };
+    return fmt::format("Positions<{}, {}, {}>", table(spec.q_positions, "q_positions"),
+                       table(spec.k_positions, "k_positions"), slot("global_seqlens"));
+  }
+
+  std::string positioned(std::string_view kind, const std::string& type) const {
+    return positions_.empty() ? type : fmt::format("Positioned{}<{}, {}>", kind, type, positions_);
   }
 
   // The row's device struct with values in place of the names of its template arguments.
@@ -234,7 +261,7 @@ class Writer {
            kept_of(kept.kept));
     include("problem/interval_mask.cuh");
     include("problem/score_mask.cuh");
-    return fmt::format("ScoredMask<{}, ScoreMask>", mask);
+    return fmt::format("ScoredMask<{}, {}>", mask, positioned("Mask", "ScoreMask"));
   }
 
   // No template, so that errors are told of at the user's line alone.
@@ -306,6 +333,7 @@ class Writer {
   std::vector<FunctorTensorSpec> tensors_;
   bool has_derivatives_;  // of scores
   unsigned gradient_slots_;
+  std::string positions_;  ///< empty: rows stand where they are counted
   std::string definitions_;
   int structs_ = 0;
   std::vector<std::string_view> files_;  ///< what definitions need

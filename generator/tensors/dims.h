@@ -30,6 +30,8 @@ struct Extents {
   std::int64_t max_pages = 1;      ///< of one sequence
   std::int64_t boundaries = 2;     ///< batch + 1, of cu_seqlens
   std::int64_t rng_words = 2;      ///< seed and offset
+  std::int64_t pieces = 1;         ///< of a sequence whose rows stand elsewhere
+  std::int64_t piece_words = 4;    ///< row, position, run, stride
   std::int64_t words = 1;          ///< of 32 bits, a bit for each query; where lengths differ, at least 1
   std::int64_t block_rows = 1;     ///< of a block mask: blocks of queries
   std::int64_t block_words = 2;    ///< of its rows: two for 32 blocks of keys
@@ -70,6 +72,8 @@ inline constexpr std::array extent_table = {
     Extent{"max_pages", "max_pages", &Extents::max_pages},
     Extent{"batch + 1", "batch + 1", &Extents::boundaries},
     Extent{"2", "size", &Extents::rng_words},
+    Extent{"pieces", "pieces", &Extents::pieces},
+    Extent{"4", "size", &Extents::piece_words},
     Extent{"words", "words", &Extents::words},
     Extent{"block_rows", "block_rows", &Extents::block_rows},
     Extent{"block_words", "block_words", &Extents::block_words},

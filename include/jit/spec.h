@@ -92,6 +92,10 @@ struct AttentionSpec {
   /// between powers of two in calls without LSE, in tiles where only the rounding to e4m3 hides it
   /// (docs/kernels-fp8.md). The other families always use ex2.
   bool exact_exponentials = false;
+  /// Whether calls say where queries stand in a sequence of which they have a part (docs/positions.md): masks, scores
+  /// and dropout see these positions, and the lengths of whole sequences.
+  bool q_positions = false;
+  bool k_positions = false;  ///< the same for keys
   Mask mask = {};    ///< the keys that each query sees
   Score score = {};  ///< the function of a score that is applied before the softmax
   /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.
@@ -109,7 +113,7 @@ struct AttentionSpec {
 /// One line: "bf16 d128 causal".
 std::string to_string(const AttentionSpec& spec);
 
-/// The tensors that mask and score read, each name once, in the order of the kernel's parameters. Throws
+/// The tensors that positions, mask and score read, each name once, in the order of the kernel's parameters. Throws
 /// Error invalid_spec when two of one name differ in dtype.
 std::vector<FunctorTensorSpec> functor_tensors(const AttentionSpec& spec);
 

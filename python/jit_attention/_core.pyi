@@ -43,6 +43,7 @@ def attention(
     dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
     descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> ArrayT: ...
 @overload
 def attention(
@@ -58,6 +59,7 @@ def attention(
     dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
     descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[ArrayT, ArrayT]: ...
 @overload
 def attention(
@@ -73,6 +75,7 @@ def attention(
     dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
     descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Computes attention: softmax(mask(score(softmax_scale · q kᵀ))) v, for each batch entry and query head.
 
@@ -140,6 +143,14 @@ def attention(
         out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16".
         exact_exponentials: With FP8 q, k and v: whether every probability is computed. Otherwise sm_90a interpolates
             half of them if LSE is not returned; the error of o is about 2 % smaller without interpolation.
+        q_positions: int32 (batch, pieces, 4), where batch may be 1: where the queries of a part of a sequence stand in
+            the whole of it. A piece is (row, position, run, stride): its rows begin at `row` of the sequence's own, end
+            where the next piece begins, and row r stands at position + i // run * stride + i % run, i = r − row.
+            Positions ascend. Pieces that are not used have row = 2**31 − 1.
+        k_positions: The same for keys, beside q_positions or alone.
+        global_seqlens: int32 (batch, 2), where batch may be 1, with either: the numbers of queries and keys of whole
+            sequences. Masks, scores and dropout see positions and these lengths, and `tensors` are those of whole
+            sequences.
 
     The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
     with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
@@ -196,6 +207,7 @@ class Attention:
         k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
         lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
         zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> ArrayT: ...
     @overload
     def __call__(
@@ -207,6 +219,7 @@ class Attention:
         k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
         lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
         zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> tuple[ArrayT, ArrayT]: ...
     @overload
     def __call__(
@@ -218,6 +231,7 @@ class Attention:
         k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
         lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
         zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Computes attention, as `jit_attention.attention` does, for arrays that match the spec.
 
@@ -446,6 +460,7 @@ def attention_backward(
     page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
     d_sinks: Literal[False] | None = None, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -458,6 +473,7 @@ def attention_backward(
     page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
     d_sinks: Literal[False] | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None],
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, dict[str, ArrayT]]: ...
 @overload
 def attention_backward(
@@ -470,6 +486,7 @@ def attention_backward(
     page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array,
     d_sinks: Literal[True] | Array, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -482,6 +499,7 @@ def attention_backward(
     page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[Any, ...]:
     """Computes the gradients of attention: of q, k and v, of sinks, and of the tensors that the score reads.
 
@@ -525,6 +543,9 @@ def attention_backward(
         block_mask: As in the call of `attention`. If it has mask bits, the mask is evaluated where possible.
         tuning: "off", "recorded", "first_run" or "exhaustive", for the backward kernels. None: as
             JIT_ATTENTION_TUNING says. Measuring writes to none of the caller's arrays.
+        q_positions: As in the call of `attention`.
+        k_positions: As in the call of `attention`.
+        global_seqlens: As in the call of `attention`.
 
     Returns:
         (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head.
@@ -560,6 +581,7 @@ def prepare_backward(
     page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> list[Kernel]:
     """Compiles, loads and tunes the kernels that `attention_backward` launches for the same arguments.
 

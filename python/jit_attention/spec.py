@@ -56,6 +56,9 @@ class AttentionSpec:
             latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys.
         exact_exponentials: With FP8 dtype: whether every probability is computed. Otherwise forward_wgmma
             interpolates half of them in calls that do not return LSE.
+        q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
+            dropout see these positions and the lengths of whole sequences.
+        k_positions: The same for keys.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
@@ -92,6 +95,8 @@ class AttentionSpec:
     lse_shift: bool = False
     values_in_keys: bool = False
     exact_exponentials: bool = False
+    q_positions: bool = False
+    k_positions: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

@@ -75,7 +75,9 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                         nb::handle rng_state, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
                         nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
                         nb::handle cache_leftpad, nb::handle d_lse, nb::handle sinks, nb::handle d_sinks,
-                        nb::handle d_tensors, nb::handle block_mask, nb::handle tuning) {
+                        nb::handle d_tensors, nb::handle block_mask, nb::handle tuning, nb::handle q_positions,
+                        nb::handle k_positions, nb::handle global_seqlens) {
+    const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
     return f(BackwardInputs{.d_o = d_o,
                             .q = q,
                             .k = k,
@@ -90,7 +92,7 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                             .dv = dv,
                             .dtype = dtype,
                             .layout = layout,
-                            .tensors = tensors,
+                            .tensors = read,
                             .stream = stream,
                             .deterministic = deterministic,
                             .dropout_p = dropout_p,
@@ -116,7 +118,8 @@ void define_gradients(nb::module_& module, const char* name, F f) {
          "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
          "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
          "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
-         "block_mask"_a = nb::none(), "tuning"_a = nb::none());
+         "block_mask"_a = nb::none(), "tuning"_a = nb::none(), "q_positions"_a = nb::none(),
+         "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none());
 }
 
 }  // namespace

@@ -208,6 +208,8 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   if (!inputs_.cu_seqlens_q.is_none()) spec.sequences_q = SequenceKind::varlen;
   if (!inputs_.cu_seqlens_k.is_none()) spec.sequences_kv = SequenceKind::varlen;
   check_dropout(spec);
+  spec.q_positions = named_.has("q_positions");
+  spec.k_positions = named_.has("k_positions");
   spec.mask = mask_of(over_.mask());
   spec.score = score_of(inputs_.score);
   spec.softmax_scale = scale_of(inputs_.softmax_scale);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <jit/attention.h>
@@ -50,6 +51,9 @@ class Call {
   const TensorView& v() const { return arguments_.v; }
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
+
+  /// Whether `tensors` has one of this name.
+  bool has_tensor(std::string_view name) const { return tensors_.has(name); }
 
   /// Whether the caller says what bytes of k and v stand for.
   bool has_kv_dtype() const { return inputs_.kv_dtype.has_value(); }

@@ -128,6 +128,8 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
     refuse("descale_per",
            fmt::format("was given, and q, k and v are {}, which no scales belong to: leave it out",
                        to_string(spec.dtype)));
+  spec.q_positions = call.has_tensor("q_positions");
+  spec.k_positions = call.has_tensor("k_positions");
   spec.split_keys = split_keys;
   spec.exact_exponentials = exact_exponentials;
   check_dropout(spec);

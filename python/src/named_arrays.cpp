@@ -1,6 +1,12 @@
 #include "named_arrays.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include <fmt/format.h>
+
+#include "array.h"
 
 namespace jit::python {
 
@@ -20,6 +26,28 @@ NamedArrays::NamedArrays(nb::handle dict, const char* argument, bool may_be_none
       throw nb::type_error(fmt::format("{}[\"{}\"] is None; it must be an array", argument, name).c_str());
     arrays_.push_back({name, nb::borrow(key), nb::borrow(value)});
   }
+}
+
+bool NamedArrays::has(std::string_view name) const {
+  return std::any_of(arrays_.begin(), arrays_.end(),
+                     [&](const NamedArray& array) { return array.name == name; });
+}
+
+nb::object with_positions(nb::handle tensors, const PositionInputs& positions) {
+  const std::pair<const char*, nb::handle> inputs[] = {{"q_positions", positions.q_positions},
+                                                       {"k_positions", positions.k_positions},
+                                                       {"global_seqlens", positions.global_seqlens}};
+  const bool has_some =
+      std::any_of(std::begin(inputs), std::end(inputs), [](const auto& input) { return !input.second.is_none(); });
+  if (!has_some || (!tensors.is_none() && !PyDict_Check(tensors.ptr()))) return nb::borrow(tensors);
+  nb::dict all;
+  if (!tensors.is_none()) all.update(nb::borrow<nb::dict>(tensors));
+  for (const auto& [name, array] : inputs) {
+    if (array.is_none()) continue;
+    if (all.contains(name)) refuse(name, "was given twice: by itself, and among tensors; leave one of the two out");
+    all[name] = array;
+  }
+  return all;
 }
 
 }  // namespace jit::python

@@ -1,6 +1,7 @@
 // The arrays that a caller gives by name, for masks and scores to read.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -25,9 +26,20 @@ class NamedArrays {
   auto begin() const { return arrays_.begin(); }
   auto end() const { return arrays_.end(); }
   std::size_t size() const { return arrays_.size(); }
+  /// Whether one has this name.
+  bool has(std::string_view name) const;
 
  private:
   std::vector<NamedArray> arrays_;
 };
+
+/// Arrays that say where queries and keys stand, each of which may be None.
+struct PositionInputs {
+  nb::handle q_positions, k_positions, global_seqlens;
+};
+
+/// `tensors`, None or a dict, together with those that are given. Throws Error invalid_argument for one that is among
+/// `tensors`, too.
+nb::object with_positions(nb::handle tensors, const PositionInputs& positions);
 
 }  // namespace jit::python

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
         rng_state: torch.Tensor | None
         deterministic: bool
         block_mask: Any
+        q_positions: torch.Tensor | None
+        k_positions: torch.Tensor | None
+        global_seqlens: torch.Tensor | None
 
 
 @overload
@@ -89,7 +92,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               head_dim_v: int | None = None, q_descale: torch.Tensor | None = None, v_mean: torch.Tensor | None = None,
               lse_shift: torch.Tensor | None = None, out_dtype: Any = None, exact_exponentials: bool = False,
               dropout_p: float = 0, rng_state: torch.Tensor | None = None, return_rng_state: bool = False,
-              deterministic: bool = False, block_mask: Any = None, **unknown: Any) -> Any:
+              deterministic: bool = False, block_mask: Any = None, q_positions: torch.Tensor | None = None,
+              k_positions: torch.Tensor | None = None, global_seqlens: torch.Tensor | None = None,
+              **unknown: Any) -> Any:
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
     q, k, v, sinks and the tensors that scores read have gradients. Under ``torch.compile`` the call is one operator
@@ -141,6 +146,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         block_mask: A `jit_attention.BlockMask`; or FlexAttention's, with `mask` instead of its ``mask_mod``. The
             latter is converted in each call: for many calls, convert it once with
             ``jit_attention.BlockMask.from_torch``.
+        q_positions: As in `jit_attention.attention`.
+        k_positions: As in `jit_attention.attention`.
+        global_seqlens: As in `jit_attention.attention`.
 
     Returns:
         o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_rng_state also the state, None
@@ -171,7 +179,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
                      v_mean=v_mean, lse_shift=lse_shift, exact_exponentials=exact_exponentials,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
-    tensors = tensors or {}
+    tensors = _with_positions(tensors or {}, q_positions=q_positions, k_positions=k_positions,
+                              global_seqlens=global_seqlens)
     if not torch.compiler.is_compiling():
         if torch._C._are_functorch_transforms_active():
             _refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
@@ -196,6 +205,16 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
     if not return_rng_state:
         return result
     return (*result, rng_state) if return_lse else (result, rng_state)
+
+
+def _with_positions(tensors, **positions):
+    """The tensors that mask and score read, and those of positions that are given."""
+    given = {name: tensor for name, tensor in positions.items() if tensor is not None}
+    for name in given:
+        if name in tensors:
+            raise InvalidArgumentError(f"{name}: was given twice: by itself, and among tensors; leave one of the two "
+                                       "out", "arguments", name)
+    return {**tensors, **given} if given else tensors
 
 
 #: What autocast converts; not fp8, whose numbers mean something beside their scales alone, and, as in torch, not fp64.
