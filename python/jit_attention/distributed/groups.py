@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from datetime import timedelta
 from typing import Any, cast
@@ -67,11 +68,9 @@ class Control:
         self._compare(timeout)
         self._seen.add(kind)
 
-    def wait(self, work: Any, timeout: float) -> None:
+    def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
         """Waits for a collective. That of a GPU is waited for by its stream; the group's own watch ends it."""
-        if work is None:
-            return
-        if distributed_c10d._get_pg_default_device(self.group).type == "cuda":
+        if on_gpu:
             work.wait()
             return
         began = time.monotonic()
@@ -170,27 +169,32 @@ def control_of(group: Any) -> Control:
     return control
 
 
-def seconds_of(group: Any, timeout: float | None) -> float:
-    """A time-out in seconds; None: that of the group."""
+def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float:
+    """A time-out in seconds; None: that of the group, for tensors of a device."""
     if timeout is not None:
-        if not timeout > 0:
-            raise InvalidArgumentError(f"timeout: is {timeout}; it must be positive, in seconds", "arguments", "timeout")
         return float(timeout)
-    backend = group._get_backend(distributed_c10d._get_pg_default_device(group))
-    own = getattr(getattr(backend, "options", None), "_timeout", None)
+    own = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
     return own.total_seconds() if own is not None else distributed_c10d.default_pg_timeout.total_seconds()
+
+
+def start_rows(control: Control, given: torch.Tensor, sent: list[int],
+               received: list[int]) -> tuple[torch.Tensor, Any]:
+    """All-to-all of rows of any element type: `sent[r]` rows go to rank r, and `received[r]` come from it. Returns what
+    the rows will be in, and what `Control.wait` waits for."""
+    given = given.contiguous()
+    result = given.new_empty((sum(received), *given.shape[1:]))
+    width = math.prod(given.shape[1:]) * given.element_size()
+    splits = [[count * width for count in counts] for counts in (received, sent)]
+    # Bytes: not every backend knows every element type.
+    as_bytes = [x.view(-1).view(torch.uint8) for x in (result, given)]
+    return result, dist.all_to_all_single(*as_bytes, *splits, group=control.group, async_op=True)
 
 
 def exchange_rows(control: Control, given: torch.Tensor, sent: list[int], received: list[int],
                   timeout: float) -> torch.Tensor:
-    """All-to-all of rows of any element type: `sent[r]` rows go to rank r, and `received[r]` come from it."""
-    given = given.contiguous()
-    result = given.new_empty((sum(received), *given.shape[1:]))
-    width = given[:1].numel() if given.shape[0] else result[:1].numel()
-    as_bytes = [x.view(-1).view(torch.uint8) for x in (result, given)]
-    width *= given.element_size()
-    splits = [[count * width for count in counts] for counts in (received, sent)]
-    control.wait(dist.all_to_all_single(*as_bytes, *splits, group=control.group, async_op=True), timeout)
+    """The rows that come, once they are there."""
+    result, work = start_rows(control, given, sent, received)
+    control.wait(work, timeout, given.is_cuda)
     return result
 
 
@@ -200,7 +204,7 @@ def sum_over_ranks(control: Control, tensor: torch.Tensor, timeout: float) -> to
     slots = own.new_empty((control.size, *own.shape))
     flat = own.reshape(-1)
     work = dist.all_gather_into_tensor(slots.view(-1), flat, group=control.group, async_op=True)
-    control.wait(work, timeout)
+    control.wait(work, timeout, own.is_cuda)
     total = slots[0].clone()
     for slot in slots[1:]:
         total += slot

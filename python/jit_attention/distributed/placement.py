@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,13 @@ class Placement:
     digest: str
     picture: str = field(repr=False)
     own_rank: int | None = field(default=None, repr=False)
+    written: Any = field(default=None, init=False, repr=False)  # what operators of PyTorch are given
+
+    def __post_init__(self) -> None:
+        if "torch" in sys.modules:  # else it is written at the first call, as a compiler could not
+            from .written import written
+
+            object.__setattr__(self, "written", written(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Placement):
