@@ -8,6 +8,7 @@
 #include <jit/error.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/score_mask.h"
 
 namespace jit {
 namespace {
@@ -94,6 +95,8 @@ std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& u
 }
 
 }  // namespace
+
+bool asks_by_positions(const AttentionSpec& spec) { return has_positions(spec) && drops_keys(spec); }
 
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
   std::vector<FunctorTensorUse> uses;

@@ -23,6 +23,9 @@ struct FunctorTensorUse {
 /// Whether calls say where their queries or keys stand.
 constexpr bool has_positions(const AttentionSpec& spec) { return spec.q_positions || spec.k_positions; }
 
+/// Whether tables of positions are read for a mask: it takes registers as masks that read tensors do.
+bool asks_by_positions(const AttentionSpec& spec);
+
 /// Each name once, in the order of the kernel's parameters: tables of positions, then what the mask and then the score
 /// reads. Throw Error invalid_spec when two of one name
 /// differ in dtype, or in the sizes that follow from parameters.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <jit/error.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
 #include "generator/launch/ceil_div.h"
 #include "runtime/launch.h"
@@ -70,7 +71,8 @@ bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense &&
          given.seqused_q == nullptr && given.seqused_k == nullptr && given.cache_leftpad == nullptr &&
          score_mask(spec.score) == nullptr &&
-         (spec.mask == mask::none() || (params.seqlen_q == 1 && spec.mask == mask::causal()));
+         (spec.mask == mask::none() ||
+          (params.seqlen_q == 1 && spec.mask == mask::causal() && !has_positions(spec)));
 }
 
 // Whether another kernel has so many tiles of queries that a multiprocessor takes several. It then takes some later than

@@ -101,6 +101,8 @@ std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors)
     if (field.is_line_if_set && is_default(field, spec)) continue;
     if (field.is_baked) text += std::visit(SpecLines(field, spec, functors), field.member);
   }
+  if (!functors.places_type.empty())
+    text += fmt::format("  using Places = {};  // where queries and keys stand\n", functors.places_type);
   return text;
 }
 

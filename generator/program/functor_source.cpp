@@ -61,6 +61,7 @@ class Writer {
     FunctorSource source;
     source.mask_type = mask(node_of(spec.mask));
     source.score_type = score(node_of(spec.score));
+    source.places_type = positions_;
     if (const ScoreMask* const kept = score_mask(spec.score))
       source.mask_type = scored_mask(source.mask_type, *kept);
     if (spec.mask != mask::none()) {

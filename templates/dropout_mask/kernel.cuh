@@ -57,7 +57,7 @@ JIT_DEVICE void dropout_mask(const AttentionParams& params) {
   // mutate: ChunksOfOne
   const KeyBlocks own{maximum(all.begin, chunk * own_blocks), minimum(all.end, (chunk + 1) * own_blocks)};
   // mutate: HeadsAlike
-  const DropoutHead random = dropout_head(DropoutSeed(params.dropout), params.heads_q, batch, head);
+  const auto random = dropout_head<Config>(DropoutSeed(params.dropout), params, batch, head);
   const bool draws = random.drops_some();
   const int lane = lane_id();
   unsigned* words = dropout_mask_block<Layout>(mask, head_index, q, own.begin * block.keys);

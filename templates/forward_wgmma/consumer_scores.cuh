@@ -112,7 +112,7 @@ class ConsumerScores {
     } else if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head(dropout_, params_.heads_q, work.batch, work.head), work.q_begin + queries.warp_row(),
+          dropout_head<Config>(dropout_, params_, work.batch, work.head), work.q_begin + queries.warp_row(),
           keys.first_key());
     }
   }

@@ -95,6 +95,7 @@ struct DocumentMask {
     prefetch_l1(ids_q + minimum(q_begin + lane_id() * line, q_end - 1));
   }
   static constexpr int key_words = 1;
+  static constexpr bool keeps_by_words = true;
   __device__ int key_word(int k) const { return __ldg(ids_kv + k); }
   __device__ int query_term(int q) const { return __ldg(ids_q + q); }
   __device__ bool keeps(int id_q, int, int id_kv) const { return id_q == id_kv; }

@@ -11,6 +11,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 
@@ -18,77 +19,36 @@ namespace jit {
 
 /// Rows that stand one behind another: row r at r + shift.
 struct Stretch {
-  int begin;
-  int end;
-  int shift;
+  int begin = 0;
+  int end = 0;
+  int shift = 0;
+
+  JIT_DEVICE bool has(int row) const { return row >= begin && row < end; }
 };
 
-/// The positions of the rows of a batch entry, int32 tensor (batch, pieces, 4) in slot `slot`.
+/// The positions of the rows of a batch entry, by int32 tensor (batch, pieces, 4) in slot `slot`. Its members are few and
+/// read anew what they need: producers have no registers to hold it.
 template <int slot>
-class TablePositions {
- public:
-  /// `rows` are its own, `positions` those of the whole sequence.
-  JIT_DEVICE TablePositions(const BlockContext& context, int rows, int positions)
-      : last_(maximum(positions - 1, 0)), rows_(rows) {
-    const FunctorTensor& table = context.tensors[slot];
-    // mutate: PositionsOfTheFirstEntry
-    pieces_ = static_cast<const int4*>(table.data) + context.batch * (table.strides[0] / 4);
-    count_ = table.rows;
-  }
+struct TablePositions {
+  const FunctorTensor* tensors;
+  int batch;
+  int rows;  ///< of the entry
 
-  /// The position of a row. Rows of the stretch that was asked for last cost an addition.
-  JIT_DEVICE int at(int row) const {
-    if (__builtin_expect(row < stretch_.begin || row >= stretch_.end, false)) stretch_ = stretch_of(row);
-    return cut(row + stretch_.shift);  // mutate: PositionsAreNotCut
-  }
+  JIT_DEVICE TablePositions(const BlockContext& context, int own_rows)
+      : tensors(context.tensors), batch(context.batch), rows(own_rows) {}
 
-  /// Rows before a position.
-  JIT_DEVICE int rows_before(int position) const {
-    if (position <= 0) return 0;
-    int i = 0;
-#pragma unroll 1
-    for (int end = count_; end - i > 1;) {
-      const int middle = (i + end) / 2;
-      const int4 piece = load(middle);
-      (piece.x < rows_ && piece.y < position ? i : end) = middle;
-    }
-    const int4 piece = load(i);
-    const int next = i + 1 < count_ ? load(i + 1).x : rows_;
-    unsigned further =
-        position > piece.y ? static_cast<unsigned>(position) - static_cast<unsigned>(piece.y) : 0u;
-    if (piece.z != piece.w) {
-      const unsigned run = run_of(piece), stride = stride_of(piece), runs = further / stride;
-      further = runs * run + minimum(further - runs * stride, run);  // mutate: RowsBeforeByStrides
-    }
-    const unsigned rows = static_cast<unsigned>(rows_);
-    const unsigned row = static_cast<unsigned>(maximum(0, minimum(piece.x, rows_))) + minimum(further, rows);
-    return maximum(0, minimum(static_cast<int>(minimum(row, rows)), next));
-  }
-
- private:
-  JIT_DEVICE int4 load(int i) const { return __ldg(pieces_ + i); }
-  static JIT_DEVICE unsigned run_of(const int4& piece) { return static_cast<unsigned>(maximum(piece.z, 1)); }
-  static JIT_DEVICE unsigned stride_of(const int4& piece) {
-    return maximum(static_cast<unsigned>(maximum(piece.w, 1)), run_of(piece));
-  }
-  // One comparison for both ends.
-  JIT_DEVICE int cut(int position) const {
-    return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(last_)));
-  }
-
+  /// The stretch that holds a row.
   JIT_DEVICE Stretch stretch_of(int row) const {
     int i = 0;
 #pragma unroll 1
-    for (int end = count_; end - i > 1;) {
+    for (int end = count(); end - i > 1;) {
       const int middle = (i + end) / 2;
-      (load(middle).x <= row ? i : end) = middle;
+      (__ldg(word(middle)) <= row ? i : end) = middle;
     }
     const int4 piece = load(i);
-    Stretch stretch{piece.x, i + 1 < count_ ? load(i + 1).x : 0x7fffffff,
-                    static_cast<int>(static_cast<unsigned>(piece.y) - static_cast<unsigned>(piece.x))};
+    Stretch stretch{piece.x, row_behind(i, 0x7fffffff), difference(piece.y, piece.x)};
     if (piece.z != piece.w) {
-      const unsigned run = run_of(piece);
-      const unsigned before = row > piece.x ? static_cast<unsigned>(row) - static_cast<unsigned>(piece.x) : 0u;
+      const unsigned run = run_of(piece), before = row > piece.x ? difference(row, piece.x) : 0u;
       const unsigned first = before - before % run;
       stretch.begin += static_cast<int>(first);
       stretch.end = minimum(stretch.end, static_cast<int>(minimum(stretch.begin + run, 0x7fffffffu)));
@@ -98,27 +58,62 @@ class TablePositions {
     return stretch;
   }
 
-  const int4* pieces_;
-  int count_;
-  int last_;
-  int rows_;
-  mutable Stretch stretch_{0, 0, 0};
+  /// Rows before a position.
+  JIT_DEVICE int rows_before(int position) const {
+    if (position <= 0) return 0;
+    int i = 0;
+#pragma unroll 1
+    for (int end = count(); end - i > 1;) {
+      const int middle = (i + end) / 2;
+      const int2 piece = __ldg(reinterpret_cast<const int2*>(word(middle)));
+      (piece.x < rows && piece.y < position ? i : end) = middle;
+    }
+    const int4 piece = load(i);
+    unsigned further = position > piece.y ? difference(position, piece.y) : 0u;
+    if (piece.z != piece.w) {
+      const unsigned run = run_of(piece), stride = stride_of(piece), runs = further / stride;
+      further = runs * run + minimum(further - runs * stride, run);  // mutate: RowsBeforeByStrides
+    }
+    const unsigned all = static_cast<unsigned>(rows);
+    const unsigned row = static_cast<unsigned>(maximum(0, minimum(piece.x, rows))) + minimum(further, all);
+    return maximum(0, minimum(static_cast<int>(minimum(row, all)), row_behind(i, rows)));
+  }
+
+ private:
+  JIT_DEVICE int count() const { return tensors[slot].rows; }
+  JIT_DEVICE const int* word(int i) const {
+    // mutate: PositionsOfTheFirstEntry
+    return static_cast<const int*>(tensors[slot].data) + (batch * tensors[slot].strides[0] + i * 4);
+  }
+  JIT_DEVICE int4 load(int i) const { return __ldg(reinterpret_cast<const int4*>(word(i))); }
+  // Where the piece behind the i-th one begins.
+  JIT_DEVICE int row_behind(int i, int otherwise) const {
+    return i + 1 < count() ? __ldg(word(i + 1)) : otherwise;
+  }
+  static JIT_DEVICE unsigned difference(int a, int b) {
+    return static_cast<unsigned>(a) - static_cast<unsigned>(b);
+  }
+  static JIT_DEVICE unsigned run_of(const int4& piece) { return static_cast<unsigned>(maximum(piece.z, 1)); }
+  static JIT_DEVICE unsigned stride_of(const int4& piece) {
+    return maximum(static_cast<unsigned>(maximum(piece.w, 1)), run_of(piece));
+  }
 };
 
 /// Rows that stand where they are counted.
-class OwnPositions {
- public:
-  JIT_DEVICE OwnPositions(const BlockContext&, int rows, int positions)
-      : last_(maximum(positions - 1, 0)), rows_(rows) {}
-  JIT_DEVICE int at(int row) const { return minimum(row, last_); }
-  JIT_DEVICE int rows_before(int position) const { return maximum(0, minimum(position, rows_)); }
+struct OwnPositions {
+  int rows;
 
- private:
-  int last_;
-  int rows_;
+  JIT_DEVICE OwnPositions(const BlockContext&, int own_rows) : rows(own_rows) {}
+  JIT_DEVICE Stretch stretch_of(int) const { return {0, 0x7fffffff, 0}; }
+  JIT_DEVICE int rows_before(int position) const { return maximum(0, minimum(position, rows)); }
 };
 
 inline constexpr int no_table = -1;
+
+/// The stretches of a query and a key that were asked for last, whose neighbors cost an addition each.
+struct LastStretches {
+  Stretch q, k;
+};
 
 /// Both sides of a batch entry. Slots are those of their tables, and of the whole lengths, int32 (batch, 2).
 template <int slot_q, int slot_k, int slot_lengths>
@@ -138,23 +133,20 @@ struct Positions {
     const FunctorTensor& lengths = context.tensors[slot_lengths];
     const int* const of_entry = static_cast<const int*>(lengths.data) + context.batch * lengths.strides[0];
     BlockContext result = context;
-    // The host leaves there how many queries and keys tensors have.
-    result.seqlen_q = maximum(0, minimum(__ldg(of_entry), lengths.last_size));
-    result.seqlen_kv = maximum(0, minimum(__ldg(of_entry + 1), lengths.rows));
+    // The host leaves there how many queries and keys tensors have: one at least, for rows that are asked about.
+    result.seqlen_q = maximum(1, minimum(__ldg(of_entry), lengths.last_size));
+    result.seqlen_kv = maximum(1, minimum(__ldg(of_entry + 1), lengths.rows));
     return result;
   }
 
-  JIT_DEVICE bool has_scores() const { return length_q > 0 && length_kv > 0; }
+  JIT_DEVICE int query(int row) const { return cut(row + q.stretch_of(row).shift, length_q); }
+  JIT_DEVICE int key(int row) const { return cut(row + k.stretch_of(row).shift, length_kv); }
+  JIT_DEVICE int query(int row, LastStretches& last) const { return cut(near(q, row, last.q), length_q); }
+  JIT_DEVICE int key(int row, LastStretches& last) const { return cut(near(k, row, last.k), length_kv); }
 
-  /// The smallest range of positions around those of rows from `begin` to before `end`, of which there are some.
-  template <class Rows>
-  static JIT_DEVICE KeyRange hull(const Rows& rows, int begin, int end) {
-    return {rows.at(begin), rows.at(end - 1) + 1};  // mutate: HullOfTheFirstRow
-  }
-  JIT_DEVICE ScoreTile hull(const ScoreTile& tile) const {
-    const KeyRange queries = hull(q, tile.q_begin, tile.q_end), keys = hull(k, tile.k_begin, tile.k_end);
-    return {queries.begin, queries.end, keys.begin, keys.end};
-  }
+  /// The smallest ranges of positions around those of rows, of which there are some.
+  JIT_DEVICE KeyRange queries(int begin, int end) const { return {query(begin), query(end - 1) + 1}; }
+  JIT_DEVICE KeyRange keys(int begin, int end) const { return {key(begin), key(end - 1) + 1}; }  // mutate: HullOfKeys
 
   /// The keys that stand in a range.
   JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {
@@ -165,9 +157,25 @@ struct Positions {
   JIT_DEVICE Positions(const BlockContext& context, const BlockContext& whole)
       : length_q(whole.seqlen_q),
         length_kv(whole.seqlen_kv),
-        q(context, context.seqlen_q, whole.seqlen_q),
-        k(context, context.seqlen_kv, whole.seqlen_kv) {}
+        q(context, context.seqlen_q),
+        k(context, context.seqlen_kv) {}
+
+  template <class Rows>
+  static JIT_DEVICE int near(const Rows& rows, int row, Stretch& last) {
+    if constexpr (is_same<Rows, OwnPositions>) return row;
+    if (__builtin_expect(!last.has(row), false)) last = rows.stretch_of(row);
+    return row + last.shift;
+  }
+  // One comparison for both ends.
+  static JIT_DEVICE int cut(int position, int length) {
+    // mutate: PositionsAreNotCut
+    return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(length - 1)));
+  }
 };
+
+/// Whether a mask's `keeps` knows by its words alone.
+template <class Mask>
+concept keeps_by_words = Mask::keeps_by_words;
 
 /// A mask of the whole, which is asked of rows. It has what the mask has but parts and memory: those are of tiles
 /// whose rows stand side by side.
@@ -175,6 +183,7 @@ template <class Mask, class Places>
 struct PositionedMask {
   Places places;
   Mask mask;
+  mutable LastStretches last;
   __device__ explicit PositionedMask(const BlockContext& context)
       : places(context), mask(Places::whole(context)) {}
 
@@ -186,54 +195,76 @@ struct PositionedMask {
   __device__ bool differs_by_head() const { return heads_differ(mask); }
 
   __device__ KeyRange key_range(int q_begin, int q_end) const {
-    if (q_begin >= q_end || !places.has_scores()) return {0, 0};
-    const KeyRange queries = places.hull(places.q, q_begin, q_end);
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
+    const KeyRange queries = places.queries(q_begin, q_end);
     return places.own_keys(mask.key_range(queries.begin, queries.end));
   }
   __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const {
-    if (q_begin >= q_end || !places.has_scores()) return {0, 0};
-    const KeyRange queries = places.hull(places.q, q_begin, q_end);
+    if (q_begin >= q_end || places.k.rows == 0) return {0, 0};
+    const KeyRange queries = places.queries(q_begin, q_end);
     return places.own_keys(jit::lane_key_range(mask, places.length_kv, queries.begin, queries.end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    if (!places.has_scores()) return TileClass::empty;
-    return mask.classify(places.hull(tile));  // mutate: ClassesOfRows
+    const KeyRange queries = places.queries(tile.q_begin, tile.q_end), keys = places.keys(tile.k_begin, tile.k_end);
+    return mask.classify({queries.begin, queries.end, keys.begin, keys.end});
   }
   __device__ bool keep(int q, int k) const {
-    return places.has_scores() && mask.keep(places.q.at(q), places.k.at(k));  // mutate: MaskOfRows
+    return mask.keep(places.query(q, last), places.key(k, last));  // mutate: MaskOfRows
   }
   __device__ KeyRange row_range(int q) const requires has_row_range<Mask> {
-    if (!places.has_scores()) return {0, 0};
-    return places.own_keys(mask.row_range(places.q.at(q)));
+    return places.own_keys(mask.row_range(places.query(q)));  // mutate: RangesOfRows
   }
 
   __device__ int next_key(int q_begin, int q_end, int k) const requires has_next<Mask> {
-    if (!places.has_scores()) return k;
-    const KeyRange queries = places.hull(places.q, q_begin, q_end);
-    return maximum(k, places.k.rows_before(mask.next_key(queries.begin, queries.end, places.k.at(k))));
+    const KeyRange queries = places.queries(q_begin, q_end);
+    return maximum(k, places.k.rows_before(mask.next_key(queries.begin, queries.end, places.key(k))));
   }
   __device__ int next_query(int k_begin, int k_end, int q) const requires has_next<Mask> {
-    if (!places.has_scores()) return q;
-    const KeyRange keys = places.hull(places.k, k_begin, k_end);
-    return maximum(q, places.q.rows_before(mask.next_query(keys.begin, keys.end, places.q.at(q))));
+    const KeyRange keys = places.keys(k_begin, k_end);
+    return maximum(q, places.q.rows_before(mask.next_query(keys.begin, keys.end, places.query(q))));
   }
   __device__ void touch(int q_begin, int q_end) const requires touches_queries<Mask> {
-    if (!places.has_scores()) return;
-    const KeyRange queries = places.hull(places.q, q_begin, q_end);
+    const KeyRange queries = places.queries(q_begin, q_end);
     mask.touch(queries.begin, queries.end);
   }
 
   __device__ int key_word(int k) const requires(jit::key_words<Mask> == 1) {
-    return places.has_scores() ? mask.key_word(places.k.at(k)) : 0;
+    return mask.key_word(places.key(k));
   }
   __device__ auto query_term(int q) const requires(jit::key_words<Mask> < 2 && !has_row_range<Mask>) {
-    return jit::query_term(mask, places.q.at(q));
+    return jit::query_term(mask, places.query(q, last));
   }
   template <class QueryTerm>
   __device__ bool keeps(const QueryTerm& query, int k, int key_word) const
       requires(jit::key_words<Mask> < 2 && !has_row_range<Mask>) {
-    return jit::keeps(mask, query, places.k.at(k), key_word);
+    if constexpr (keeps_by_words<Mask>) return mask.keeps(query, k, key_word);
+    return jit::keeps(mask, query, places.key(k, last), key_word);
   }
+};
+
+/// What is known of a block of keys whose words are compared with those of tiles of queries, by where these stand.
+template <class Mask, class Places>
+  requires(KeyMemory<Mask>::ranges > 0)
+class KeyMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = KeyMemory<Mask>::ranges;
+  static constexpr bool needs_warp = KeyMemory<Mask>::needs_warp;
+  JIT_DEVICE KeyMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)), of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile& tile, const WordRange& words) const {
+    const KeyRange queries = mask.places.queries(tile.q_begin, tile.q_end);
+    return of_mask_.classify(mask.mask, {queries.begin, queries.end, keys_.begin, keys_.end}, words);
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return KeyMemory<Mask>::query_range(mask.mask, queries.begin, queries.end);
+  }
+
+ private:
+  KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
 };
 
 /// A score of the whole, which is asked of rows.
@@ -242,11 +273,12 @@ struct PositionedScore {
   static constexpr bool is_identity = Score::is_identity;
   Places places;
   Score score;
+  mutable LastStretches last;
   __device__ explicit PositionedScore(const BlockContext& context)
       : places(context), score(Places::whole(context)) {}
   template <class Number, class... Reads>
   __device__ Number apply(Number value, int q, int k, Reads&... reads) const {
-    return score.apply(value, places.q.at(q), places.k.at(k), reads...);  // mutate: ScoresOfRows
+    return score.apply(value, places.query(q, last), places.key(k, last), reads...);  // mutate: ScoresOfRows
   }
 };
 

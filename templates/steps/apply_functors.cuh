@@ -7,6 +7,7 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "steps/score_bits.cuh"
+#include "steps/whole_positions.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -130,6 +131,8 @@ JIT_DEVICE void drop_masked(Scores& scores, const ScorePlace& place, const Mask&
   if constexpr (has_shared_bits<Mask>) {
     if (mask.words != 0) return drop_by_shared_bits(scores, place, mask, context);
     drop_masked<query>(scores, place, mask.within, context);
+  } else if constexpr (query == MaskQuery::each_score && is_positioned<Mask>) {
+    drop_by_positions<QueriesByKeys, Mask>(scores, place.q, place.k, context);
   } else if constexpr (query == MaskQuery::each_score) {
     const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
     scores.for_each(place.q, place.k, [&](float& score, int q, int k) {
@@ -152,7 +155,11 @@ template <MaskQuery query, class Scores, class Score, class Mask>
 JIT_DEVICE void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
                                float softmax_scale, const Mask& mask, const BlockContext& context,
                                bool is_partial) {
-  if constexpr (!Score::is_identity) {
+  if constexpr (is_positioned<Score>) {
+    apply_by_positions<QueriesByKeys, Score>(
+        scores, place.q, place.k, context,
+        [&](float& s, const auto& apply, int, int, int) { s = apply(s * softmax_scale); });
+  } else if constexpr (!Score::is_identity) {
     using Factors = ScoreFactors<Score>;
     const float scale = softmax_scale * Factors::input;
     scores.for_each(place.q, place.k, [&](float& s, int q, int k) {

@@ -12,11 +12,14 @@
 #pragma once
 
 #include "base/dropout_params.cuh"
+#include "base/params.cuh"
 #include "base/philox.cuh"
 #include "base/prelude.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
+#include "steps/dropout_counter.cuh"
 #include "steps/no_dropout.cuh"
+#include "steps/positioned_dropout.cuh"
 #include "steps/product_axes.cuh"
 #include "steps/product_numbers.cuh"
 #include "tiles/accumulator.cuh"
@@ -24,43 +27,15 @@
 
 namespace jit {
 
-inline constexpr int dropout_group_queries = 16;
-inline constexpr int dropout_group_keys = 32;
-
-/// The seed of random numbers, and the first number of the call, read once.
-struct DropoutSeed {
-  unsigned low, high;
-  unsigned long long offset;
-  unsigned thresholds;
-
-  JIT_DEVICE explicit DropoutSeed(const DropoutParams& params)
-      : low(static_cast<unsigned>(params.rng_state[0])),
-        high(static_cast<unsigned>(params.rng_state[0] >> 32)),
-        offset(params.rng_state[1]),
-        thresholds(params.thresholds) {}
-};
-
-/// The random bits of one head of a batch entry.
-struct DropoutHead {
-  DropoutSeed seed;
-  unsigned long long counter;  ///< of lane 0
-
-  JIT_DEVICE DropoutHead(const DropoutSeed& seed, int heads_q, int batch, int head)
-      : seed(seed),
-        // mutate: AllHeadsAlike
-        counter(seed.offset + (static_cast<unsigned long long>(batch) * heads_q + head) * warp_size) {}
+/// The random bits of one head of a batch entry. `Counter` draws the numbers.
+template <class Counter>
+struct DropoutBits : Counter {
+  using Counter::Counter;
+  using Counter::draw;
+  using Counter::seed;
 
   /// Whether any score can be dropped: a byte is never above 255.
   JIT_DEVICE bool drops_some() const { return seed.thresholds != 0xffffffffu; }
-
-  /// The 16 bytes of `lane` in the group that holds query `q` and key `k`.
-  JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
-    const unsigned long long low = counter + lane;
-    return philox<7>(  // mutate: FewerRounds
-        {{static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
-          static_cast<unsigned>(q) / dropout_group_queries, static_cast<unsigned>(k) / dropout_group_keys}},
-        seed.low, seed.high);
-  }
 
   /// The bits of those 16 scores that are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8
   /// tells. The upper half of each byte is 0.
@@ -99,6 +74,8 @@ struct DropoutHead {
   }
 };
 
+using DropoutHead = DropoutBits<DropoutCounter>;
+
 template <class Config>
 JIT_DEVICE auto dropout_seed(const DropoutParams& params) {
   if constexpr (has_dropout<Config>) {
@@ -111,13 +88,21 @@ template <class Config>
 using DropoutSeedOf = decltype(dropout_seed<Config>(DropoutParams{}));
 
 /// The dropout of a head of a batch entry.
-JIT_DEVICE DropoutHead dropout_head(const DropoutSeed& seed, int heads_q, int batch, int head) {
-  return DropoutHead(seed, heads_q, batch, head);
-}
-JIT_DEVICE NoDropout dropout_head(NoDropout, int /*heads_q*/, int /*batch*/, int /*head*/) { return {}; }
 template <class Config>
-JIT_DEVICE auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head) {
-  return dropout_head(dropout_seed<Config>(params), heads_q, batch, head);
+JIT_DEVICE auto dropout_head(const DropoutSeed& seed, const AttentionParams& params, int batch, int head) {
+  if constexpr (has_positions<Config>) {
+    return DropoutBits<PositionedCounter<typename Config::Places>>(seed, params, batch, head);
+  } else {
+    return DropoutHead(seed, params.heads_q, batch, head);
+  }
+}
+template <class Config>
+JIT_DEVICE NoDropout dropout_head(NoDropout, const AttentionParams& /*params*/, int /*batch*/, int /*head*/) {
+  return {};
+}
+template <class Config>
+JIT_DEVICE auto dropout_head(const DropoutParams& dropout, const AttentionParams& params, int batch, int head) {
+  return dropout_head<Config>(dropout_seed<Config>(dropout), params, batch, head);
 }
 
 /// Which of a warp's scores are kept. `Axes` says what rows and columns of the product are.
@@ -135,7 +120,8 @@ class KeptScores<QueriesByKeys, Product> {
   KeptScores() = default;
   /// The kept scores of the product whose first row is that of query `q`, a multiple of 16, and whose first
   /// column is that of key `k`, a multiple of 32.
-  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k) : limit_(head.seed.thresholds) {
+  template <class Head>
+  JIT_DEVICE KeptScores(const Head& head, int q, int k) : limit_(head.seed.thresholds) {
     const int lane = lane_id();
     // A branch around it all also keeps what follows behind it: the assembler moves waits for products to the front of
     // arithmetic that was written before them, to be done meanwhile.
@@ -193,7 +179,8 @@ class KeptScores<KeysByQueries, Product> {
   KeptScores() = default;
   /// The kept scores of the product whose first row is that of key `k`, a multiple of 16 and of the rows, and
   /// whose first column is that of query `q`, a multiple of 16.
-  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k) {
+  template <class Head>
+  JIT_DEVICE KeptScores(const Head& head, int q, int k) {
     const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
 #pragma unroll
     for (int m = 0; m < Product::row_blocks; m += shared_by) {
@@ -212,7 +199,8 @@ class KeptScores<KeysByQueries, Product> {
   }
   /// The kept scores by two warps that have 16 keys of 32: each draws for all of these, of half of the
   /// queries.
-  JIT_DEVICE KeptScores(const DropoutHead& head, int q, int k, const SharedDraws& shared) {
+  template <class Head>
+  JIT_DEVICE KeptScores(const Head& head, int q, int k, const SharedDraws& shared) {
     static_assert(Product::row_blocks == 1 && groups % 4 == 0, "two warps share pairs of groups of queries");
     constexpr int words = groups / 2, own_words = words / 2, word_bytes = warp_size * 4;
     const int lane = lane_id(), row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
@@ -256,8 +244,8 @@ class KeptScores<KeysByQueries, Product> {
 };
 
 /// The kept scores of a product, whose place is as their constructors have it.
-template <class Axes, class Product>
-JIT_DEVICE auto kept_scores(const DropoutHead& head, int q, int k) {
+template <class Axes, class Product, class Counter>
+JIT_DEVICE auto kept_scores(const DropoutBits<Counter>& head, int q, int k) {
   return KeptScores<Axes, Product>(head, q, k);
 }
 template <class Axes, class Product>
@@ -268,7 +256,7 @@ JIT_DEVICE NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
 /// The type that kept_scores makes in a kernel: NoDropout where it has none.
 template <class Config, class Axes, class Product>
 using KeptScoresOf =
-    decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, 0, 0, 0), 0, 0));
+    decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, AttentionParams{}, 0, 0), 0, 0));
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>

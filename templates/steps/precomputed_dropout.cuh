@@ -26,7 +26,8 @@ struct DropoutMaskLayout<QueriesByKeys, tile_kv> {
   static_assert(tile_kv % dropout_group_keys == 0, "tiles of keys must be multiples of 32 with dropout");
   static_assert(block.queries == dropout_group_queries, "a warp has the rows of a group");
 
-  static JIT_DEVICE void draw(const DropoutHead& head, int q, int k, int lane, unsigned* words) {
+  template <class Head>
+  static JIT_DEVICE void draw(const Head& head, int q, int k, int lane, unsigned* words) {
     unsigned own[block.words];
 #pragma unroll
     for (int g = 0; g < tile_kv / dropout_group_keys; ++g) {
@@ -68,7 +69,8 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
   static constexpr DropoutMaskBlock block = dropout_mask_for_key_rows();
   static_assert(block.keys == dropout_group_keys && block.words == 2, "two warps share a group of keys");
 
-  static JIT_DEVICE void draw(const DropoutHead& head, int q, int k, int lane, unsigned* words) {
+  template <class Head>
+  static JIT_DEVICE void draw(const Head& head, int q, int k, int lane, unsigned* words) {
     constexpr unsigned first_warps = 0x33333333u;  // of four bits of a group those of its first 16 keys
     const int row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
     unsigned pairs[2];  // of groups of queries

@@ -16,6 +16,7 @@
 #include "ptx/math.cuh"
 #include "steps/product_axes.cuh"
 #include "steps/product_numbers.cuh"
+#include "steps/whole_positions.cuh"
 
 namespace jit {
 
@@ -39,7 +40,11 @@ JIT_DEVICE void for_each_place(int row, int column, F f) {
 template <class Axes, class Product, class Score>
 JIT_DEVICE void apply_score(Product& scores, int row, int column, const Score& score, float scale,
                             const BlockContext& context) {
-  if constexpr (!Score::is_identity) {
+  if constexpr (is_positioned<Score>) {
+    apply_by_positions<Axes, Score>(scores, row, column, context, [&](float& s, const auto& apply, int, int, int) {
+      s = apply(Dual(s * scale)).value;
+    });
+  } else if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
       s = score.apply(Dual(s * scale), minimum(q, context.seqlen_q - 1), minimum(k, context.seqlen_kv - 1))
@@ -53,7 +58,14 @@ JIT_DEVICE void apply_score(Product& scores, int row, int column, const Score& s
 template <class Axes, bool are_all_there = false, class Product, class Score>
 JIT_DEVICE void differentiate_score(Product& scores, Product& d_scores, int row, int column,
                                     const Score& score, float scale, const BlockContext& context) {
-  if constexpr (!Score::is_identity) {
+  if constexpr (is_positioned<Score>) {
+    apply_by_positions<Axes, Score>(scores, row, column, context,
+                                    [&](float& s, const auto& apply, int r, int n, int i) {
+                                      const Dual applied = apply(Dual(s * scale, 1.0f));
+                                      s = applied.value;
+                                      d_scores.at(r, n, i) *= applied.derivative;
+                                    });
+  } else if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);
       const Dual applied =
@@ -94,7 +106,9 @@ JIT_DEVICE void drop_scores_by_terms(Product& scores, int row, int column, const
 template <class Axes, class Product, class Mask>
 JIT_DEVICE void drop_masked_scores(Product& scores, int row, int column, const Mask& mask,
                                    const BlockContext& context) {
-  if constexpr (key_words<Mask> == 1) {
+  if constexpr (is_positioned<Mask>) {
+    drop_by_positions<Axes, Mask>(scores, row, column, context);
+  } else if constexpr (key_words<Mask> == 1) {
     drop_scores_by_terms<Axes>(scores, row, column, mask, context);
   } else {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {

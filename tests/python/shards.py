@@ -1,5 +1,7 @@
 """Parts of whole sequences as ranks have them, and attention of a part in double precision."""
 
+from dataclasses import dataclass
+
 import numpy
 
 NO_ROW = 2**31 - 1
@@ -72,19 +74,57 @@ def positions(pieces, rows):
     return result
 
 
-def attend(q, k, v, keep, score=None, scale=None):
-    """o and lse of q (m, heads, d), k and v (n, heads_kv, d) in fp64; keep and score are (heads, m, n)."""
-    q, k, v = (numpy.asarray(x).astype(numpy.float64) for x in (q, k, v))
-    ratio = q.shape[1] // k.shape[1]
-    k, v = (numpy.repeat(x, ratio, 1) for x in (k, v))
-    s = numpy.einsum("mhd,nhd->hmn", q, k) * (scale or 1 / numpy.sqrt(q.shape[-1]))
+@dataclass
+class Attention:
+    """What attention of one batch entry and its gradients are in double precision, (rows, heads, head_dim)."""
+
+    o: numpy.ndarray
+    lse: numpy.ndarray
+    dq: numpy.ndarray
+    dk: numpy.ndarray
+    dv: numpy.ndarray
+    #: derivatives with respect to scores as the softmax sees them, (heads, queries, keys)
+    ds: numpy.ndarray
+
+    def check(self, o=None, lse=None, gradients=(), *, tolerance=0.02):
+        """Errors of 16-bit arithmetic, as shares of the largest magnitude where that is above 1."""
+        found = {"o": (o, self.o)} | dict(zip(("dq", "dk", "dv"), zip(gradients, (self.dq, self.dk, self.dv))))
+        for name, (result, exact) in found.items():
+            if result is None:
+                continue
+            assert result.shape == exact.shape and not numpy.isnan(result).any(), name
+            error = numpy.abs(result - exact).max(initial=0) / max(1, numpy.abs(exact).max(initial=0))
+            assert error <= tolerance, f"{name} has error {error}"
+        if lse is not None:
+            seen = numpy.isfinite(self.lse)
+            assert numpy.array_equal(numpy.isfinite(lse), seen) and not numpy.isnan(lse).any()
+            assert numpy.abs(lse[seen] - self.lse[seen]).max(initial=0) < 2e-3
+
+
+def attend(q, k, v, do, keep, score=None, weights=1.0):
+    """Attention of q and do (m, heads, d), k and v (n, heads_kv, d). `keep` broadcasts to (heads, m, n); `score` makes
+    scores and their derivatives of scores; probabilities count `weights` times, as dropout has it."""
+    q, k, v, do = (numpy.asarray(x).astype(numpy.float64) for x in (q, k, v, do))
+    heads_kv, ratio, scale = k.shape[1], q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
+    ks, vs = (numpy.repeat(x, ratio, 1) for x in (k, v))
+    s, slope = scale * numpy.einsum("mhd,nhd->hmn", q, ks), 1.0
     if score is not None:
-        s = score(s)
+        s, slope = score(s)
     s = numpy.where(keep, s, -numpy.inf)
     top = s.max(-1, initial=-numpy.inf, keepdims=True)
-    p = numpy.exp(s - numpy.where(numpy.isfinite(top), top, 0))
+    top = numpy.where(numpy.isfinite(top), top, 0)
+    p = numpy.exp(s - top)
     total = p.sum(-1, keepdims=True)
+    p = p / numpy.where(total > 0, total, 1)
     with numpy.errstate(divide="ignore"):
-        lse = (numpy.log(total) + numpy.where(numpy.isfinite(top), top, 0))[..., 0]
-    o = numpy.einsum("hmn,nhd->mhd", p / numpy.where(total > 0, total, 1), v)
-    return o, lse
+        lse = (numpy.log(total) + top)[..., 0]
+    o = numpy.einsum("hmn,nhd->mhd", p * weights, vs)
+    dp = weights * numpy.einsum("mhd,nhd->hmn", do, vs)
+    ds = p * (dp - (do * o).sum(-1).T[..., None])
+    raw = ds * slope * scale
+
+    def per_kv_head(x):
+        return x.reshape(x.shape[0], heads_kv, ratio, -1).sum(2)
+
+    return Attention(o, lse, numpy.einsum("hmn,nhd->mhd", raw, ks), per_kv_head(numpy.einsum("hmn,mhd->nhd", raw, q)),
+                     per_kv_head(numpy.einsum("hmn,mhd->nhd", p * weights, do)), ds)

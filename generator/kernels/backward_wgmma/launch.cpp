@@ -3,6 +3,7 @@
 #include <jit/error.h>
 
 #include "generator/kernels/backward_wgmma/family.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/query_statistics.h"
 #include "generator/launch/sequence_grid.h"
@@ -70,8 +71,8 @@ HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config, 
   const AttentionParams& params = launch.params;
   const bool is_causal =
       spec.mask == mask::causal(Alignment::bottom_right) || spec.mask == mask::causal(Alignment::top_left);
-  const bool is_triangle =
-      is_causal && params.seqlen_q == params.seqlen_kv && params.seqlen_q <= long_sequence;
+  const bool is_triangle = is_causal && !has_positions(spec) && params.seqlen_q == params.seqlen_kv &&
+                           params.seqlen_q <= long_sequence;
   const bool is_whole = spec.mask == mask::none();
   const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
   const int query_tiles = query_grid(spec, params, step_queries).tiles;

@@ -4,6 +4,7 @@
 #include <jit/dtype.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"

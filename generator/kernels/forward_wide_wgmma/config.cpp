@@ -7,6 +7,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wide_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
@@ -60,7 +61,8 @@ std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const Forwa
 
 forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const AttentionSpec& spec) {
   const ScoreMask* const score = score_mask(spec.score);
-  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
+                     asks_by_positions(spec);
   // Together 512: those of four warpgroups that were launched with 128.
   if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168, .q_panels = 2};
   return {.producer = 40, .score = 136, .output = 168, .q_panels = spec.dropout ? 2 : 4};

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
 #include "generator/launch/ceil_div.h"
 #include "templates/base/element.cuh"
@@ -28,7 +29,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   if (!drops_keys(spec)) return order;
   const std::optional<BlockSides> sides = block_sides(spec.mask);
   // As kernels schedule rows by a table (TilesByWork in templates/problem/block_mask.cuh).
-  const bool has_block_mask = sides && sides->q % size.tile_q == 0;
+  const bool has_block_mask = sides && sides->q % size.tile_q == 0 && !has_positions(spec);
   order.section_slices =
       section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv),
                      has_block_mask ? block_mask_section_slices : fewest_section_slices);

@@ -1,0 +1,148 @@
+// Masks and scores of positions, asked about a warp's product: each lane looks up where some rows and columns stand, and
+// others get it by shuffles, so that the code for tables is there once and not for each score.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/masks.cuh"
+#include "problem/positions.cuh"
+#include "problem/score_mask.cuh"
+#include "problem/scores.cuh"
+#include "steps/product_axes.cuh"
+#include "tiles/accumulator.cuh"
+
+namespace jit {
+
+/// A functor that is asked of positions, and the places of rows that it was asked of before. Places are void where a
+/// functor has none.
+template <class Functor>
+struct Whole {
+  using type = Functor;
+  using Places = void;
+};
+template <class Mask, class Of>
+struct Whole<PositionedMask<Mask, Of>> {
+  using type = Mask;
+  using Places = Of;
+};
+template <class Score, class Of>
+struct Whole<PositionedScore<Score, Of>> {
+  using type = Score;
+  using Places = Of;
+};
+template <class A, class B>
+struct WholePair {
+  using Places = typename ChosenType<is_same<typename Whole<A>::Places, void>, Whole<B>, Whole<A>>::type::Places;
+};
+template <class Op, class A, class B>
+struct Whole<CombinedMask<Op, A, B>> : WholePair<A, B> {
+  using type = CombinedMask<Op, typename Whole<A>::type, typename Whole<B>::type>;
+};
+template <class A>
+struct Whole<NotMask<A>> : Whole<A> {
+  using type = NotMask<typename Whole<A>::type>;
+};
+// A score that drops keys does so itself.
+template <class A, class Kept>
+struct Whole<ScoredMask<A, Kept>> : Whole<A> {};
+template <class A, class B>
+struct Whole<ThenScore<A, B>> : WholePair<A, B> {
+  using type = ThenScore<typename Whole<A>::type, typename Whole<B>::type>;
+};
+
+/// Whether some of a functor is asked of positions.
+template <class Functor>
+inline constexpr bool is_positioned = !is_same<typename Whole<Functor>::Places, void>;
+
+/// Columns of a row of a product that a warp asks for together: a word for each 32.
+template <class Layout, int count>
+class ShuffledColumns {
+ public:
+  /// `position(i)` is that of column i of the warp's, the lane's first of which is `lane_column`.
+  template <class Position>
+  JIT_DEVICE ShuffledColumns(int lane_column, const Position& position) : lane_column_(lane_column) {
+    const int lane = lane_id();
+#pragma unroll
+    for (int w = 0; w < words; ++w) words_[w] = position(w * warp_size + lane);
+  }
+  /// That of the column that lies `offset` behind the lane's first one, as layouts count. By a whole warp.
+  JIT_DEVICE int at(int offset) const {
+    // mutate: PositionsOfOtherLanes
+    return __shfl_sync(full_warp, words_[offset / warp_size], lane_column_ + offset % warp_size);
+  }
+
+ private:
+  static constexpr int words = rounded_up_quotient(count, warp_size);
+  int lane_column_;
+  int words_[words];
+};
+
+template <class Layout>
+JIT_DEVICE int lane_column_of() {
+  if constexpr (requires { Layout::lane_column(0); }) {
+    return Layout::lane_column(lane_id());
+  } else {
+    return 0;
+  }
+}
+
+/// Calls f(r, n, i, q, k, query, key) for each value of a lane, the first of which lies at `row` and `column`: its query
+/// and key as the kernel counts them, and where these stand. Rows that do not exist stand where the last one does. By a
+/// whole warp.
+template <class Axes, class Places, class Product, class F>
+JIT_DEVICE void for_each_position(int row, int column, const BlockContext& context, F f) {
+  using Layout = typename Product::Layout;
+  const Places places(context);
+  const auto position = [&](bool is_query, int i) {
+    return is_query ? places.query(minimum(i, context.seqlen_q - 1)) : places.key(minimum(i, context.seqlen_kv - 1));
+  };
+  constexpr bool rows_are_queries = is_same<Axes, QueriesByKeys>;
+  const int own_row = Layout::own_row(), own_column = lane_column_of<Layout>();
+  const ShuffledColumns<Layout, Product::row_blocks * Layout::block_rows> rows(
+      own_row, [&](int i) { return position(rows_are_queries, row - own_row + i); });
+  const ShuffledColumns<Layout, Product::column_blocks * Layout::block_columns> columns(
+      own_column, [&](int i) { return position(!rows_are_queries, column - own_column + i); });
+  int row_positions[Product::rows];
+#pragma unroll
+  for (int r = 0; r < Product::rows; ++r)
+    row_positions[r] = rows.at(Layout::row(0, r / Layout::lane_rows, r % Layout::lane_rows));
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Product::pair; ++i) {
+      const int at_column = Layout::column(column, n, i), column_position = columns.at(Layout::column(0, n, i));
+#pragma unroll
+      for (int r = 0; r < Product::rows; ++r) {
+        const int at_row = Layout::row(row, r / Layout::lane_rows, r % Layout::lane_rows);
+        f(r, n, i, Axes::query(at_row, at_column), Axes::key(at_row, at_column),
+          Axes::query(row_positions[r], column_position), Axes::key(row_positions[r], column_position));
+      }
+    }
+  }
+}
+
+/// Calls f(score, apply, r, n, i) for each value of a lane, where apply(number) is what a score of positions makes of a
+/// number there.
+template <class Axes, class Score, class Product, class F>
+JIT_DEVICE void apply_by_positions(Product& scores, int row, int column, const BlockContext& context, F f) {
+  using Places = typename Whole<Score>::Places;
+  const typename Whole<Score>::type score(Places::whole(context));
+  for_each_position<Axes, Places, Product>(
+      row, column, context, [&](int r, int n, int i, int, int, int query, int key) {
+        f(scores.at(r, n, i), [&](const auto& number) { return score.apply(number, query, key); }, r, n, i);
+      });
+}
+
+/// Sets scores to −inf that a mask of positions drops, or whose query or key does not exist.
+template <class Axes, class Mask, class Product>
+JIT_DEVICE void drop_by_positions(Product& scores, int row, int column, const BlockContext& context) {
+  using Places = typename Whole<Mask>::Places;
+  const typename Whole<Mask>::type mask(Places::whole(context));
+  for_each_position<Axes, Places, Product>(
+      row, column, context, [&](int r, int n, int i, int q, int k, int query, int key) {
+        if (q >= context.seqlen_q || k >= context.seqlen_kv || !mask.keep(query, key))
+          scores.at(r, n, i) = negative_infinity();
+      });
+}
+
+}  // namespace jit
