@@ -104,14 +104,9 @@ def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wr
     import torch
 
     q, k, v, do, dlse = inputs(seed, *sizes)
-    options = dict(options)
-    if wrong is not None:
-        options.update(wrong)
-        q = q[:, :-1] if "cut" in options and options.pop("cut") else q
-    if isinstance(placement, dict):
-        placement = ja.distributed.balance(group=torch.distributed.group.WORLD, **placement)
-    if q.shape[1] == placement.seqlen:
-        q, k, v, do = (placement.shard(x, 1, rank) for x in (q, k, v, do))
+    options = dict(options) | (wrong or {})
+    q, k, v, do = (placement.shard(x, 1, rank) for x in (q, k, v, do))
+    q = q[:, : options.pop("rows", None)]
     dlse = placement.shard(dlse, 2, rank)
     q, k, v = (x.requires_grad_(gradients) for x in (q, k, v))
     leaves = {}
