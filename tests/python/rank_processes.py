@@ -84,6 +84,17 @@ class ByRank(list):
     """An argument of which each rank gets its own."""
 
 
+GROUP = None  # of calls, in a rank; None: the default one
+
+
+def renew(rank):
+    """Makes another group of all ranks, as after a failure."""
+    import torch.distributed as dist
+
+    global GROUP
+    GROUP = dist.new_group()
+
+
 def plain(tensor):
     return None if tensor is None else tensor.detach().float().numpy()
 
@@ -118,7 +129,7 @@ def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wr
             leaves[name] = options["tensors"][name].requires_grad_(gradients)
     if "rng_state" in options:
         options["rng_state"] = torch.from_numpy(options["rng_state"])
-    o, lse = ja.distributed.attention(q, k, v, placement=placement, return_lse=True, **options)
+    o, lse = ja.distributed.attention(q, k, v, group=GROUP, placement=placement, return_lse=True, **options)
     if not gradients:
         return plain(o), plain(lse)
     finite = lse.masked_fill(lse == -torch.inf, 0)

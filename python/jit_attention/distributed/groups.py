@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from torch.distributed import distributed_c10d
 from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 
 #: Seconds that ranks give each other to say where they are, once one of them has given up.
-_GRACE = 2.0
+_GRACE = 1.0
 
 
 def group_of(group: Any) -> Any:
@@ -54,18 +55,21 @@ class Control:
         self.fields: dict[str, str] = {}
         self._seen: set[tuple[str, ...]] = set()
 
-    def begin(self, fields: dict[str, str], timeout: float) -> None:
-        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one."""
+    def begin(self, fields: dict[str, str], timeout: float, check: Callable[[], None] = lambda: None) -> None:
+        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. `check` raises where a
+        rank's arguments do not fit; such a call is compared again, as ranks that it fits would wait for others."""
         if self.broken:
             raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); make a new one with "
                                    "torch.distributed.new_group", "exchange", "group")
         self.calls += 1
         self.fields = fields
         kind = tuple(fields.values())
-        if kind in self._seen or self.size == 1:
+        if kind in self._seen:
             return
-        self.store.set(f"{self.calls}/news", "1")
-        self._compare(timeout)
+        if self.size > 1:
+            self.store.set(f"{self.calls}/news", "1")
+            self._compare(timeout)
+        check()
         self._seen.add(kind)
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:

@@ -76,8 +76,7 @@ def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequenc
 
 
 def _begin(problem: Problem, method: str, text: str, which: str) -> Control:
-    problem.control.begin(_fields(problem, method, text, which), problem.timeout)
-    check_shapes(problem, method)
+    problem.control.begin(_fields(problem, method, text, which), problem.timeout, lambda: check_shapes(problem, method))
     return problem.control
 
 
