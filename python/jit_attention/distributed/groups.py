@@ -17,6 +17,8 @@ from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 
 #: Seconds that ranks give each other to say where they are, once one of them has given up.
 _GRACE = 1.0
+#: Beside the fields of a call: whether a rank waits for data, which will not come after a mismatch.
+_WAITING = "is waiting"
 
 
 def group_of(group: Any) -> Any:
@@ -89,7 +91,7 @@ class Control:
             if now - asked > 0.2:
                 asked = now
                 if self._asks("news"):
-                    self._compare(timeout)
+                    self._compare(timeout, is_waiting=True)
         try:
             work.wait()
         except RuntimeError as error:
@@ -101,20 +103,20 @@ class Control:
         except RuntimeError:
             return False
 
-    def _compare(self, timeout: float) -> None:
-        posted = self._posted(timeout)
+    def _compare(self, timeout: float, is_waiting: bool = False) -> None:
+        posted = self._posted(timeout, is_waiting)
         missing = [rank for rank in range(self.size) if rank not in posted]
         if missing:
             self._break(f"{_ranks(missing)} not come to call {self.calls} within {timeout:g} s: dead, asleep, or in "
                         f"another collective; here it is {_call(self.fields)}")
         self._refuse_differences(posted)
 
-    def _posted(self, timeout: float) -> dict[int, dict[str, str]]:
-        """What ranks say of this call, of those that say something in time."""
+    def _posted(self, timeout: float, is_waiting: bool) -> dict[int, dict[str, str]]:
+        """What ranks say of this call, of those that say something in time, and whether they wait for data."""
         posted: dict[int, dict[str, str]] = {}
         end = time.monotonic() + timeout
         try:
-            self.store.set(f"{self.calls}/{self.rank}", json.dumps(self.fields))
+            self.store.set(f"{self.calls}/{self.rank}", json.dumps(self.fields | {_WAITING: str(is_waiting)}))
             for rank in range(self.size):
                 key = f"{self.calls}/{rank}"
                 try:
@@ -133,17 +135,15 @@ class Control:
                 ranks_of.setdefault(fields.get(name, "nothing"), []).append(rank)
             if len(ranks_of) > 1:
                 said = "; ".join(f"{_ranks(ranks)} {value}" for value, ranks in ranks_of.items())
-                raise RankMismatchError(f"{name}: differs among ranks: {said}. Give all ranks of the group the same",
-                                        "exchange", name)
+                message = f"{name}: differs among ranks: {said}. Give all ranks of the group the same"
+                if any(fields.get(_WAITING) == "True" for fields in posted.values()):
+                    self.broken = message
+                raise RankMismatchError(message, "exchange", name)
 
     def _give_up(self, timeout: float, why: str) -> None:
         """Finds out which ranks are elsewhere, and raises."""
-        posted = self._posted(min(_GRACE, timeout))
-        try:
-            self._refuse_differences(posted)
-        except RankMismatchError as error:
-            self.broken = error.message
-            raise
+        posted = self._posted(min(_GRACE, timeout), is_waiting=True)
+        self._refuse_differences(posted)
         missing = [rank for rank in range(self.size) if rank not in posted]
         who = f"{_ranks(missing)} not delivered" if missing else "some rank has not delivered"
         self._break(f"{who} what call {self.calls} needs {why}; here it is {_call(self.fields)}")
