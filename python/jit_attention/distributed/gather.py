@@ -35,4 +35,5 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
     total = return_rows(problem.control, route, beside(gradients.dk, gradients.dv), problem.timeout)
     dk, dv = apart(total.to(problem.k.dtype), problem.k, problem.v)
     gradients.dk, gradients.dv = (x.clone(memory_format=torch.contiguous_format) for x in (dk, dv))
+    gradients.dq = gradients.dq.to(problem.q.dtype)
     return gradients

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import _core
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
 from .. import mask as _masks
@@ -104,22 +105,41 @@ def _options(problem: Problem, source: int | None, with_sinks: bool) -> dict[str
     return options
 
 
+def _parts_are_wide(problem: Problem) -> bool:
+    """Whether kernels leave parts of sums in fp32, and nothing is rounded before the sum: those of Hopper do."""
+    q, v = problem.q, problem.v
+    return max(q.shape[3], v.shape[3]) <= 256 and _core.device_of(q, "q").arch == "sm_90a"
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """Rows that TMA can map."""
+    bytes_of_rows = [stride * x.element_size() for stride in x.stride()[:-1]]
+    is_mappable = x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in bytes_of_rows)
+    return x if is_mappable else x.clone(memory_format=torch.contiguous_format)
+
+
 def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | None = None,
             with_sinks: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries over keys of the whole sequence, or of the shard of rank `source`."""
+    """O and LSE of this rank's queries over keys of the whole sequence; over those of the shard of rank `source` O is a part
+    of a sum, in fp32 where kernels can."""
     q = problem.q
     if q.shape[1] == 0 or k.shape[1] == 0:
         lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
         if with_sinks and problem.sinks is not None:
             lse += problem.sinks[:, None]
         return q.new_zeros((*q.shape[:3], v.shape[3])), lse
-    return _attention(q, k, v, return_lse=True, **_options(problem, source, with_sinks))
+    options = _options(problem, source, with_sinks)
+    if source is not None and _parts_are_wide(problem):
+        options["out_dtype"] = "fp32"
+        q, k, v = map(_aligned, (q, k, v))
+    return _attention(q, k, v, return_lse=True, **options)
 
 
 def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
              dlse: torch.Tensor | None, wanted: tuple[str, ...], want_sinks: bool,
              source: int | None = None) -> Gradients:
-    """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them."""
+    """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them: all in
+    fp32 where kernels can."""
     q = problem.q
     tensors = problem.tensors or {}
     if q.shape[1] == 0 or k.shape[1] == 0:
@@ -127,7 +147,12 @@ def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tenso
         zeros = {name: torch.zeros_like(tensors[name]) for name in wanted}
         return Gradients(torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), zeros, of_sinks)
     do = do if do.stride(-1) == 1 else do.contiguous()
+    results: dict[str, torch.Tensor] = {}
+    if _parts_are_wide(problem):
+        do, q, k, v, o = *map(_aligned, (do, q, k, v)), o.float()
+        results = {name: torch.empty(x.shape, dtype=torch.float32, device=x.device)
+                   for name, x in (("dq", q), ("dk", k), ("dv", v))}
     dq, dk, dv, by_name, *of_sinks = _attention_backward(
-        do, q, k, v, o, lse, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
+        do, q, k, v, o, lse, **results, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
         **_options(problem, source, want_sinks))
     return Gradients(dq, dk, dv, by_name, of_sinks[0] if of_sinks else None)
