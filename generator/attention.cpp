@@ -13,6 +13,7 @@
 #include "generator/dispatch_key.h"
 #include "generator/kernels/families.h"
 #include "generator/plan/mask_check.h"
+#include "generator/plan/position_check.h"
 #include "generator/plan_selection.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
@@ -101,7 +102,10 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
   if (plan->is_checked && !device_length_argument(params).empty())
     slot.emplace(state.context.memory.faults(), device.ordinal(), stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
-  if (state.spec.checked) check_mask(state.context, state.spec, params, device.ordinal(), stream);
+  if (state.spec.checked) {
+    check_positions(state.context, state.spec, params, device.ordinal(), stream);
+    check_mask(state.context, state.spec, params, device.ordinal(), stream);
+  }
   run_plan(*plan, params, state.context.memory, stream);
   if (slot) report_faults(state, *slot);
 }

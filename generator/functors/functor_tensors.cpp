@@ -24,7 +24,10 @@ constexpr FunctorTensorRow positions_row(std::string_view name) {
 constexpr FunctorTensorRow q_positions_row = positions_row("q_positions");
 constexpr FunctorTensorRow k_positions_row = positions_row("k_positions");
 constexpr FunctorTensorRow global_seqlens_row{
-    .name = "global_seqlens", .dtype = DType::int32, .dims = "batch?, 2", .typical = [](const Extents& sizes, std::int64_t i) {
+    .name = "global_seqlens",
+    .dtype = DType::int32,
+    .dims = "batch?, 2",
+    .typical = [](const Extents& sizes, std::int64_t i) {
       return static_cast<double>(i == 0 ? sizes.seqlen_q : sizes.seqlen_kv);
     }};
 
@@ -95,6 +98,10 @@ std::vector<FunctorTensorSpec> tensors_of(const std::vector<FunctorTensorUse>& u
 }
 
 }  // namespace
+
+bool is_of_positions(std::string_view name) {
+  return name == q_positions_row.name || name == k_positions_row.name || name == global_seqlens_row.name;
+}
 
 bool asks_by_positions(const AttentionSpec& spec) { return has_positions(spec) && drops_keys(spec); }
 

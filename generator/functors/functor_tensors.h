@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <jit/spec.h>
@@ -25,6 +26,9 @@ constexpr bool has_positions(const AttentionSpec& spec) { return spec.q_position
 
 /// Whether tables of positions are read for a mask: it takes registers as masks that read tensors do.
 bool asks_by_positions(const AttentionSpec& spec);
+
+/// Whether a tensor of this name says where rows stand, or how long whole sequences are.
+bool is_of_positions(std::string_view name);
 
 /// Each name once, in the order of the kernel's parameters: tables of positions, then what the mask and then the score
 /// reads. Throw Error invalid_spec when two of one name

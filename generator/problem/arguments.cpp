@@ -249,23 +249,30 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
     if (tensor.name == use.tensor.name) given = &tensor;
   }
   if (given == nullptr) {
-    refuse(use.tensor.name,
-           fmt::format("is read by the mask or score but was not given; add it to `tensors` as {}",
-                       to_string(use.tensor.dtype)));
+    refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
+                                        is_of_positions(use.tensor.name) ? "positions" : "the mask or score",
+                                        to_string(use.tensor.dtype)));
   }
   return given->tensor;
 }
 
 // The queries or keys of whole sequences, by the first tensor that has a row or a column for each; nothing: none has.
+// `own` are those of the call.
 std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
-                                         const NamedTensors& tensors, std::int64_t Extents::*length) {
+                                         const NamedTensors& tensors, std::int64_t Extents::*length,
+                                         std::int64_t own) {
   for (const FunctorTensorUse& use : uses) {
     if (use.row == nullptr) continue;
     const TensorView& tensor = given_tensor(use, tensors);
     const Dims& dims = dims_of(*use.row, spec);
     for (int i = 0; i < tensor.rank; ++i) {
       const int at = i + dims.count() - tensor.rank;
-      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1)) continue;
+      if (at < 0 || dims[at].extent->size != length || (dims[at].may_broadcast && tensor.shape[i] == 1))
+        continue;
+      if (tensor.shape[i] == 0 && own > 0)
+        refuse(use.tensor.name,
+               fmt::format("has nothing along {}, and the call has {} rows of a whole sequence: {}",
+                           dims[at].extent->name, own, tensor.to_string()));
       return tensor.shape[i];
     }
   }
@@ -278,7 +285,9 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
   for (const NamedTensor& tensor : tensors) {
     const auto is_it = [&](const FunctorTensorUse& use) { return use.tensor.name == tensor.name; };
     if (std::none_of(uses.begin(), uses.end(), is_it))
-      refuse(tensor.name, "was given, but neither mask nor score reads a tensor of that name");
+      refuse(tensor.name, is_of_positions(tensor.name)
+                              ? "was given, but the spec has neither q_positions nor k_positions"
+                              : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
 }
@@ -307,14 +316,14 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
   Extents whole = sizes;
   std::optional<std::int64_t> queries, keys;
   if (has_positions(spec)) {
-    queries = whole_length(spec, uses, tensors, &Extents::seqlen_q);
-    keys = whole_length(spec, uses, tensors, &Extents::seqlen_kv);
+    queries = whole_length(spec, uses, tensors, &Extents::seqlen_q, sizes.seqlen_q);
+    keys = whole_length(spec, uses, tensors, &Extents::seqlen_kv, sizes.seqlen_kv);
     whole.seqlen_q = queries.value_or(sizes.seqlen_q);
     whole.seqlen_kv = keys.value_or(sizes.seqlen_kv);
   }
   for (std::size_t slot = 0; slot < uses.size(); ++slot) {
     slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), whole);
-    if (uses[slot].tensor.name != "global_seqlens" || uses[slot].row == nullptr) continue;
+    if (!has_positions(spec) || uses[slot].tensor.name != "global_seqlens") continue;
     // Lengths are cut to what tensors hold.
     slots[slot].last_size = static_cast<int>(std::min(queries.value_or(max_seqlen), max_seqlen));
     slots[slot].rows = static_cast<int>(std::min(keys.value_or(max_seqlen), max_seqlen));

@@ -163,16 +163,43 @@ Program emit_gradient_reference(const AttentionSpec& spec) {
   return program;
 }
 
+namespace {
+
+// A spec of what a check reads: tensors of positions come first and the score's last, so that all keep their places.
+AttentionSpec checked_spec(const AttentionSpec& spec, const Mask& mask) {
+  return {.seqlen_q = spec.seqlen_q,
+          .seqlen_kv = spec.seqlen_kv,
+          .sequences_q = spec.sequences_q,
+          .sequences_kv = spec.sequences_kv,
+          .page_size = spec.page_size,
+          .q_positions = spec.q_positions,
+          .k_positions = spec.k_positions,
+          .mask = mask};
+}
+
+}  // namespace
+
+Program emit_position_check(const AttentionSpec& spec) {
+  const AttentionSpec asked = checked_spec(spec, mask::none());
+  const FunctorSource functors = functor_source(asked);
+  Program program;
+  program.threads = 128;
+  program.name = fmt::format("position_check_{}", problem_name(asked));
+  program.facts = {{"spec", to_string(asked)}};
+  program.source =
+      "// Check of positions. Generated: change the spec, not this file.\n"
+      "#include \"checks/check_positions.cuh\"\n\nusing namespace jit;\n\n" +
+      functors.definitions + "struct Config {\n" + spec_lines(asked, functors) + "};\n" + params_assertion();
+  program.source += fmt::format(
+      "\nextern \"C\" __global__ void __launch_bounds__({})\n"
+      "{}(const __grid_constant__ AttentionParams params, ArrayFault* fault) {{\n"
+      "  check_positions<Config>(params, fault);\n}}\n",
+      program.threads, program.name);
+  return program;
+}
+
 Program emit_mask_check(const AttentionSpec& spec) {
-  // The score's tensors come last, so that others keep their places.
-  const AttentionSpec asked{.seqlen_q = spec.seqlen_q,
-                            .seqlen_kv = spec.seqlen_kv,
-                            .sequences_q = spec.sequences_q,
-                            .sequences_kv = spec.sequences_kv,
-                            .page_size = spec.page_size,
-                            .q_positions = spec.q_positions,
-                            .k_positions = spec.k_positions,
-                            .mask = spec.mask};
+  const AttentionSpec asked = checked_spec(spec, spec.mask);
   const FunctorSource functors = functor_source(asked);
   Program program;
   program.threads = 128;

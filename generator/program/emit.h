@@ -35,6 +35,9 @@ Program emit_gradient_reference(const AttentionSpec& spec);
 /// A kernel (parameters, fault) that looks whether the mask's functions agree with one another.
 Program emit_mask_check(const AttentionSpec& spec);
 
+/// A kernel (parameters, fault) that looks at tables of positions.
+Program emit_position_check(const AttentionSpec& spec);
+
 /// A kernel (words, number of words, seed) that fills a tensor with random numbers of the type.
 Program emit_random_fill(DType dtype);
 

@@ -96,8 +96,8 @@ struct AttentionSpec {
   /// and dropout see these positions, and the lengths of whole sequences.
   bool q_positions = false;
   bool k_positions = false;  ///< the same for keys
-  Mask mask = {};    ///< the keys that each query sees
-  Score score = {};  ///< the function of a score that is applied before the softmax
+  Mask mask = {};            ///< the keys that each query sees
+  Score score = {};          ///< the function of a score that is applied before the softmax
   /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.
   std::optional<float> softmax_scale = {};
 

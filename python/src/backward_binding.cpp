@@ -75,8 +75,8 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                         nb::handle rng_state, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
                         nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
                         nb::handle cache_leftpad, nb::handle d_lse, nb::handle sinks, nb::handle d_sinks,
-                        nb::handle d_tensors, nb::handle block_mask, nb::handle tuning, nb::handle q_positions,
-                        nb::handle k_positions, nb::handle global_seqlens) {
+                        nb::handle d_tensors, nb::handle block_mask, nb::handle tuning,
+                        nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens) {
     const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
     return f(BackwardInputs{.d_o = d_o,
                             .q = q,

@@ -37,14 +37,15 @@ nb::object with_positions(nb::handle tensors, const PositionInputs& positions) {
   const std::pair<const char*, nb::handle> inputs[] = {{"q_positions", positions.q_positions},
                                                        {"k_positions", positions.k_positions},
                                                        {"global_seqlens", positions.global_seqlens}};
-  const bool has_some =
-      std::any_of(std::begin(inputs), std::end(inputs), [](const auto& input) { return !input.second.is_none(); });
+  const bool has_some = std::any_of(std::begin(inputs), std::end(inputs),
+                                    [](const auto& input) { return !input.second.is_none(); });
   if (!has_some || (!tensors.is_none() && !PyDict_Check(tensors.ptr()))) return nb::borrow(tensors);
   nb::dict all;
   if (!tensors.is_none()) all.update(nb::borrow<nb::dict>(tensors));
   for (const auto& [name, array] : inputs) {
     if (array.is_none()) continue;
-    if (all.contains(name)) refuse(name, "was given twice: by itself, and among tensors; leave one of the two out");
+    if (all.contains(name))
+      refuse(name, "was given twice: by itself, and among tensors; leave one of the two out");
     all[name] = array;
   }
   return all;

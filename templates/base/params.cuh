@@ -16,14 +16,17 @@ enum class SequenceArrayId : int {
   seqused_q,
   seqused_k,
   cache_leftpad,
-  page_table
+  page_table,
+  q_positions,
+  k_positions,
+  global_seqlens
 };
 
 /// The first element that was found to be none that it may be. All 0: none was.
 struct ArrayFault {
   SequenceArrayId array;
   int request;
-  int index;  ///< of the element: of cu_seqlens among all, of the page table in the request's row; else the request
+  int index;  ///< of the element: of cu_seqlens among all, of tables in the request's row; else the request
   int value;
   int least;  ///< that it may be
   int most;

@@ -146,7 +146,9 @@ struct Positions {
 
   /// The smallest ranges of positions around those of rows, of which there are some.
   JIT_DEVICE KeyRange queries(int begin, int end) const { return {query(begin), query(end - 1) + 1}; }
-  JIT_DEVICE KeyRange keys(int begin, int end) const { return {key(begin), key(end - 1) + 1}; }  // mutate: HullOfKeys
+  JIT_DEVICE KeyRange keys(int begin, int end) const {
+    return {key(begin), key(end - 1) + 1};
+  }  // mutate: HullOfKeys
 
   /// The keys that stand in a range.
   JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {
@@ -168,7 +170,6 @@ struct Positions {
   }
   // One comparison for both ends.
   static JIT_DEVICE int cut(int position, int length) {
-    // mutate: PositionsAreNotCut
     return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(length - 1)));
   }
 };
@@ -205,7 +206,8 @@ struct PositionedMask {
     return places.own_keys(jit::lane_key_range(mask, places.length_kv, queries.begin, queries.end));
   }
   __device__ TileClass classify(const ScoreTile& tile) const {
-    const KeyRange queries = places.queries(tile.q_begin, tile.q_end), keys = places.keys(tile.k_begin, tile.k_end);
+    const KeyRange queries = places.queries(tile.q_begin, tile.q_end),
+                   keys = places.keys(tile.k_begin, tile.k_end);
     return mask.classify({queries.begin, queries.end, keys.begin, keys.end});
   }
   __device__ bool keep(int q, int k) const {
@@ -244,15 +246,15 @@ struct PositionedMask {
 
 /// What is known of a block of keys whose words are compared with those of tiles of queries, by where these stand.
 template <class Mask, class Places>
-  requires(KeyMemory<Mask>::ranges > 0)
-class KeyMemory<PositionedMask<Mask, Places>> {
+requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Places>> {
   using Positioned = PositionedMask<Mask, Places>;
 
  public:
   static constexpr int ranges = KeyMemory<Mask>::ranges;
   static constexpr bool needs_warp = KeyMemory<Mask>::needs_warp;
   JIT_DEVICE KeyMemory(const Positioned& mask, const ScoreTile& keys)
-      : keys_(mask.places.keys(keys.k_begin, keys.k_end)), of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)),
+        of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
   JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile& tile, const WordRange& words) const {
     const KeyRange queries = mask.places.queries(tile.q_begin, tile.q_end);
     return of_mask_.classify(mask.mask, {queries.begin, queries.end, keys_.begin, keys_.end}, words);

@@ -101,7 +101,8 @@ JIT_DEVICE NoDropout dropout_head(NoDropout, const AttentionParams& /*params*/, 
   return {};
 }
 template <class Config>
-JIT_DEVICE auto dropout_head(const DropoutParams& dropout, const AttentionParams& params, int batch, int head) {
+JIT_DEVICE auto dropout_head(const DropoutParams& dropout, const AttentionParams& params, int batch,
+                             int head) {
   return dropout_head<Config>(dropout_seed<Config>(dropout), params, batch, head);
 }
 
@@ -255,8 +256,8 @@ JIT_DEVICE NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
 
 /// The type that kept_scores makes in a kernel: NoDropout where it has none.
 template <class Config, class Axes, class Product>
-using KeptScoresOf =
-    decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, AttentionParams{}, 0, 0), 0, 0));
+using KeptScoresOf = decltype(kept_scores<Axes, Product>(
+    dropout_head<Config>(DropoutParams{}, AttentionParams{}, 0, 0), 0, 0));
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>

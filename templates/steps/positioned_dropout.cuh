@@ -12,7 +12,9 @@ namespace jit {
 
 /// Whether the rows of a Config stand where tables say.
 template <class Config>
-concept has_positions = requires { typename Config::Places; };
+concept has_positions = requires {
+  typename Config::Places;
+};
 
 /// Random numbers by where queries and keys stand.
 template <class Places>
@@ -28,10 +30,13 @@ struct PositionedCounter : DropoutCounter {
   JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
     const int query = q - q % dropout_group_queries, key = k - k % dropout_group_keys;
     const Stretch queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);
-    const bool is_group = queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys &&
-                          queries.shift % dropout_group_queries == 0 && keys.shift % dropout_group_keys == 0;
-    // mutate: DrawnByRows
-    if (is_group) return DropoutCounter::draw(query + queries.shift, key + keys.shift, lane);
+    const bool is_in_stretch =
+        queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys;
+    // mutate: GroupsThatAreNone
+    const bool is_aligned =
+        queries.shift % dropout_group_queries == 0 && keys.shift % dropout_group_keys == 0;
+    if (is_in_stretch && is_aligned)
+      return DropoutCounter::draw(query + queries.shift, key + keys.shift, lane);
     PhiloxWords result;
     LastStretches last;
 #pragma unroll
@@ -53,7 +58,9 @@ struct PositionedCounter : DropoutCounter {
   JIT_DEVICE unsigned byte(int query, int key) const {
     const PhiloxWords drawn = DropoutCounter::draw(query, key, query % 8 * 4 + key % 8 / 2);
     const int w = key % dropout_group_keys / 8;
-    const unsigned word = w < 2 ? (w == 0 ? drawn.words[0] : drawn.words[1]) : w == 2 ? drawn.words[2] : drawn.words[3];
+    const unsigned word = w < 2    ? (w == 0 ? drawn.words[0] : drawn.words[1])
+                          : w == 2 ? drawn.words[2]
+                                   : drawn.words[3];
     return word >> (8 * (query % dropout_group_queries / 8 * 2 + key % 2)) & 0xff;
   }
 };

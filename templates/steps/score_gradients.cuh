@@ -41,9 +41,9 @@ template <class Axes, class Product, class Score>
 JIT_DEVICE void apply_score(Product& scores, int row, int column, const Score& score, float scale,
                             const BlockContext& context) {
   if constexpr (is_positioned<Score>) {
-    apply_by_positions<Axes, Score>(scores, row, column, context, [&](float& s, const auto& apply, int, int, int) {
-      s = apply(Dual(s * scale)).value;
-    });
+    apply_by_positions<Axes, Score>(
+        scores, row, column, context,
+        [&](float& s, const auto& apply, int, int, int) { s = apply(Dual(s * scale)).value; });
   } else if constexpr (!Score::is_identity) {
     for_each_place<Axes, Product>(row, column, [&](int r, int n, int i, int q, int k) {
       float& s = scores.at(r, n, i);

@@ -32,7 +32,8 @@ struct Whole<PositionedScore<Score, Of>> {
 };
 template <class A, class B>
 struct WholePair {
-  using Places = typename ChosenType<is_same<typename Whole<A>::Places, void>, Whole<B>, Whole<A>>::type::Places;
+  using Places =
+      typename ChosenType<is_same<typename Whole<A>::Places, void>, Whole<B>, Whole<A>>::type::Places;
 };
 template <class Op, class A, class B>
 struct Whole<CombinedMask<Op, A, B>> : WholePair<A, B> {
@@ -94,7 +95,8 @@ JIT_DEVICE void for_each_position(int row, int column, const BlockContext& conte
   using Layout = typename Product::Layout;
   const Places places(context);
   const auto position = [&](bool is_query, int i) {
-    return is_query ? places.query(minimum(i, context.seqlen_q - 1)) : places.key(minimum(i, context.seqlen_kv - 1));
+    return is_query ? places.query(minimum(i, context.seqlen_q - 1))
+                    : places.key(minimum(i, context.seqlen_kv - 1));
   };
   constexpr bool rows_are_queries = is_same<Axes, QueriesByKeys>;
   const int own_row = Layout::own_row(), own_column = lane_column_of<Layout>();
@@ -110,7 +112,8 @@ JIT_DEVICE void for_each_position(int row, int column, const BlockContext& conte
   for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll
     for (int i = 0; i < Product::pair; ++i) {
-      const int at_column = Layout::column(column, n, i), column_position = columns.at(Layout::column(0, n, i));
+      const int at_column = Layout::column(column, n, i),
+                column_position = columns.at(Layout::column(0, n, i));
 #pragma unroll
       for (int r = 0; r < Product::rows; ++r) {
         const int at_row = Layout::row(row, r / Layout::lane_rows, r % Layout::lane_rows);
@@ -129,7 +132,8 @@ JIT_DEVICE void apply_by_positions(Product& scores, int row, int column, const B
   const typename Whole<Score>::type score(Places::whole(context));
   for_each_position<Axes, Places, Product>(
       row, column, context, [&](int r, int n, int i, int, int, int query, int key) {
-        f(scores.at(r, n, i), [&](const auto& number) { return score.apply(number, query, key); }, r, n, i);
+        f(
+            scores.at(r, n, i), [&](const auto& number) { return score.apply(number, query, key); }, r, n, i);
       });
 }
 

@@ -173,3 +173,181 @@ def test_head_dims(rng, place, fetch, head_dim, sides):
     part = Part(rng, sides, head_dim=head_dim)
     exact = attend(part.q, part.k, part.v, part.do, part.grid(causal))
     part.run(place, fetch, exact, rng, mask=ja.mask.causal())
+
+
+def varlen_parts(rng, sides, lengths):
+    return [Part(rng, sides, queries=m, keys=n) for m, n in lengths]
+
+
+def stacked_tables(parts, sides):
+    """Tables of several entries: as many pieces as the longest one has."""
+    result = {"global_seqlens": int32([[part.m, part.n] for part in parts])}
+    for side in sides:
+        most = max(len(part.pieces[side][0]) for part in parts)
+        result[f"{side}_positions"] = numpy.stack([table(part.pieces[side][0], most) for part in parts])
+    return result
+
+
+def of_each(parts, keep):
+    return [attend(part.q, part.k, part.v, part.do, part.grid(keep)) for part in parts]
+
+
+@pytest.mark.parametrize("sides", some(SIDES))
+def test_varlen_parts(rng, place, fetch, sides):
+    parts = varlen_parts(rng, sides, [(70, 200), (1, 30), (150, 90)])
+    q, k, v, do = (place(numpy.concatenate([getattr(part, name) for part in parts])) for name in ("q", "k", "v", "do"))
+    arrays = {"cu_seqlens_q": boundaries([len(part.q) for part in parts]),
+              "cu_seqlens_k": boundaries([len(part.k) for part in parts])} | stacked_tables(parts, sides)
+    arrays = {name: place(array) for name, array in arrays.items()} | {"mask": ja.mask.causal()}
+    o, lse = ja.attention(q, k, v, return_lse=True, **arrays)
+    gradients = ja.attention_backward(do, q, k, v, o, lse, **arrays)
+    o, lse, gradients = fetch(o), fetch(lse), [fetch(x) for x in gradients]
+    begin_q = begin_k = 0
+    for part, exact in zip(parts, of_each(parts, causal)):
+        rows, keys = slice(begin_q, begin_q + len(part.q)), slice(begin_k, begin_k + len(part.k))
+        exact.check(o[rows], lse[:, rows], [gradients[0][rows], gradients[1][keys], gradients[2][keys]])
+        begin_q, begin_k = rows.stop, keys.stop
+
+
+def sharded_cache(rng, ranks, rank, run, lengths, page_size, queries):
+    """What a rank holds of interleaved caches: parts with all queries and every ranks-th run of keys, in pages."""
+    parts = []
+    for m, n in zip(queries, lengths):
+        own = {"k": striped(rank, ranks, run, n)}
+        parts.append(Part(rng, "k", queries=m, keys=n, heads=8, own=own))
+    most = max(1, max(-(-len(part.k) // page_size) for part in parts))
+    pages = int32(rng.permutation(len(parts) * most).reshape(len(parts), most))
+    k, v = (numpy.full((pages.size, page_size, 2, 64), numpy.nan, BF16) for _ in range(2))
+    for part, own in zip(parts, pages):
+        for i, (key, value) in enumerate(zip(part.k, part.v)):
+            k[own[i // page_size], i % page_size], v[own[i // page_size], i % page_size] = key, value
+    return parts, k, v, {"page_table": pages, "seqused_k": int32([len(part.k) for part in parts]),
+                         "cu_seqlens_q": boundaries(queries)}
+
+
+CACHE_MASKS = [
+    (ja.mask.causal(), causal),
+    (ja.mask.sliding_window(70, 0), lambda q, k, shift: (k <= q + shift) & (k >= q + shift - 70)),
+]
+
+
+@pytest.mark.parametrize("queries", some([[1, 1, 1], [4, 1, 20]]))
+@pytest.mark.parametrize("run", some([1, 16, 64]))
+def test_interleaved_caches(rng, place, fetch, run, queries):
+    ranks = int(rng.integers(2, 5))
+    mask, keep = CACHE_MASKS[int(rng.integers(0, 2))]
+    parts, k, v, arrays = sharded_cache(rng, ranks, int(rng.integers(0, ranks)), run, [300, 3, 1000], 16, queries)
+    arrays |= stacked_tables(parts, "k")
+    if rng.integers(0, 2):  # one piece for all: the stripes of a rank
+        arrays["k_positions"] = arrays["k_positions"][:1]
+    arrays = {name: place(array) for name, array in arrays.items()}
+    o, lse = ja.attention(place(numpy.concatenate([part.q for part in parts])), place(k), place(v), mask=mask,
+                          return_lse=True, **arrays)
+    o, lse, begin = fetch(o), fetch(lse), 0
+    for part, exact in zip(parts, of_each(parts, keep)):
+        rows = slice(begin, begin + len(part.q))
+        exact.check(o[rows], lse[:, rows])
+        begin = rows.stop
+
+
+@pytest.mark.parametrize("run", some([1, 64]))
+def test_interleaved_latents(rng, place, fetch, run):
+    part = Part(rng, "k", queries=2, keys=500, heads=16, heads_kv=1, head_dim=576, own={"k": striped(1, 3, run, 500)})
+    part.v = part.k[..., :512]
+    exact = attend(part.q, part.k, part.v, part.q[..., :512], part.grid(causal))
+    tables = {name: place(array) for name, array in part.tables(rng).items()}
+    o, lse = ja.attention(place(part.q[None]), place(part.k[None]), head_dim_v=512, mask=ja.mask.causal(),
+                          return_lse=True, **tables)
+    exact.check(fetch(o)[0], fetch(lse)[0])
+
+
+def test_ranks_together_are_one_gpu(rng, place, fetch):
+    length, ranks = 333, 3
+    q, k, v = (rng.standard_normal((1, length, 2, 64)).astype(BF16) for _ in range(3))
+    whole = fetch(ja.attention(place(q), place(k), place(v), mask=ja.mask.causal()))[0]
+    for rank in range(ranks):
+        pieces, rows = zigzag(rank, ranks, length)
+        own = positions(pieces, rows)
+        o = ja.attention(place(q[:, own]), place(k), place(v), mask=ja.mask.causal(),
+                         q_positions=place(table(pieces)[None]), global_seqlens=place(int32([[length, length]])))
+        assert numpy.abs(fetch(o)[0] - whole[own]).max(initial=0) < 0.01
+
+
+BAD_PIECES = [
+    ("descending positions", [(0, 60, 10, 10), (10, 20, 64, 64)], "element [0, 1, 1], of request 0, is 20"),
+    ("descending rows", [(0, 0, 10, 10), (10, 20, 5, 5), (5, 40, 5, 5)], "element [0, 2, 0], of request 0, is 5"),
+    ("first row", [(3, 0, 64, 64)], "element [0, 0, 0], of request 0, is 3"),
+    ("no run", [(0, 0, 0, 1)], "element [0, 0, 2], of request 0, is 0"),
+    ("stride below run", [(0, 0, 8, 4)], "element [0, 0, 3], of request 0, is 4"),
+    ("behind the end", [(0, 70, 64, 64)], "element [0, 0, 1], of request 0, is 70"),
+    ("before the start", [(0, -1, 64, 64)], "element [0, 0, 1], of request 0, is -1"),
+]
+
+
+@pytest.mark.parametrize("name, pieces, message", BAD_PIECES)
+def test_checked_calls_name_what_is_wrong(rng, place, name, pieces, message):
+    q = place(rng.standard_normal((1, 40, 2, 64)).astype(BF16))
+    call = ja.prepare(ja.AttentionSpec(head_dim=64, mask=ja.mask.causal(), q_positions=True, checked=True))
+    lengths = place(int32([[100, 40]]))
+    assert call(q, q, q, q_positions=place(table([(0, 5, 1, 2)])[None]), global_seqlens=lengths) is not None
+    with pytest.raises(ja.InvalidArgumentError) as refused:
+        call(q, q, q, q_positions=place(table(pieces)[None]), global_seqlens=lengths)
+    assert refused.value.field == "q_positions" and message in str(refused.value)
+    with pytest.raises(ja.InvalidArgumentError, match=r"global_seqlens: element \[0, 1\], of request 0, is -2"):
+        call(q, q, q, q_positions=place(table([(0, 0, 40, 40)])[None]), global_seqlens=place(int32([[100, -2]])))
+
+
+def test_nonsense_reads_nothing_else(rng, place, fetch):
+    """An emulated device reports reads outside of tensors."""
+    q, k = (rng.standard_normal((1, rows, 2, 64)).astype(BF16) for rows in (50, 90))
+    edges = numpy.array([-(2**31), -1, 0, 1, 2, 49, 89, 90, 2**31 - 1], numpy.int32)
+    tensors = {"document_ids_q": numpy.zeros((1, 60), numpy.int32), "document_ids_kv": numpy.zeros((1, 95), numpy.int32),
+               "bias": numpy.zeros((1, 1, 60, 95), numpy.float32)}
+    tensors = {name: place(array) for name, array in tensors.items()}
+    for _ in range(8):
+        tables = {"q_positions": rng.choice(edges, (1, 3, 4)), "k_positions": rng.choice(edges, (1, 2, 4)),
+                  "global_seqlens": rng.choice(edges, (1, 2))}
+        options = {name: place(array) for name, array in tables.items()}
+        options |= {"mask": ja.mask.document() | ja.mask.causal(), "score": ja.score.bias(), "tensors": tensors}
+        o, lse = ja.attention(place(q), place(k), place(k), return_lse=True, **options)
+        assert not numpy.isnan(fetch(o)).any()
+        gradients = ja.attention_backward(place(q), place(q), place(k), place(k), o, lse, d_tensors=["bias"], **options)
+        assert not any(numpy.isnan(fetch(x)).any() for x in (*gradients[:3], gradients[3]["bias"]))
+
+
+def refused(arguments, **options):
+    with pytest.raises(ja.InvalidArgumentError) as error:
+        ja.attention(*arguments, mask=ja.mask.causal(), **options)
+    return error.value.field, str(error.value)
+
+
+def test_refusals(rng, place):
+    q = place(rng.standard_normal((2, 40, 2, 64)).astype(BF16))
+    lengths, pieces = place(int32([[100, 40]])), place(table([(0, 5, 1, 2)])[None])
+    assert refused((q, q, q), q_positions=pieces)[0] == "global_seqlens"
+    assert refused((q, q, q), global_seqlens=lengths)[0] == "global_seqlens"
+    assert refused((q, q, q), q_positions=place(table([(0, 5, 1, 2)])), global_seqlens=lengths)[0] == "q_positions"
+    assert refused((q, q, q), q_positions=place(numpy.zeros((3, 1, 4), numpy.int32)),
+                   global_seqlens=lengths)[0] == "q_positions"
+    assert refused((q, q, q), q_positions=place(numpy.zeros((1, 0, 4), numpy.int32)),
+                   global_seqlens=lengths)[0] == "q_positions"
+    assert refused((q, q, q), k_positions=place(numpy.zeros((1, 1, 4), numpy.int64)),
+                   global_seqlens=lengths)[0] == "k_positions"
+    assert refused((q, q, q), k_positions=pieces, global_seqlens=place(int32([100, 40])))[0] == "global_seqlens"
+    assert "twice" in refused((q, q, q), k_positions=pieces, global_seqlens=lengths, tensors={"k_positions": pieces})[1]
+    with pytest.raises(ja.InvalidSpecError, match="draft_tree"):
+        ja.AttentionSpec(mask=ja.mask.draft_tree(), q_positions=True)
+    with pytest.raises(ja.InvalidSpecError, match="block_scores"):
+        ja.AttentionSpec(mask=ja.mask.block_scores(64, 64), k_positions=True)
+    # Tensors are those of the whole sequence, and of one length.
+    ids = {"document_ids_q": place(numpy.zeros((1, 100), numpy.int32)),
+           "document_ids_kv": place(numpy.zeros((1, 40), numpy.int32)),
+           "bias": place(numpy.zeros((1, 1, 90, 40), numpy.float32))}
+    with pytest.raises(ja.InvalidArgumentError) as error:
+        ja.attention(q, q, q, mask=ja.mask.document(), score=ja.score.bias(), tensors=ids, q_positions=pieces,
+                     global_seqlens=lengths)
+    assert error.value.field == "bias"
+
+
+def test_unused_tables_end_with_no_row():
+    assert table([(0, 1, 2, 3)], 2).tolist() == [[0, 1, 2, 3], [NO_ROW, 0, 1, 1]]

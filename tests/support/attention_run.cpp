@@ -12,6 +12,7 @@
 #include <jit/float16.h>
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "templates/base/params.cuh"
 #include "tests/support/attention_exact.h"
 #include "tests/support/attention_plain.h"
@@ -238,10 +239,13 @@ void give_entries_their_lengths(reference::Problem& problem, const AttentionCase
     const auto length = [&](const std::vector<int>& used, int all) {
       return used.empty() ? all : used[static_cast<std::size_t>(b)];
     };
-    own->seqlen_q = length(wanted.used_queries, wanted.seqlen_q);
-    own->seqlen_kv = length(wanted.used_keys, wanted.seqlen_kv);
-    entries.push_back(
-        {own->seqlen_kv, reference::host_mask(spec.mask, own), reference::host_score(spec.score, own)});
+    const int keys = length(wanted.used_keys, wanted.seqlen_kv);
+    // Parts of sequences are of one that is as long as tensors have it.
+    if (!has_positions(spec)) {
+      own->seqlen_q = length(wanted.used_queries, wanted.seqlen_q);
+      own->seqlen_kv = keys;
+    }
+    entries.push_back({keys, reference::host_mask(spec.mask, own), reference::host_score(spec.score, own)});
   }
   problem.keep = [entries](int b, int h, int q, int k) {
     const Entry& entry = entries[static_cast<std::size_t>(b)];

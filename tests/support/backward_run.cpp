@@ -122,8 +122,10 @@ BackwardRun::BackwardRun(const AttentionCase& wanted)
     const reference::Dropout dropout{.rate = case_.dropout_p, .seed = random(), .offset = random()};
     const std::uint64_t rng_state[] = {dropout.seed, dropout.offset};
     upload_rng_state(rng_state);
-    problem_.weight = [dropout, heads = problem_.heads_q()](int b, int h, int q, int k) {
-      return dropout.keeps(heads, b, h, q, k) ? 1 / (1 - dropout.rate) : 0;
+    problem_.weight = [dropout, functors = functors_, heads = problem_.heads_q()](int b, int h, int q,
+                                                                                  int k) {
+      return dropout.keeps(heads, b, h, functors->query(b, q), functors->key(b, k)) ? 1 / (1 - dropout.rate)
+                                                                                    : 0;
     };
   }
   d_lse_.fill([&](std::int64_t) { return normal(random); });

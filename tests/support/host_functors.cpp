@@ -1,9 +1,12 @@
 #include "tests/support/host_functors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include "generator/functors/functor_tensors.h"
 #include "generator/functors/host_functor.h"
@@ -118,6 +121,38 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
     }
   }
   return data;
+}
+
+// Pieces of `rows` rows of each batch entry anywhere in a longer sequence: long ones, stripes, and single rows.
+void draw_positions(FunctorProblem& problem, const char* name, int rows, Random& random) {
+  const bool is_query = std::string_view(name) == "q_positions";
+  std::vector<std::vector<int>>& positions = is_query ? problem.query_positions : problem.key_positions;
+  int& length = is_query ? problem.seqlen_q : problem.seqlen_kv;
+  std::vector<std::vector<int>> tables;
+  for (int b = 0; b < problem.batch; ++b) {
+    std::vector<int> own, table;
+    for (int next = draw(random, 0, 9); static_cast<int>(own.size()) < rows;) {
+      const int run = draw(random, 1, draw(random, 0, 1) == 0 ? 8 : 80);
+      const int stride = run + draw(random, 0, 1) * draw(random, 0, 40), count = run * draw(random, 1, 4);
+      for (const int word : {static_cast<int>(own.size()), next, run, stride}) table.push_back(word);
+      const int begin = next;
+      for (int i = 0; i < count && static_cast<int>(own.size()) < rows; ++i) {
+        own.push_back(begin + i / run * stride + i % run);
+        next = own.back() + 1 + draw(random, 0, 2) / 2 * draw(random, 0, 30);
+      }
+      length = std::max(length, own.back() + 1 + draw(random, 0, 20));
+    }
+    positions.push_back(std::move(own));
+    tables.push_back(std::move(table));
+  }
+  std::size_t most = 4;
+  for (const std::vector<int>& table : tables) most = std::max(most, table.size());
+  FunctorData& data = problem.tensors[name] = {.dtype = DType::int32, .shape = {}, .bytes = {}};
+  data.shape = {problem.batch, static_cast<std::int64_t>(most / 4), 4};
+  for (std::vector<int>& table : tables) {
+    while (table.size() < most) table.push_back(table.size() % 4 == 0 ? 0x7fffffff : 1);  // not used
+    for (const int word : table) append<std::int32_t>(data.bytes, word);
+  }
 }
 
 }  // namespace
@@ -241,7 +276,7 @@ Keep host_mask(const Mask& mask, std::shared_ptr<const FunctorProblem> problem) 
   };
   // `problem` owns what the tensors of on_host view.
   return [keep = jit::host_keep(mask, on_host(*problem), of_text), problem](int b, int h, int q, int k) {
-    return keep({b, h, q, k});
+    return keep({b, h, problem->query(b, q), problem->key(b, k)});
   };
 }
 
@@ -255,7 +290,7 @@ ScoreFunction host_score(const Score& score, std::shared_ptr<const FunctorProble
   };
   return [apply = jit::host_apply(score, on_host(*problem), of_text), problem](double value, int b, int h,
                                                                                int q, int k) {
-    return apply(value, {b, h, q, k});
+    return apply(value, {b, h, problem->query(b, q), problem->key(b, k)});
   };
 }
 
@@ -267,8 +302,18 @@ FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int 
                                       int seqlen_kv, Random& random,
                                       const std::map<std::string, std::vector<std::int64_t>>& shapes) {
   FunctorProblem problem{.batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
-  for (const FunctorTensorUse& use : functor_tensor_uses(spec))
-    problem.tensors[use.tensor.name] = random_data(use, problem, random, shapes);
+  if (spec.q_positions) draw_positions(problem, "q_positions", seqlen_q, random);
+  if (spec.k_positions) draw_positions(problem, "k_positions", seqlen_kv, random);
+  if (has_positions(spec)) {
+    FunctorData& lengths =
+        problem.tensors["global_seqlens"] = {.dtype = DType::int32, .shape = {1, 2}, .bytes = {}};
+    append<std::int32_t>(lengths.bytes, problem.seqlen_q);
+    append<std::int32_t>(lengths.bytes, problem.seqlen_kv);
+  }
+  for (const FunctorTensorUse& use : functor_tensor_uses(spec)) {
+    if (!is_of_positions(use.tensor.name))
+      problem.tensors[use.tensor.name] = random_data(use, problem, random, shapes);
+  }
   return problem;
 }
 

@@ -28,15 +28,25 @@ struct FunctorData {
   double at(std::initializer_list<std::int64_t> index) const { return view().at(index); }
 };
 
-/// The problem as functors see it.
+/// The problem as functors see it: lengths are those of whole sequences.
 struct FunctorProblem {
   int batch = 1;
   int heads_q = 1;
   int seqlen_q = 1;
   int seqlen_kv = 1;
   std::map<std::string, FunctorData> tensors = {};
+  /// Where the rows of each batch entry stand, with spec.q_positions and spec.k_positions; else empty.
+  std::vector<std::vector<int>> query_positions = {}, key_positions = {};
+
+  int query(int b, int q) const { return position(query_positions, b, q); }
+  int key(int b, int k) const { return position(key_positions, b, k); }
 
   Extents extents() const;
+
+ private:
+  static int position(const std::vector<std::vector<int>>& positions, int b, int row) {
+    return positions.empty() ? row : positions[static_cast<std::size_t>(b)][static_cast<std::size_t>(row)];
+  }
 };
 
 /// A text functor with its meaning on the host.

@@ -1,6 +1,7 @@
 #include "tests/support/random_spec.h"
 
 #include <algorithm>
+#include <string>
 
 #include "templates/base/element.cuh"
 
@@ -32,6 +33,12 @@ AttentionSpec random_spec(Random& random) {
   spec.mask = random_mask(random);
   spec.score = random_score(random);
   if (draw(random, 0, 4) == 0) spec.softmax_scale = 0.01f * static_cast<float>(draw(random, 1, 60));
+  const std::string mask = spec.mask.to_string();
+  const auto reads = [&](const char* name) { return mask.find(name) != std::string::npos; };
+  if (draw(random, 0, 3) == 0) {
+    spec.q_positions = !reads("draft_tree") && !reads("block_scores") && draw(random, 0, 1) == 0;
+    spec.k_positions = !reads("block_scores") && (!spec.q_positions || draw(random, 0, 1) == 0);
+  }
   return spec;
 }
 

@@ -2,8 +2,8 @@
 
 #include <jit/error.h>
 
-#include "generator/kernels/backward_wgmma/family.h"
 #include "generator/functors/functor_tensors.h"
+#include "generator/kernels/backward_wgmma/family.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/query_statistics.h"
 #include "generator/launch/sequence_grid.h"
