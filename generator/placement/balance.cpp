@@ -149,7 +149,7 @@ class Balancer {
     return near_.empty() ? best : least_copies(heavy, light);
   }
 
-  // Of swaps that serve alike, at most so many are looked at.
+  // Swaps that serve alike are compared by copies, at most so many of them.
   Swap least_copies(const Rank& heavy, const Rank& light) {
     constexpr std::size_t most = 48;
     const std::size_t taken = std::min(near_.size(), most);

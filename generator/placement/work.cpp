@@ -1,4 +1,4 @@
-// What granules of queries cost and need: from row ranges of a mask, from lengths of documents, or from a table of blocks.
+// Costs and needs of granules of queries: from row ranges of a mask, from lengths of documents, or from a table of blocks.
 #include <jit/placement.h>
 
 #include <algorithm>

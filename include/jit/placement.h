@@ -8,6 +8,15 @@
 /// const jit::Placement plain = jit::place(work, 4, {.mode = jit::PlacementMode::contiguous});
 /// assert(plain.imbalance() > 1.7 && plain.remote_rows(0) == 0);
 /// std::printf("%s", balanced.show().c_str());
+///
+/// // Which rows a rank has, and where they stand.
+/// assert(plain.ranks() == 4 && plain.runs(1)[0] == (jit::IndexRange{2048, 4096}));
+/// assert(plain.pieces(1)[0].position == 2048 && plain.digest() != balanced.digest());
+/// assert(jit::to_string(plain.mode) == "contiguous");
+///
+/// // Of a table of blocks: what granules cost, and which keys they need.
+/// const jit::PlacementWork blocks = jit::work_of_blocks(std::vector<std::uint8_t>{1, 0, 2, 1}, 256);
+/// assert(blocks.granules() == 2 && blocks.needs_of(1)[0] == (jit::IndexRange{0, 2}));
 /// @endcode
 #pragma once
 
@@ -60,7 +69,7 @@ PlacementWork work_of_mask(const Mask& mask, std::int64_t seqlen, int granule = 
 PlacementWork work_of_blocks(std::span<const std::uint8_t> classes, std::int64_t seqlen, int granule = 128,
                              double partial_weight = 1);
 
-/// How granules are dealt out.
+/// How granules are given to ranks.
 enum class PlacementMode : std::uint8_t {
   balanced,    ///< contiguous, then swaps of equally many granules until the largest load is near the mean
   contiguous,  ///< each rank has one run
@@ -74,7 +83,7 @@ std::string_view to_string(PlacementMode mode);
 
 /// What `place` may be told.
 struct PlacementOptions {
-  PlacementMode mode = PlacementMode::balanced;  ///< how granules are dealt out
+  PlacementMode mode = PlacementMode::balanced;  ///< how granules are given to ranks
   std::int64_t stripe = 1;                       ///< granules of a stripe
   /// With PlacementMode::chunks, for each rank its positions: ascending, from multiples of a granule up to multiples or
   /// the end, each position with one rank.
@@ -122,7 +131,7 @@ struct Placement {
   std::string digest() const;
 };
 
-/// Deals the granules of some work out to ranks. Ranks may be more than granules: some have empty shards then. Takes at
+/// Gives the granules of some work to ranks. Ranks may be more than granules: some have empty shards then. Takes at
 /// most some milliseconds for 8,192 granules. Thread safe. Throws Error invalid_argument if there is no rank, an option is
 /// out of range, or chunks leave out a position or have it twice.
 Placement place(const PlacementWork& work, int ranks, const PlacementOptions& options = {});

@@ -1,3 +1,4 @@
+// Which rank computes which queries.
 #pragma once
 
 #include <nanobind/nanobind.h>

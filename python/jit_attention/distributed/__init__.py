@@ -1,7 +1,7 @@
 """Attention of one sequence over the ranks of a process group of PyTorch, forward and backward.
 
     pl = ja.distributed.balance(mask, seqlen=S, group=group)            # which rank has which positions
-    q, k, v = (pl.shard(x, dim=1) for x in (q, k, v))                   # or tokens, in the data loader
+    q, k, v = (pl.shard(x, dim=1) for x in (q, k, v))                   # or tokens, once
     o = ja.distributed.attention(q, k, v, group=group, placement=pl, mask=mask)
 
 `balance` and `predict` need no PyTorch.

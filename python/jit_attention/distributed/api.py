@@ -17,8 +17,8 @@ from ..score import Score
 from ..torch.op import attention as _attention_here
 from ..torch.op import autocast
 from ..typing import Layout
-from .balance import balance
 from . import heads
+from .balance import balance
 from .groups import control_of, exchange_rows, group_of, seconds_of
 from .operator import METHODS, attention_operator
 from .placement import Placement

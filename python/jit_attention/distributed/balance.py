@@ -109,9 +109,13 @@ def balance(
     runs, pieces, needs, remote, loads, imbalance, digest, picture = _core.place(
         mask, seqlen, ranks, 128 if granule is None else granule, mode, stripe, chunks or (), lengths, classes, 1.0,
         tolerance)
-    by_rank = [tuple(map(tuple, of_ranks)) for of_ranks in (runs, pieces, needs)]
-    return Placement(seqlen, 128 if granule is None else granule, *by_rank, tuple(remote), tuple(loads), imbalance,
-                     lengths, digest, picture, own_rank)
+    return Placement(seqlen, 128 if granule is None else granule, _tuples(runs), _tuples(pieces), _tuples(needs),
+                     tuple(remote), tuple(loads), imbalance, lengths, digest, picture, own_rank)
+
+
+def _tuples(of_ranks: Any) -> Any:
+    """Lists of each rank as tuples."""
+    return tuple(map(tuple, of_ranks))
 
 
 def _table_of(mask: Mask, seqlen: int, tensors: Mapping[str, Any] | None, granule: int) -> BlockMask:

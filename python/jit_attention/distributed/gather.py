@@ -2,7 +2,7 @@
 
 The copies stand where the sequence has them, so that kernels see whole keys, and own queries by their positions. In the
 backward pass they are copied again. Each rank returns what it adds to gradients of copied rows, in fp32, into a slot of
-their owner, which sums the slots in the order of ranks and rounds once: equal bits in every run.
+their owner, which sums the slots in the order of ranks and rounds once: every run is bitwise identical.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from ..errors import InvalidArgumentError
 
 
+_METHODS = ("arrive", "gather", "ring", "heads")
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What `predict` returns. Times are in seconds.
@@ -92,7 +95,7 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
         time = local + travelling / link + 4 * case.call
     else:
         travelling = (ranks - 1) * (case.keys + case.gradients)
-        time = _METHODS[method](case)
+        time = {"arrive": _arrive, "gather": _gather, "ring": _ring}[method](case)
     return Prediction(time, local, local / time, round(travelling))
 
 
@@ -152,4 +155,3 @@ def _ring(case: _Case) -> float:
     return case.shard + (case.ranks - 1) * step + (case.gradients / link) + case.ranks * 12e-6 + case.call
 
 
-_METHODS = {"arrive": _arrive, "gather": _gather, "ring": _ring, "heads": None}

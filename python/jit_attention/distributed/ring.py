@@ -1,7 +1,7 @@
 """Method "ring": shards of keys and values go around, and no rank ever holds more than two of them.
 
 O and LSE are summed in fp32 over the steps, and rounded once at the end. In the backward pass fp32 sums of dK and dV go
-around behind their keys, from the owner on in the order of ranks, so that equal inputs give equal bits.
+around behind their keys, from the owner on in the order of ranks, so that every run is bitwise identical.
 """
 
 from __future__ import annotations
