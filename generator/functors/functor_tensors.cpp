@@ -86,7 +86,7 @@ void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
   }
 }
 
-// Of a built-in tensor that is dense.
+// Built-in tensors that are dense.
 FunctorTensorUse table_use(const FunctorTensorRow& row) {
   return {.tensor = {std::string(row.name), row.dtype}, .row = &row, .is_dense = true};
 }

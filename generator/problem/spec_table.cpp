@@ -12,8 +12,8 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
-#include "generator/functors/functor_node.h"
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/sequence_refusals.h"
 
 namespace jit {
 namespace {
@@ -130,26 +130,9 @@ std::optional<Refusal> refuse_length(const SpecField& field, const AttentionSpec
   return {};
 }
 
-std::optional<Refusal> refuse_paged_queries(const SpecField& field, const AttentionSpec& spec) {
-  if (spec.sequences_q == SequenceKind::dense || spec.sequences_q == SequenceKind::varlen) return {};
-  return refuse(field, std::string(to_string(spec.sequences_q)), "must be dense or varlen", "varlen");
-}
-
 std::optional<Refusal> refuse_kind(const SpecField& field, const AttentionSpec& spec) {
   if (static_cast<std::size_t>(spec.sequences_kv) < sequence_kinds.size()) return {};
   return refuse(field, std::string(to_string(spec.sequences_kv)), "must be dense, varlen or paged", "dense");
-}
-
-std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec) {
-  const bool is_paged = spec.sequences_kv == SequenceKind::paged;
-  if (!is_paged && spec.page_size != 0) {
-    return refuse(field, std::to_string(spec.page_size), "must be 0 unless sequences_kv is paged", "0");
-  }
-  if (is_paged && (spec.page_size < 1 || spec.page_size > max_page_size)) {
-    return refuse(field, std::to_string(spec.page_size),
-                  fmt::format("must be from 1 to {} when sequences_kv is paged", max_page_size), "16");
-  }
-  return {};
 }
 
 std::optional<Refusal> refuse_split_keys(const SpecField& field, const AttentionSpec& spec) {
@@ -183,23 +166,6 @@ std::optional<Refusal> refuse_scale(const SpecField& field, const AttentionSpec&
                   "fp32 does not tell apart; scale q or k instead",
                   max_softmax_scale),
       fmt::format("{}", 1 / std::sqrt(static_cast<float>(std::max(1, spec.head_dim)))));
-}
-
-// Bits of single scores are of tiles whose rows stand side by side.
-std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec) {
-  const bool is_set = spec.*std::get<bool AttentionSpec::*>(field.member);
-  if (!is_set || !mask_bit_sides(spec.mask)) return {};
-  return refuse(field, "true", "must be false with block_scores; block_mask serves positions", "false");
-}
-
-// Rows of a draft are those of its own queries.
-std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec) {
-  const std::vector<FunctorTensorSpec> tensors = spec.mask.tensors();
-  const bool reads_drafts = std::any_of(tensors.begin(), tensors.end(), [](const FunctorTensorSpec& tensor) {
-    return tensor.name == "draft_tree";
-  });
-  if (!spec.q_positions || !reads_drafts) return refuse_positions(field, spec);
-  return refuse(field, "true", "must be false with draft_tree, whose rows are a call's own queries", "false");
 }
 
 Samples mask_samples() {

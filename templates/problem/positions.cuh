@@ -244,7 +244,7 @@ struct PositionedMask {
   }
 };
 
-/// What is known of a block of keys whose words are compared with those of tiles of queries, by where these stand.
+/// Knowledge of a block of keys whose words are compared with those of tiles of queries, by where these stand.
 template <class Mask, class Places>
 requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Places>> {
   using Positioned = PositionedMask<Mask, Places>;

@@ -31,6 +31,7 @@ struct Kernels {
 
 Kernels random_kernels(Random random, const DeviceLimits& limits) {
   AttentionSpec spec = reference::random_spec(random);
+  reference::make_part(spec, random);
   spec.dropout = draw(random, 0, 4) == 0;
   Kernels kernels{spec, reference::random_backward_configs(spec, limits, random)};
   if (spec.dropout) kernels.forward = reference::random_config(spec, limits, random);

@@ -32,6 +32,7 @@ struct RandomKernel {
 
 RandomKernel random_kernel(Random random, const DeviceLimits& limits) {
   RandomKernel kernel{.spec = reference::random_spec(random), .has_used_keys = draw(random, 0, 4) == 0};
+  reference::make_part(kernel.spec, random);
   kernel.spec.sinks = draw(random, 0, 4) == 0;
   const bool is_split = kernel.spec.sinks || kernel.has_used_keys;
   if (is_split) kernel.config = reference::random_split_config(kernel.spec, limits, random);
@@ -52,6 +53,7 @@ RandomKernel random_serving_kernel(Random random, const DeviceLimits& limits) {
   const bool has_sequences = draw(random, 0, 2) != 0;
   if (has_sequences) reference::make_sequences(spec, random);
   if (!has_sequences || draw(random, 0, 2) == 0) reference::make_fp8(spec, random);
+  reference::make_part(spec, random);
   const bool has_split = !has_fp8_queries(spec);
   spec.sinks = has_split && draw(random, 0, 4) == 0;
   kernel.has_used_keys = has_sequences || (has_split && draw(random, 0, 3) == 0);

@@ -13,6 +13,9 @@ namespace jit::reference {
 /// A valid spec: half of them at the head dims that people use, half anywhere.
 AttentionSpec random_spec(Random& random);
 
+/// Makes one of four specs one of parts of sequences, unless its mask serves none.
+void make_part(AttentionSpec& spec, Random& random);
+
 /// Makes `spec` one of elements of 8 bits: of k and v alone, or of q, too, with all that these may have.
 void make_fp8(AttentionSpec& spec, Random& random);
 
