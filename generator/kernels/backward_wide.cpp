@@ -93,6 +93,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, bool of_queries) {
 
 std::string rejection(const Case& problem, std::string_view name) {
   const AttentionSpec& spec = problem.spec;
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = gradient_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (std::max(spec.head_dim, spec.value_head_dim()) > narrow_head_dim) return "";

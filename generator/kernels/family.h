@@ -172,6 +172,13 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
                      to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
+/// Why a family cannot write o, dk and dv in fp32 where q has 16 bits; empty: nobody asks.
+inline std::string wide_output_rejection(const AttentionSpec& spec, std::string_view family) {
+  if (has_fp8_queries(spec) || output_dtype(spec) == spec.dtype) return "";
+  return fmt::format("{} writes o, dk and dv of the type of q, {}; spec.out_dtype is {}", family,
+                     to_string(spec.dtype), to_string(output_dtype(spec)));
+}
+
 /// Why a family without dropout cannot serve a spec; empty: it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
   return spec.dropout ? fmt::format("{} has no dropout; spec.dropout is true", family) : "";

@@ -177,10 +177,13 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
 MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, const AttentionParams& params,
                               const GradientParams& gradients) {
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
-  for (const Operand* operand : {&d_o, &dk, &dv}) check_mappable(*operand);
   const DType dtype = input_dtype(spec);
+  const bool is_wide = output_dtype(spec) != dtype;  // dK and dV leave without TMA then
+  check_mappable(d_o);
+  for (const Operand* operand : {&dk, &dv})
+    if (!is_wide) check_mappable(*operand);
   const int head_dim_v = spec.value_head_dim();
-  const bool has_keys = dk.seqlen > 0 && dk.batch > 0;
+  const bool has_keys = dk.seqlen > 0 && dk.batch > 0 && !is_wide;
   const auto with_outputs = [&, &dk = dk, &dv = dv](const TensorMap& map_q, const TensorMap& map_k,
                                                     const TensorMap& map_v, const TensorMap& map_do) {
     return MappedGradients{.q = map_q,
@@ -208,6 +211,7 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
   };
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   const bool has_queries = params.seqlen_q > 0, has_keys = k.seqlen > 0 && k.batch > 0;
+  const bool is_wide = output_dtype(spec) != dtype;  // dK and dV leave without TMA then
   const TensorMap unused =
       has_keys ? encode_one(k, spec.head_dim, boxes.rows_kv) : encode_one(q, spec.head_dim, boxes.rows_q);
   const auto encode_if = [&](bool is_there, const Operand& operand, int head_dim, int rows) {
@@ -218,8 +222,8 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
           .k = encode_if(has_keys, k, spec.head_dim, boxes.rows_kv),
           .v = encode_if(has_keys, v, head_dim_v, boxes.rows_kv),
           .d_o = encode_if(has_queries, d_o, head_dim_v, boxes.rows_q),
-          .dk = encode_if(has_keys, dk, spec.head_dim, boxes.rows_dkv),
-          .dv = encode_if(has_keys, dv, head_dim_v, boxes.rows_dkv)};
+          .dk = encode_if(has_keys && !is_wide, dk, spec.head_dim, boxes.rows_dkv),
+          .dv = encode_if(has_keys && !is_wide, dv, head_dim_v, boxes.rows_dkv)};
 }
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {

@@ -67,7 +67,7 @@ void check_gradient(const AttentionSpec& spec, const GradientRow& row, const Ten
                     const Extents& sizes) {
   const Dims dims = row.dims(spec);
   check_rank(row.name, tensor, dims);
-  check_dtype(row.name, tensor, input_dtype(spec));
+  check_dtype(row.name, tensor, row.is_output ? output_dtype(spec) : input_dtype(spec));
   for (int i = 0; i < tensor.rank; ++i)
     check_size(row.name, tensor, i, dims[i].extent->dimension, sizes.*dims[i].extent->size);
   check_pointer(row.name, tensor, spec.alignment);

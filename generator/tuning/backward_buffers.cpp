@@ -26,9 +26,9 @@ namespace {
 std::int64_t gradient_bytes(const AttentionSpec& spec, const AttentionParams& params) {
   const ProblemShape shape = shape_of(params);
   const std::int64_t d = spec.head_dim, dv = spec.value_head_dim(), element = size_of(input_dtype(spec)),
-                     sum = size_of(DType::fp32);
-  return shape.seqlen_q * params.heads_q * ((d + dv) * element + padded_head_dim(spec.head_dim) * sum) +
-         shape.seqlen_kv * params.heads_q / spec.gqa_ratio * (d + dv) * element;
+                     wide = size_of(output_dtype(spec)), sum = size_of(DType::fp32);
+  return shape.seqlen_q * params.heads_q * (d * wide + dv * element + padded_head_dim(spec.head_dim) * sum) +
+         shape.seqlen_kv * params.heads_q / spec.gqa_ratio * (d + dv) * wide;
 }
 
 }  // namespace
@@ -46,14 +46,15 @@ BackwardBuffers::BackwardBuffers(KernelStore& store, const AttentionSpec& spec, 
       forward_(store, spec, device, params, stream, gradient_bytes(spec, params)) {
   const AttentionParams& dense = forward_.dense_params();
   const std::int64_t heads_kv = dense.heads_q / spec_.gqa_ratio;
-  const auto allocate = [&](std::int64_t heads, std::int64_t length, int head_dim) {
+  const auto allocate = [&](std::int64_t heads, std::int64_t length, int head_dim, DType dtype) {
     const std::int64_t elements = dense.batch * heads * length * head_dim;
-    return DeviceBuffer(device_.ordinal, static_cast<std::size_t>(elements * size_of(input_dtype(spec_))));
+    return DeviceBuffer(device_.ordinal, static_cast<std::size_t>(elements * size_of(dtype)));
   };
-  d_o_ = allocate(dense.heads_q, dense.seqlen_q, spec_.value_head_dim());
-  dq_ = allocate(dense.heads_q, dense.seqlen_q, spec_.head_dim);
-  dk_ = allocate(heads_kv, dense.seqlen_kv, spec_.head_dim);
-  dv_ = allocate(heads_kv, dense.seqlen_kv, spec_.value_head_dim());
+  const DType dtype = input_dtype(spec_), wide = output_dtype(spec_);
+  d_o_ = allocate(dense.heads_q, dense.seqlen_q, spec_.value_head_dim(), dtype);
+  dq_ = allocate(dense.heads_q, dense.seqlen_q, spec_.head_dim, wide);
+  dk_ = allocate(heads_kv, dense.seqlen_kv, spec_.head_dim, wide);
+  dv_ = allocate(heads_kv, dense.seqlen_kv, spec_.value_head_dim(), wide);
   const auto gradients_like = [&](const AttentionParams& tensors) {
     GradientParams gradients = {};
     gradients.d_o = d_o_.data();
@@ -146,8 +147,7 @@ std::string BackwardBuffers::check(const Plan& plan, CUstream stream) const {
 std::string BackwardBuffers::compare(const char* name, const DeviceBuffer& tensor,
                                      const TensorStrides& strides, const Sample& sample,
                                      const std::vector<float>& expected, CUstream stream) const {
-  const DType dtype = input_dtype(spec_);
-  RowComparison rows(tensor, dtype, static_cast<int>(expected.size()) / static_cast<int>(sample.count));
+  RowComparison rows(tensor, output_dtype(spec_), static_cast<int>(expected.size()) / static_cast<int>(sample.count));
   for (std::int64_t r = 0; r < sample.count; ++r) {
     const std::int64_t flat = r * row_step % sample.total, row = flat % sample.length,
                        head = flat / sample.length % sample.heads,
@@ -155,7 +155,7 @@ std::string BackwardBuffers::compare(const char* name, const DeviceBuffer& tenso
     rows.add(place_of(strides, batch, head, row), &expected[static_cast<std::size_t>(r) * rows.elements()],
              stream);
   }
-  return rows.is_within(facts(dtype).tolerance)
+  return rows.is_within(facts(input_dtype(spec_)).tolerance)
              ? ""
              : fmt::format("wrong: relative error {:.3g} of {}", rows.error(), name);
 }

@@ -20,7 +20,7 @@ and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEV
 import atexit as _atexit
 import os as _os
 
-from . import _keywords, cache, emulator, errors, mask, score
+from . import _keywords, cache, distributed, emulator, errors, mask, score
 from ._core import (
     Attention,
     Device,
@@ -60,6 +60,8 @@ from .errors import (
     NoValidConfigError,
     NvrtcUnavailableError,
     OfflineError,
+    PeerTimeoutError,
+    RankMismatchError,
     UnsupportedDeviceError,
 )
 from .functor import FunctorText
@@ -88,6 +90,7 @@ __all__ = [
     "cache",
     "candidate_configs",
     "devices",
+    "distributed",
     "emulator",
     "errors",
     "mask",
@@ -116,6 +119,8 @@ __all__ = [
     "NotPreparedError",
     "NvrtcUnavailableError",
     "OfflineError",
+    "PeerTimeoutError",
+    "RankMismatchError",
     "UnsupportedDeviceError",
 ]
 

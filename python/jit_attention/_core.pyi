@@ -140,7 +140,8 @@ def attention(
             "token" or "block".
         head_dim_v: Instead of v: the first head_dim_v columns of k are the values, as in the latent cache of
             multi-head latent attention, 512 of 576. Head dims may then be up to 576 and 512.
-        out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16".
+        out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16". With 16-bit
+            q that of q, or on sm_90a "fp32", for parts of a sum over keys.
         exact_exponentials: With FP8 q, k and v: whether every probability is computed. Otherwise sm_90a interpolates
             half of them if LSE is not returned; the error of o is about 2 % smaller without interpolation.
         q_positions: int32 (batch, pieces, 4), where batch may be 1: where the queries of a part of a sequence stand in
@@ -518,7 +519,8 @@ def attention_backward(
             gives its derivative: declare with ``auto`` every variable that depends on `score`, or on a tensor of
             d_tensors.
         softmax_scale: As in the call of `attention`.
-        dq: An array that receives the gradient of q, and is returned. It must not overlap another array.
+        dq: An array that receives the gradient of q, and is returned. It must not overlap another array. On sm_90a dq, dk,
+            dv and o may all be fp32, where these gradients are parts of sums.
         dk: The same for k.
         dv: The same for v.
         dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
@@ -1030,6 +1032,11 @@ def quantize_qkv(
     return_lse_shift: bool, cu_seqlens_q: Any, cu_seqlens_k: Any, seqused_q: Any, seqused_k: Any, cos_sin: Any,
     q_positions: Any, k_positions: Any, rotary_interleaved: bool, q_norm_weight: Any, k_norm_weight: Any,
     norm_eps: float, norm_adds_one: bool, keep_rows: bool | None, dtype: Any, stream: Any,
+) -> tuple[Any, ...]: ...
+def place(
+    mask: Mask | None, seqlen: int, ranks: int, granule: int, mode: str, stripe: int,
+    chunks: Sequence[Sequence[tuple[int, int]]], documents: Sequence[int], classes: bytes | None, partial_weight: float,
+    tolerance: float,
 ) -> tuple[Any, ...]: ...
 def make_block_mask(like: Array, **options: Any) -> tuple[Any, ...]: ...
 def device_of(like: Array, name: str) -> Device: ...

@@ -16,6 +16,8 @@ __all__ = [
     "NotPreparedError",
     "NvrtcUnavailableError",
     "OfflineError",
+    "PeerTimeoutError",
+    "RankMismatchError",
     "UnsupportedDeviceError",
 ]
 
@@ -133,6 +135,20 @@ class IoError(Error, OSError):
     """A file could not be read or written."""
 
     code = "io_error"
+
+
+class RankMismatchError(Error, ValueError):
+    """Ranks of a process group call with different shapes, masks, placements or versions. Each of them raises this, before
+    anything is computed, with the name of the argument in `field`."""
+
+    code = "rank_mismatch"
+
+
+class PeerTimeoutError(Error, TimeoutError):
+    """A rank has not delivered what others need: it is dead, asleep, or in another collective. The message says which one.
+    The process group cannot be used any more; others can."""
+
+    code = "peer_timeout"
 
 
 _CLASS_OF_CODE = {kind.code: kind for kind in Error.__subclasses__()}

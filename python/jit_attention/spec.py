@@ -44,7 +44,8 @@ class AttentionSpec:
             for it, and raise an error if something is wrong. Slow; for debugging.
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without
             dropout.
-        out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32".
+        out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32". With 16-bit
+            dtype on sm_90a: "fp32", for parts of sums, that of gradients of q, k and v, too.
         descale_per: The elements of FP8 k and v that share a dequantization scale. "head": all, those of a KV head,
             or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
             of 64 rows of a head.

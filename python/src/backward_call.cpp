@@ -23,8 +23,8 @@ void apply_layout(TensorView& view, Layout layout) {
   if (layout == Layout::bhsd && view.rank == 4) view = with_middle_swapped(view);
 }
 
-void check_operand(const TensorView& view, const char* name, bool is_varlen) {
-  if (!facts(view.dtype).is_operand)
+void check_operand(const TensorView& view, const char* name, bool is_varlen, bool may_be_wide = false) {
+  if (!facts(view.dtype).is_operand && !(may_be_wide && view.dtype == DType::fp32))
     refuse(name, fmt::format("is {}; gradients are those of bf16 and fp16", to_string(view.dtype)));
   if (view.rank != (is_varlen ? 3 : 4)) {
     refuse(name, fmt::format("has {} dimensions; it must have {}", view.rank,
@@ -99,7 +99,8 @@ void BackwardCall::read_operands() {
     if (array.is_none()) refuse(name, "is None; it must be an array");
     const std::optional<dlpack::DataType> type = call_.read(array, name, *view);
     if (view == &arguments_.q) q_type_ = type;
-    check_operand(*view, name, view == &arguments_.k || view == &arguments_.v ? varlen_kv : varlen_q);
+    check_operand(*view, name, view == &arguments_.k || view == &arguments_.v ? varlen_kv : varlen_q,
+                  view == &arguments_.o);
   }
   if (sixteen_bits_ && arguments_.q.dtype != *sixteen_bits_)
     refuse("dtype",
@@ -144,7 +145,7 @@ void BackwardCall::bind_gradients() {
               {inputs_.dv, "dv", &arguments_.v, type_of(arguments_.v), &arguments_.dv}};
   for (Result& result : results_) {
     result.bind(call_);
-    check_operand(*result.view, result.name.c_str(), result.of->rank == 3);
+    check_operand(*result.view, result.name.c_str(), result.of->rank == 3, true);
   }
 }
 
@@ -195,6 +196,7 @@ void BackwardCall::name_tensors() {
 AttentionSpec BackwardCall::spec_of_arrays() const {
   AttentionSpec spec;
   spec.dtype = arguments_.q.dtype;
+  if (arguments_.dk.dtype == DType::fp32) spec.out_dtype = DType::fp32;
   spec.head_dim = small_size(arguments_.q, arguments_.q.rank - 1, "q");
   spec.head_dim_v = small_size(arguments_.v, arguments_.v.rank - 1, "v");
   if (spec.head_dim_v == 0) refuse("v", "has head_dim 0");

@@ -13,6 +13,7 @@
 #include "kernel_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
+#include "placement_binding.h"
 #include "process.h"
 #include "quantize_binding.h"
 #include "spec_conversion.h"
@@ -40,6 +41,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);
   jit::python::bind_tile_map(module);
+  jit::python::bind_placement(module);
   jit::python::bind_devices(module);
   jit::python::bind_emulator(module);
   jit::python::bind_cache(module);

@@ -20,7 +20,7 @@ namespace jit::backward_wgmma {
 template <class Config>
 JIT_DEVICE void store_dq_part(const AttentionParams& params,
                               const typename KernelTraits<Config>::QueryGradient& dq,
-                              const DenseRows<typename Config::Element>& rows, int part, int thread,
+                              const DenseRows<OutputElement<Config>>& rows, int part, int thread,
                               int first_query, int row_end) {
   using Traits = KernelTraits<Config>;
   constexpr int columns = Traits::dq_columns;

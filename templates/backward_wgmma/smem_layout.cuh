@@ -31,6 +31,7 @@ struct SmemSizes {
   bool deterministic;
   bool draws;       ///< for dropout
   bool is_bounded;  ///< only the device knows where sequences end
+  bool is_wide;     ///< dK and dV are fp32
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -196,9 +197,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
 /// Bytes that a block can have.
 inline constexpr int largest_smem = 227 * 1024;
 /// Places for gradients that a warp has at most: consumers with roles have none, nor, for boxes that end with their sequence,
-/// those that have dQ, too: such boxes take registers.
+/// those that have dQ, too: such boxes take registers. Gradients in fp32 leave from registers, whole sectors at once.
 JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
-  if (has_roles(sizes.head_dim, sizes.head_dim_v)) return 0;
+  if (has_roles(sizes.head_dim, sizes.head_dim_v) || sizes.is_wide) return 0;
   return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v) ? 0 : 2;
 }
 /// Places of an adder for parts of dQ at most. In turns a consumer of dQ adds from its registers: additions are there sooner.
@@ -241,15 +242,16 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
 
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
-  return smem_layout(SmemSizes{.head_dim = Config::head_dim,
-                               .head_dim_v = Config::head_dim_v,
-                               .tile_kv = Config::tile_kv,
-                               .stages = Config::stages,
-                               .pair = Config::pair,
-                               .deterministic = Config::deterministic,
-                               .draws = has_dropout<Config> && !has_dropout_mask_ahead<Config>,
-                               .is_bounded = Config::sequences_q != SequenceKind::dense ||
-                                             Config::sequences_kv != SequenceKind::dense});
+  return smem_layout(SmemSizes{
+      .head_dim = Config::head_dim,
+      .head_dim_v = Config::head_dim_v,
+      .tile_kv = Config::tile_kv,
+      .stages = Config::stages,
+      .pair = Config::pair,
+      .deterministic = Config::deterministic,
+      .draws = has_dropout<Config> && !has_dropout_mask_ahead<Config>,
+      .is_bounded = Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense,
+      .is_wide = sizeof(OutputElement<Config>) == 4});
 }
 
 }  // namespace jit::backward_wgmma

@@ -1,6 +1,7 @@
 // Where the rows of gradients lie, and what is known of each query.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/gradient_params.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -39,16 +40,16 @@ class Gradients {
         .from(sequences_.q(batch).begin);
   }
   JIT_DEVICE auto dq_rows(int batch, int head) const {
-    return rows(static_cast<Element*>(gradients_.dq), gradients_.dq_strides, batch, head)
+    return rows(static_cast<OutputElement<Config>*>(gradients_.dq), gradients_.dq_strides, batch, head)
         .from(sequences_.q(batch).begin);
   }
   JIT_DEVICE auto dk_rows(int batch, int kv_head) const {
     // mutate: GradientsOfTheFirstSequence
-    return rows(static_cast<Element*>(gradients_.dk), gradients_.dk_strides, batch, kv_head)
+    return rows(static_cast<OutputElement<Config>*>(gradients_.dk), gradients_.dk_strides, batch, kv_head)
         .from(sequences_.kv(batch).begin);
   }
   JIT_DEVICE auto dv_rows(int batch, int kv_head) const {
-    return rows(static_cast<Element*>(gradients_.dv), gradients_.dv_strides, batch, kv_head)
+    return rows(static_cast<OutputElement<Config>*>(gradients_.dv), gradients_.dv_strides, batch, kv_head)
         .from(sequences_.kv(batch).begin);
   }
 

@@ -64,6 +64,17 @@ JIT_DEVICE void store_rows(const Product& product, float factor, const DenseRows
 #pragma unroll
   for (int r = 0; r < Product::rows; ++r) {
     const int row = Layout::row(first_row + Layout::lane_row(lane_id()), 0, r);
+    if constexpr (sizeof(Element) == 4) {  // a quad of lanes has whole sectors as it is
+      if (row >= row_end) continue;
+      float2* const own = reinterpret_cast<float2*>(target.at(row) + Layout::lane_column(lane_id()));
+#pragma unroll
+      for (int n = 0; n < Product::column_blocks; ++n) {
+        if (Layout::column(0, n, 0) < columns)
+          own[Layout::column(0, n, 0) / 2] =
+              make_float2(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
+      }
+      continue;
+    }
     store_by_quads<Product::column_blocks>(target.at(row), columns, row < row_end, [&](int n) {
       return pack<Element>(product.at(r, n, 0) * factor, product.at(r, n, 1) * factor);
     });

@@ -35,6 +35,7 @@
 #include <jit/merge.h>
 #include <jit/output_file.h>
 #include <jit/pack.h>
+#include <jit/placement.h>
 #include <jit/quantize.h>
 #include <jit/score.h>
 #include <jit/settings.h>

@@ -41,6 +41,7 @@ static_assert(rows.size() == member_count<BackwardDkvMmaSync>(), "each member ha
 std::span<const ConfigField<BackwardDkvMmaSync>> Family<BackwardDkvMmaSync>::fields() { return rows; }
 
 std::string Family<BackwardDkvMmaSync>::rejection(const Case& problem, const BackwardDkvMmaSync& config) {
+  if (std::string reason = wide_output_rejection(problem.spec, name); !reason.empty()) return reason;
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.tile_kv % (rows_per_mma * config.warps) == 0) return "";
   return fmt::format("tile_kv = {} must be a multiple of 16 · warps = {}", config.tile_kv,

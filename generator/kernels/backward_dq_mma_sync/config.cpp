@@ -39,6 +39,7 @@ static_assert(rows.size() == member_count<BackwardDqMmaSync>(), "each member has
 std::span<const ConfigField<BackwardDqMmaSync>> Family<BackwardDqMmaSync>::fields() { return rows; }
 
 std::string Family<BackwardDqMmaSync>::rejection(const Case& problem, const BackwardDqMmaSync& config) {
+  if (std::string reason = wide_output_rejection(problem.spec, name); !reason.empty()) return reason;
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.tile_q % (rows_per_mma * config.warps) != 0) {
     return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,

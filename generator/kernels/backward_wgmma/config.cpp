@@ -134,7 +134,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .pair = config.pair,
                                      .deterministic = config.deterministic,
                                      .draws = spec.dropout && !config.dropout_mask_ahead,
-                                     .is_bounded = !is_plain(spec)})
+                                     .is_bounded = !is_plain(spec),
+                                     .is_wide = output_dtype(spec) == DType::fp32})
                             .total,
           .registers = gradient_registers(spec) + score_registers(spec) + other_registers,
           .register_cap = register_shares(spec).consumer,

@@ -82,6 +82,7 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
   if (!has_fp8_queries(spec)) {
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   }
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = sequences_rejection(spec); !reason.empty()) return reason;
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)

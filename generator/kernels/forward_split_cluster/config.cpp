@@ -55,6 +55,7 @@ bool Family<ForwardSplitCluster>::suits(const ProblemShape& shape) {
 
 std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const ForwardSplitCluster& config) {
   const AttentionSpec& spec = problem.spec;
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (spec.split_keys != 0) {
     return fmt::format("{} has no spans of keys; spec.split_keys is {}", name, spec.split_keys);

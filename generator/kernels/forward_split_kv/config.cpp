@@ -82,6 +82,7 @@ bool Family<ForwardSplitKv>::can_read(const ProblemShape& shape, const ForwardSp
 }
 
 std::string Family<ForwardSplitKv>::rejection(const Case& problem, const ForwardSplitKv& config) {
+  if (std::string reason = wide_output_rejection(problem.spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
   if (config.tile_kv % (16 * config.key_warps) != 0)
     return fmt::format("tile_kv = {} must be a multiple of 16 · key_warps = {}", config.tile_kv,

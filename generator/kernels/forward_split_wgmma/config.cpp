@@ -119,6 +119,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
   const auto& [spec, limits] = problem;
   if (has_fp8_queries(spec)) return kv_dtype_rejection(spec, name);
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (config.requests != Requests::all) {

@@ -41,6 +41,7 @@ std::span<const ConfigField<ForwardTcgen05>> Family<ForwardTcgen05>::fields() { 
 
 std::string Family<ForwardTcgen05>::rejection(const Case& problem, const ForwardTcgen05&) {
   const auto& [spec, limits] = problem;
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (!has_fp8_queries(spec)) {
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
   } else if (spec.descale_per != ScaleKind::head || spec.v_descale_per != ScaleKind::head || spec.v_mean ||

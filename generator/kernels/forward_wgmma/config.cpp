@@ -102,6 +102,9 @@ std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
+// Whether O is fp32, which leaves from registers.
+bool has_wide_output(const AttentionSpec& spec) { return size_of(output_dtype(spec)) != 2; }
+
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
   return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
@@ -153,8 +156,6 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
     return fmt::format("converter_warps must be {} or {} with v of {}, which is transposed", spare_warps,
                        own_warps, to_string(spec.dtype));
   }
-  if (config.output != OutputPlace::direct && size_of(output_dtype(spec)) != 2)
-    return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   return "";
 }
 
@@ -332,6 +333,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
   if (spec.dropout || has_fp8_queries(spec)) config.tile_kv = std::max(dropout_keys, facts(spec.dtype).mma_k);
+  if (has_wide_output(spec) && !has_fp8_queries(spec)) config.output = OutputPlace::direct;
   if (has_stored_keys(spec)) config.stages_stored = 1;
   if (has_stored_keys(spec) || transposes_v(spec)) config.converter_warps = spare_warps;
   return config;
@@ -345,6 +347,8 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
+  if (config.output != OutputPlace::direct && has_wide_output(spec))
+    return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
@@ -417,6 +421,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       fp8_stage_counts.back().converters = transposes_v(spec) ? converters : 0;
     }
   }
+  const std::vector<Stages> wide_stage_counts = {{2, 2, 2, direct}, {1, 2, 2, direct}, {2, 3, 3, direct}};
   const std::vector<Stages> stage_counts = {{2, 2, 2},           {1, 2, 2}, {2, 3, 3}, {1, 2, 2, separate},
                                             {2, 2, 2, separate}, {2, 4, 4}, {1, 3, 2}};
   // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
@@ -432,6 +437,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   }
   const std::vector<Stages>& searched_stage_counts = has_fp8_queries(spec)   ? fp8_stage_counts
                                                      : has_stored_keys(spec) ? upcast_stage_counts
+                                                     : has_wide_output(spec) ? wide_stage_counts
                                                                              : stage_counts;
   const std::vector<Rescale> rescales = promising_rescales(spec);
   const std::vector<bool> has_dropout_mask_ahead =

@@ -46,6 +46,7 @@ std::span<const ConfigField<ForwardWideWgmma>> Family<ForwardWideWgmma>::fields(
 std::string Family<ForwardWideWgmma>::rejection(const Case& problem, const ForwardWideWgmma&) {
   const auto& [spec, limits] = problem;
   if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
+  if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) {
     return fmt::format("{} is for head dims above {}; head_dim is {} and head_dim_v {}", name,

@@ -310,7 +310,7 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
     lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
-    dtype = _RESULTS[out_dtype or "bf16"] if q.element_size() == 1 else q.dtype
+    dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
     return q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1)), dtype=dtype), lse
 
 
@@ -385,6 +385,9 @@ def _save_for_backward(ctx, inputs, output):
     if k.element_size() == 1:
         raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
+    if output[0].dtype != q.dtype:
+        raise InvalidArgumentError(f"out_dtype: is {output[0].dtype} beside a q, k or v that requires grad, and there are no "
+                                   "gradients with it: leave it out", "arguments", "out_dtype")
     _refuse_gradients(page_table=page_table, cache_leftpad=cache_leftpad)
     _, score, names = read(problem)
     differentiable = score.tensors if score is not None else {}

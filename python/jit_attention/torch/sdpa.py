@@ -12,7 +12,8 @@ from .. import mask as _mask
 from .. import score as _score
 from .._keywords import Nothing, hides_unknown, refuse_unknown
 from ..errors import InvalidArgumentError
-from .op import attention, autocast
+from .active import attention
+from .op import autocast
 
 _CAUSAL, _LOWER_RIGHT = _mask.causal("top_left"), _mask.causal()
 _BIAS = {

@@ -11,7 +11,8 @@ import torch
 from .. import mask as _mask
 from .. import score as _score
 from ..errors import InvalidArgumentError
-from .op import attention
+from . import active
+from .active import attention
 from .quantized import quantized_attention
 from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse, causal_of, is_causal_bias
 
@@ -238,7 +239,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
 def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
     """What `attention` is told of packed sequences; nothing where there are none."""
-    if cu_seq_lens_q is None and cu_seq_lens_k is None:
+    if active.calls or (cu_seq_lens_q is None and cu_seq_lens_k is None):  # a placement has the lengths of its sequences
         return {}
     if cu_seq_lens_q is None or cu_seq_lens_k is None:
         missing = "cu_seq_lens_q" if cu_seq_lens_q is None else "cu_seq_lens_k"

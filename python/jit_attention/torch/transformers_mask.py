@@ -11,6 +11,8 @@ import torch
 from transformers import masking_utils
 
 from .. import mask as _mask
+from ..errors import InvalidArgumentError
+from . import active
 from .transformers import AttentionMask
 
 _log = logging.getLogger("jit_attention")
@@ -54,6 +56,8 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         return attention_mask
     shape = (batch_size, 1, q_length, kv_length)
     parts = _parts(mask_function)
+    if active.calls:
+        return _of_whole_sequences(parts, attention_mask, shape)
     if attention_mask is None and (packed := _packed(parts, shape)) is not None:
         pattern, ids = packed
         mask = _mask.document() if pattern is _ALL else _mask.document() & pattern
@@ -76,6 +80,18 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
         if _must_not_wait() or not is_token.all():
             padded = _PADDING if pattern is _ALL else pattern & _PADDING
             return AttentionMask(padded, _padding_tensors(is_token), shape)
+    return AttentionMask(pattern, {}, shape, pattern)
+
+
+def _of_whole_sequences(parts, attention_mask, shape):
+    """The pattern of a model whose tokens are spread over ranks: the placement knows which sequences are packed."""
+    of_each = [one for part in parts if not _is_made_by(masking_utils.packed_sequence_mask_function, part, None)
+               for one in _parts(_of_positions_in_entry(part))]
+    pattern = _pattern(of_each, aligned=True)
+    if pattern is None or (attention_mask is not None and not attention_mask.all()):
+        raise InvalidArgumentError("attention_mask: is padded or of an unknown pattern inside of context_parallel, where "
+                                   "masks are causal, windows or full: pack sequences in place of padding, with the "
+                                   "placement's documents", "arguments", "attention_mask")
     return AttentionMask(pattern, {}, shape, pattern)
 
 

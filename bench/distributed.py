@@ -1,0 +1,327 @@
+"""Attention of one sequence over several GPUs: this library's methods beside PyTorch's context parallelism.
+
+    python bench/distributed.py --ranks 2 --seqlen 8192 65536 --case causal documents --out runs.jsonl
+    JIT_ATTENTION_DEVICE=emulated:sm_90a python bench/distributed.py --device cpu --seqlen 128 --heads 2 --heads-kv 2 \
+        --head-dim 32 --repeats 1
+
+Starts a process for each rank. One line of JSON per case, pass, length and contender:
+
+    time_ms     the slowest rank between two barriers, median of the repeats
+    E1          time of one GPU on the whole problem / (ranks · time)
+    E2          time of one GPU on one rank's queries and all keys, slowest rank / time: what the exchange leaves
+    E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
+    copied_mb   keys and values that the worst rank gets from others in the forward pass
+    host_us     of the call on the host, before the GPU is done
+    error       largest difference from the result of one GPU, in terms of the largest value
+
+All ranks measure baselines at the same time, so that clocks are those of busy GPUs. NVLink multicast stays off.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
+
+
+def document_lengths(seqlen, seed=1, median=4000):
+    """Log-normal lengths of at most a quarter of the sequence."""
+    rng, lengths = random.Random(seed), []
+    while (left := seqlen - sum(lengths)) > 0:
+        drawn = int(rng.lognormvariate(math.log(min(median, seqlen / 8)), 1.3))
+        lengths.append(min(left, max(16, min(drawn, seqlen // 4))))
+    return lengths
+
+
+class Case:
+    """A mask over a length, and how many scores it keeps."""
+
+    def __init__(self, name, seqlen):
+        import jit_attention as ja
+
+        self.name, self.seqlen, self.documents = name, seqlen, None
+        self.mask = ja.mask.causal()
+        triangle = lambda length: length * (length + 1) // 2  # noqa: E731
+        self.kept = triangle(seqlen)
+        if name == "full":
+            self.mask, self.kept = None, seqlen * seqlen
+        elif name == "window":
+            window = min(4096, max(16, seqlen // 4))
+            self.mask, self.kept = ja.mask.sliding_window(window - 1, 0), triangle(seqlen) - triangle(seqlen - window)
+        elif name == "documents":
+            self.documents = document_lengths(seqlen)
+            self.kept = sum(map(triangle, self.documents))
+
+
+class Rank:
+    """One process: its tensors, and how it measures."""
+
+    def __init__(self, rank, options):
+        self.rank, self.options, self.size = rank, options, options.ranks
+        self.on_gpu = options.device == "cuda"
+        self.device = torch.device(options.device, rank) if self.on_gpu else torch.device("cpu")
+        if self.on_gpu:
+            torch.cuda.set_device(self.device)
+        else:
+            torch.set_num_threads(1)
+        self.group = dist.group.WORLD
+        self.mesh = torch.distributed.device_mesh.init_device_mesh(options.device, (self.size,), mesh_dim_names=("cp",))
+
+    def barrier(self):
+        if self.on_gpu:
+            torch.cuda.synchronize()
+        dist.barrier()
+
+    def slowest(self, value):
+        """The largest of all ranks."""
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return tensor.item()
+
+    def measure(self, call):
+        """Seconds of the slowest rank and of the host, medians."""
+        for _ in range(self.options.warmups):
+            call()
+        times, hosts = [], []
+        for _ in range(self.options.repeats):
+            self.barrier()
+            began = time.perf_counter()
+            if self.on_gpu:
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                call()
+                hosts.append(time.perf_counter() - began)
+                end.record()
+                end.synchronize()
+                seconds = start.elapsed_time(end) / 1e3
+            else:
+                call()
+                seconds = time.perf_counter() - began
+                hosts.append(seconds)
+            times.append(self.slowest(seconds))
+        return statistics.median(times), statistics.median(hosts)
+
+    def inputs(self, seqlen):
+        """q, k, v and do of the whole sequence, equal on all ranks."""
+        o = self.options
+        generator = torch.Generator(self.device).manual_seed(seqlen)
+        make = lambda heads: torch.randn((1, seqlen, heads, o.head_dim), generator=generator, device=self.device,  # noqa: E731
+                                         dtype=torch.float32).bfloat16()
+        return make(o.heads), make(o.heads_kv), make(o.heads_kv), make(o.heads)
+
+
+def with_gradients(forward, tensors, do):
+    """A call of the forward and the backward pass."""
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    return lambda: torch.autograd.grad(forward(*leaves), leaves, do)
+
+
+def call_of(forward, tensors, do, which):
+    if which == "fwd+bwd":
+        return with_gradients(forward, tensors, do)
+
+    def call():
+        with torch.no_grad():
+            return forward(*tensors)
+
+    return call
+
+
+def ours(rank, case, which, method, mode):
+    """The call, that of its kernels alone, its shard of the result, and its placement."""
+    import jit_attention as ja
+    import jit_attention.torch as jt
+    from jit_attention.distributed import problem as problems
+    from jit_attention.distributed.groups import control_of
+
+    placement = ja.distributed.balance(case.mask, seqlen=case.seqlen, group=rank.group, documents=case.documents, mode=mode,
+                                       granule=rank.options.granule)
+    q, k, v, do = rank.inputs(case.seqlen)
+    shards = [placement.shard(x, 1) for x in (q, k, v)]
+    own_do = placement.shard(do, 1)
+
+    def forward(q, k, v):
+        return ja.distributed.attention(q, k, v, placement=placement, mask=case.mask, method=method)
+
+    problem = problems.Problem(*shards, control_of(rank.group), placement, case.mask)
+    of_mask = problems.mask_of_call(problem)
+    if method == "heads":
+        each, each_kv = rank.options.heads // rank.size, rank.options.heads_kv // rank.size
+        own = slice(rank.rank * each, (rank.rank + 1) * each), slice(rank.rank * each_kv, (rank.rank + 1) * each_kv)
+        parts = [q[:, :, own[0]].contiguous(), *(x[:, :, own[1]].contiguous() for x in (k, v))]
+        local = call_of(lambda q, k, v: jt.attention(q, k, v, **of_mask), parts, do[:, :, own[0]].contiguous(), which)
+    else:
+        lengths = torch.tensor([[case.seqlen] * 2], dtype=torch.int32, device=rank.device)
+        positions = problems.positions_of(placement, rank.rank, rank.device)
+        local = call_of(lambda q, k, v: jt.attention(q, k, v, q_positions=positions, global_seqlens=lengths, **of_mask),
+                        [shards[0], k, v], own_do, which)
+    return call_of(forward, shards, own_do, which), local, lambda: ja.distributed.unshard(forward(*shards), 1,
+                                                                                          placement=placement), placement
+
+
+def torch_sdpa(rank, case, which, backend):
+    """PyTorch's ring over scaled_dot_product_attention."""
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    if case.name not in ("causal", "full"):
+        raise ValueError("its ring has causal and full masks alone")
+    # Its ring takes as many KV heads as query heads.
+    q, k, v, do = (x.transpose(1, 2).repeat_interleave(rank.options.heads // x.shape[2], 1).contiguous()
+                   for x in rank.inputs(case.seqlen))
+    kind = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[backend]
+    context = context_parallel(rank.mesh, buffers=[q, k, v, do], buffer_seq_dims=[2] * 4, no_restore_buffers={q, k, v, do})
+    context.__enter__()  # shards the buffers; calls inside are distributed
+
+    def forward(q, k, v):
+        with sdpa_kernel([kind]):
+            return scaled_dot_product_attention(q, k, v, is_causal=case.name == "causal")
+
+    return call_of(forward, [q, k, v], do, which), lambda: context.__exit__(None, None, None)
+
+
+def torch_flex(rank, case, which):
+    """PyTorch's FlexAttention behind its all-gather, with its own load balancer."""
+    from torch.distributed.tensor.experimental import _context_parallel as cp
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    ids = torch.zeros(case.seqlen, dtype=torch.int32, device=rank.device)
+    if case.documents:
+        lengths = torch.tensor(case.documents, device=rank.device)
+        ids = torch.repeat_interleave(torch.arange(len(case.documents), device=rank.device), lengths)
+    window = min(4096, max(16, case.seqlen // 4)) if case.name == "window" else case.seqlen
+
+    def mask_mod(b, h, q, k):
+        seen = (ids[q] == ids[k]) & (q - k < window)
+        return seen if case.name == "full" else seen & (q >= k)
+
+    block_mask = create_block_mask(mask_mod, 1, 1, case.seqlen, case.seqlen, device=rank.device.type)
+    balancer = cp._PTRRLoadBalancer(block_mask, rank.size)
+    q, k, v, do = (x.transpose(1, 2).contiguous() for x in rank.inputs(case.seqlen))
+    q, k, v, do, block_mask = cp._context_parallel_shard(rank.mesh, [q, k, v, do, block_mask], [2] * 5, balancer)
+    compiled = torch.compile(flex_attention, dynamic=False)
+    name = rank.group.group_name
+
+    def forward(q, k, v):
+        k, v = cp.flex_cp_allgather(k.contiguous(), v.contiguous(), 2, name)
+        return compiled(q, k, v, block_mask=block_mask, enable_gqa=rank.options.heads != rank.options.heads_kv)
+
+    return call_of(forward, [x.contiguous() for x in (q, k, v)], do.contiguous(), which), lambda: None
+
+
+def baselines(rank, case, which, known):
+    """Seconds of one GPU on the whole problem, and with a full mask; and its result."""
+    import jit_attention as ja
+    import jit_attention.torch as jt
+    from jit_attention.distributed import problem as problems
+
+    q, k, v, do = rank.inputs(case.seqlen)
+    alone = ja.distributed.balance(case.mask, seqlen=case.seqlen, ranks=1, documents=case.documents)
+    of_mask = problems.mask_of_call(problems.Problem(q, k, v, None, alone, case.mask))
+    whole, _ = rank.measure(call_of(lambda q, k, v: jt.attention(q, k, v, **of_mask), [q, k, v], do, which))
+    key = case.seqlen, which
+    if key not in known:
+        known[key], _ = rank.measure(call_of(jt.attention, [q, k, v], do, which))
+    with torch.no_grad():
+        return whole, known[key], jt.attention(q, k, v, **of_mask)
+
+
+def run_case(rank, case, which, known, write):
+    options = rank.options
+    one, full, expected = baselines(rank, case, which, known)
+    common = dict(case=case.name, seqlen=case.seqlen, which=which, ranks=rank.size, heads=options.heads,
+                  heads_kv=options.heads_kv, head_dim=options.head_dim)
+    write(**common, contender="one GPU", time_ms=one * 1e3)
+
+    def line(contender, seconds, host, **more):
+        e3 = case.kept / (rank.size * seconds) / (case.seqlen ** 2 / full)
+        write(**common, contender=contender, time_ms=seconds * 1e3, E1=one / (rank.size * seconds), E3=e3,
+              host_us=host * 1e6, **more)
+
+    for name in options.contender:
+        try:
+            if name.startswith("torch"):
+                _, kind = name.split("-")
+                call, close = torch_flex(rank, case, which) if kind == "flex" else torch_sdpa(rank, case, which, kind)
+                try:
+                    line(name, *rank.measure(call))
+                finally:
+                    close()
+                continue
+            method, _, mode = name.partition("-")
+            call, local, result, placement = ours(rank, case, which, method, mode or "balanced")
+            with torch.no_grad():
+                found = result()
+            error = ((found.float() - expected.float()).abs().max() / expected.float().abs().max()).item()
+            seconds, host = rank.measure(call)
+            alone, _ = rank.measure(local)
+            bytes_of = [placement.remote_bytes(r, heads_kv=options.heads_kv, head_dim=options.head_dim)
+                        for r in range(rank.size)]
+            line(name, seconds, host, E2=alone / seconds, imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6,
+                 error=rank.slowest(error))
+        except (RuntimeError, ValueError, AssertionError, NotImplementedError, ImportError) as error:
+            write(**common, contender=name, failed=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+
+
+def process(rank, options, store):
+    backend = "nccl" if options.device == "cuda" else "gloo"
+    if options.device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=options.ranks)
+    own = Rank(rank, options)
+
+    def write(**fields):
+        if rank == 0:
+            text = json.dumps({name: round(x, 4) if isinstance(x, float) else x for name, x in fields.items()})
+            print(text, flush=True)
+            if options.out:
+                with open(options.out, "a", encoding="utf-8") as file:
+                    file.write(text + "\n")
+
+    known = {}
+    for seqlen in options.seqlen:
+        for name in options.case:
+            for which in options.which:
+                run_case(own, Case(name, seqlen), which, known, write)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--seqlen", type=int, nargs="+", default=[8192, 16384, 65536])
+    parser.add_argument("--heads", type=int, default=32)
+    parser.add_argument("--heads-kv", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--granule", type=int, default=128)
+    parser.add_argument("--case", nargs="+", choices=["causal", "full", "window", "documents"],
+                        default=["causal", "documents"])
+    parser.add_argument("--which", nargs="+", choices=["fwd", "fwd+bwd"], default=["fwd", "fwd+bwd"])
+    parser.add_argument("--contender", nargs="+",
+                        default=["gather", "gather-contiguous", "ring", "heads", "torch-flash", "torch-cudnn", "torch-flex"],
+                        help="a method, perhaps with a mode of placements; or torch-flash, torch-cudnn, torch-flex")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--warmups", type=int, default=3)
+    parser.add_argument("--out", help="a file to which lines are added")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(process, (options, os.path.join(folder, "store")), options.ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

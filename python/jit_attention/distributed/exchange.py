@@ -1,0 +1,150 @@
+"""Which rows travel between ranks: keys and values to those that need them, their gradients back."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from .groups import Control, start_rows
+from .placement import Placement
+
+
+#: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
+_FEW_RUNS = 16
+
+
+class _Places:
+    """Some rows of a tensor, in ascending order."""
+
+    def __init__(self, rows: torch.Tensor, device: torch.device) -> None:
+        self.count = rows.numel()
+        breaks = (rows.diff() != 1).nonzero()[:, 0] + 1
+        starts = [0, *breaks.tolist()][: self.count]
+        ends = [*starts[1:], self.count][: len(starts)]
+        firsts = rows[starts].tolist() if starts else []
+        self.runs = [(first, end - start, start) for first, start, end in zip(firsts, starts, ends)]
+        self.index = rows.to(device)
+
+    def take(self, source: torch.Tensor) -> torch.Tensor:
+        """These rows of a tensor, behind each other; a view if they are one run."""
+        if len(self.runs) == 1:
+            first, length, _ = self.runs[0]
+            return source[first:first + length]
+        return source.index_select(0, self.index)
+
+    def put(self, target: torch.Tensor, rows: torch.Tensor) -> None:
+        """Writes rows there."""
+        if len(self.runs) > _FEW_RUNS:
+            target.index_copy_(0, self.index, rows)
+            return
+        for first, length, start in self.runs:
+            target[first:first + length].copy_(rows[start:start + length])
+
+    def add(self, target: torch.Tensor, rows: torch.Tensor) -> None:
+        """Adds rows there; each place is there once, so that the bits do not depend on the order of threads."""
+        if len(self.runs) > _FEW_RUNS:
+            target[self.index] += rows
+            return
+        for first, length, start in self.runs:
+            target[first:first + length] += rows[start:start + length]
+
+    def fill(self, target: torch.Tensor, value: float) -> None:
+        """Writes a number there."""
+        if len(self.runs) > _FEW_RUNS:
+            target.index_fill_(0, self.index, value)
+            return
+        for first, length, _ in self.runs:
+            target[first:first + length] = value
+
+
+@dataclass(frozen=True)
+class Route:
+    """Rows that a rank sends and gets, and where they stand."""
+
+    rows: int
+    sent: list[_Places]  # to each rank, of the shard
+    received: list[_Places]  # of each rank, in the sequence
+    own: _Places
+    absent: _Places  # positions that neither this rank has nor its queries need
+    travels: bool  # whether anything does, on any rank
+
+    def sent_counts(self) -> list[int]:
+        """Rows to each rank."""
+        return [places.count for places in self.sent]
+
+    def received_counts(self) -> list[int]:
+        """Rows of each rank."""
+        return [places.count for places in self.received]
+
+
+def _positions(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    return torch.cat([torch.arange(begin, end) for begin, end in runs] or [torch.empty(0, dtype=torch.int64)])
+
+
+@functools.lru_cache(maxsize=64)
+def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
+    """The route of a rank. Index tensors are on the device."""
+    count = -(-placement.seqlen // placement.granule)
+    needed = torch.zeros((placement.ranks, count), dtype=torch.bool)
+    for of_rank, ranges in enumerate(placement.needs):
+        for begin, end in ranges:
+            needed[of_rank, begin:end] = True
+    positions = [_positions(runs) for runs in placement.runs]
+    own = positions[rank]
+    granules = [of_rank // placement.granule for of_rank in positions]
+    sent, received = [], []
+    nothing = torch.empty(0, dtype=torch.int64)
+    is_absent = torch.ones(placement.seqlen, dtype=torch.bool)
+    is_absent[own] = False
+    for other in range(placement.ranks):
+        is_own = other == rank
+        rows = nothing if is_own else needed[other, granules[rank]].nonzero()[:, 0]
+        places = nothing if is_own else positions[other][needed[rank, granules[other]]]
+        is_absent[places] = False
+        sent.append(_Places(rows, device))
+        received.append(_Places(places, device))
+    return Route(own.numel(), sent, received, _Places(own, device), _Places(is_absent.nonzero()[:, 0], device),
+                 sum(placement.remote) > 0)
+
+
+def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Parts as one tensor, without a copy of a single one."""
+    there = [part for part in parts if part.shape[0]]
+    return there[0] if len(there) == 1 else torch.cat(parts)
+
+
+def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
+    """The rows (seqlen, …) of the sequence, from each rank's shard (rows, …); those that are not needed are 0."""
+    whole = shard.new_empty((seqlen, *shard.shape[1:]))
+    started = None
+    if route.travels:
+        given = _behind_each_other([places.take(shard) for places in route.sent])
+        started = start_rows(control, given, route.sent_counts(), route.received_counts())
+    route.own.put(whole, shard)
+    route.absent.fill(whole, 0)
+    if started is not None:
+        rows, work = started
+        control.wait(work, timeout, shard.is_cuda)
+        for places, part in zip(route.received, rows.split(route.received_counts())):
+            places.put(whole, part)
+    return whole
+
+
+def return_rows(control: Control, route: Route, whole: torch.Tensor, timeout: float) -> torch.Tensor:
+    """The inverse for gradients: the sum (rows, …) of what all ranks have of this rank's rows, in fp32 and in the order of
+    ranks, whichever comes first."""
+    slots: tuple[torch.Tensor, ...] = ()
+    if route.travels:
+        given = _behind_each_other([places.take(whole).float() for places in route.received])
+        rows, work = start_rows(control, given, route.received_counts(), route.sent_counts())
+        control.wait(work, timeout, whole.is_cuda)
+        slots = rows.split(route.sent_counts())
+    total = whole.new_zeros((route.rows, *whole.shape[1:]), dtype=torch.float32)
+    for rank in range(control.size):
+        if rank == control.rank:
+            total += route.own.take(whole)
+        elif slots:
+            route.sent[rank].add(total, slots[rank])
+    return total

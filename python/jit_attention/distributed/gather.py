@@ -1,0 +1,39 @@
+"""Method "gather": each rank copies the keys and values that its queries need, then one kernel computes all of them.
+
+The copies stand where the sequence has them, so that kernels see whole keys, and own queries by their positions. In the
+backward pass they are copied again. Each rank returns what it adds to gradients of copied rows, in fp32, into a slot of
+their owner, which sums the slots in the order of ranks and rounds once: every run is bitwise identical.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import problem as _problem
+from .exchange import gather_rows, return_rows, route_of
+from .problem import Gradients, Problem
+from .rows import apart, beside
+
+
+def _gathered(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    route = route_of(problem.placement, problem.rank, problem.k.device)
+    whole = gather_rows(problem.control, route, beside(problem.k, problem.v), problem.placement.seqlen, problem.timeout)
+    return apart(whole, problem.k, problem.v)
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    return _problem.forward(problem, *_gathered(problem))
+
+
+def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    k, v = _gathered(problem)
+    gradients = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks)
+    route = route_of(problem.placement, problem.rank, k.device)
+    total = return_rows(problem.control, route, beside(gradients.dk, gradients.dv), problem.timeout)
+    dk, dv = apart(total.to(problem.k.dtype), problem.k, problem.v)
+    gradients.dk, gradients.dv = (x.clone(memory_format=torch.contiguous_format) for x in (dk, dv))
+    gradients.dq = gradients.dq.to(problem.q.dtype)
+    return gradients

@@ -1,0 +1,158 @@
+"""A call on one rank: what it was given, and its kernels over some keys of the sequence."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import _core
+from .. import attention as _attention
+from .. import attention_backward as _attention_backward
+from .. import mask as _masks
+from ..block_mask import BlockMask, block_mask
+from ..mask import Mask
+from ..score import Score
+from .groups import Control
+from .placement import Placement
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a call was given. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    control: Control
+    placement: Placement
+    mask: Mask | None = None
+    score: Score | None = None
+    softmax_scale: float | None = None
+    tensors: Mapping[str, torch.Tensor] | None = None
+    sinks: torch.Tensor | None = None
+    dropout_p: float = 0.0
+    rng_state: torch.Tensor | None = None
+    deterministic: bool = False
+    timeout: float = 1800.0
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process in the group."""
+        return self.control.rank
+
+
+@dataclass
+class Gradients:
+    """Of q, k and v, of tensors by name, and of sinks; those that were not asked for are absent."""
+
+    dq: torch.Tensor
+    dk: torch.Tensor
+    dv: torch.Tensor
+    tensors: dict[str, torch.Tensor]
+    sinks: torch.Tensor | None = None
+
+
+@functools.lru_cache(maxsize=256)
+def positions_of(placement: Placement, rank: int, device: torch.device) -> torch.Tensor:
+    """The pieces of a rank as kernels read them, int32 (1, pieces, 4)."""
+    return torch.tensor([placement.pieces(rank)], dtype=torch.int32, device=device)
+
+
+@functools.lru_cache(maxsize=256)
+def _lengths(seqlen: int, device: torch.device) -> torch.Tensor:
+    return torch.tensor([[seqlen, seqlen]], dtype=torch.int32, device=device)
+
+
+@functools.lru_cache(maxsize=16)
+def _table_of_documents(documents: tuple[int, ...], mask: Mask | None, device: torch.device) -> BlockMask:
+    """The block mask of packed sequences, by which kernels skip what lies between them."""
+    ids = torch.repeat_interleave(torch.arange(len(documents), dtype=torch.int32), torch.tensor(documents))
+    ids = ids.to(device)[None]
+    rows = torch.empty((1, ids.shape[1], 1, 64), dtype=torch.bfloat16, device=device)
+    of_all = _masks.document() if mask is None else mask & _masks.document()
+    return block_mask(rows, rows, mask=of_all, tensors={"document_ids_q": ids, "document_ids_kv": ids}, scores=False)
+
+
+def mask_of_call(problem: Problem) -> dict[str, Any]:
+    """Mask and tensors over the whole sequence, packed sequences apart."""
+    tensors = dict(problem.tensors or {})
+    documents = problem.placement.documents
+    if not documents:
+        return dict(mask=problem.mask, tensors=tensors)
+    if problem.mask is not None and problem.mask.tensors:  # a table cannot be kept
+        ids = torch.repeat_interleave(torch.arange(len(documents), dtype=torch.int32), torch.tensor(documents))
+        ids = ids.to(problem.q.device)[None]
+        return dict(mask=problem.mask & _masks.document(), tensors=tensors | {"document_ids_q": ids, "document_ids_kv": ids})
+    table = _table_of_documents(documents, problem.mask, problem.q.device)
+    return dict(mask=table.mask, tensors=tensors | table.tensors)
+
+
+def _options(problem: Problem, source: int | None, with_sinks: bool) -> dict[str, Any]:
+    device = problem.q.device
+    options = mask_of_call(problem) | dict(
+        score=problem.score, softmax_scale=problem.softmax_scale,
+        q_positions=positions_of(problem.placement, problem.rank, device),
+        k_positions=None if source is None else positions_of(problem.placement, source, device),
+        global_seqlens=_lengths(problem.placement.seqlen, device))
+    if with_sinks and problem.sinks is not None:
+        options["sinks"] = problem.sinks
+    if problem.dropout_p != 0:
+        options.update(dropout_p=problem.dropout_p, rng_state=problem.rng_state)
+    return options
+
+
+def _parts_are_wide(problem: Problem) -> bool:
+    """Whether kernels leave parts of sums in fp32, and nothing is rounded before the sum: those of Hopper do."""
+    q, v = problem.q, problem.v
+    return max(q.shape[3], v.shape[3]) <= 256 and _core.device_of(q, "q").arch == "sm_90a"
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """Rows that TMA can map."""
+    bytes_of_rows = [stride * x.element_size() for stride in x.stride()[:-1]]
+    is_mappable = x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in bytes_of_rows)
+    return x if is_mappable else x.clone(memory_format=torch.contiguous_format)
+
+
+def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | None = None,
+            with_sinks: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries over keys of the whole sequence; over those of the shard of rank `source` O is a part
+    of a sum, in fp32 where kernels can."""
+    q = problem.q
+    if q.shape[1] == 0 or k.shape[1] == 0:
+        lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
+        if with_sinks and problem.sinks is not None:
+            lse += problem.sinks[:, None]
+        return q.new_zeros((*q.shape[:3], v.shape[3])), lse
+    options = _options(problem, source, with_sinks)
+    if source is not None and _parts_are_wide(problem):
+        options["out_dtype"] = "fp32"
+        q, k, v = map(_aligned, (q, k, v))
+    return _attention(q, k, v, return_lse=True, **options)
+
+
+def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
+             dlse: torch.Tensor | None, wanted: tuple[str, ...], want_sinks: bool,
+             source: int | None = None) -> Gradients:
+    """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them: all in
+    fp32 where kernels can."""
+    q = problem.q
+    tensors = problem.tensors or {}
+    if q.shape[1] == 0 or k.shape[1] == 0:
+        of_sinks = torch.zeros_like(problem.sinks) if want_sinks and problem.sinks is not None else None
+        zeros = {name: torch.zeros_like(tensors[name]) for name in wanted}
+        return Gradients(torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), zeros, of_sinks)
+    do = do if do.stride(-1) == 1 else do.contiguous()
+    results: dict[str, torch.Tensor] = {}
+    if _parts_are_wide(problem):
+        do, q, k, v, o = *map(_aligned, (do, q, k, v)), o.float()
+        results = {name: torch.empty(x.shape, dtype=torch.float32, device=x.device)
+                   for name, x in (("dq", q), ("dk", k), ("dv", v))}
+    dq, dk, dv, by_name, *of_sinks = _attention_backward(
+        do, q, k, v, o, lse, **results, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
+        **_options(problem, source, want_sinks))
+    return Gradients(dq, dk, dv, by_name, of_sinks[0] if of_sinks else None)

@@ -1,0 +1,110 @@
+"""Method "ring": shards of keys and values go around, and no rank ever holds more than two of them.
+
+O and LSE are summed in fp32 over the steps, and rounded once at the end. In the backward pass fp32 sums of dK and dV go
+around behind their keys, from the owner on in the order of ranks, so that every run is bitwise identical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from . import problem as _problem
+from .groups import start_rows
+from .problem import Gradients, Problem
+from .rows import apart, beside
+
+
+class _Neighbors:
+    """Sends rows to the next rank while others come from the one before."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.size = problem, problem.control.size
+
+    def start(self, held: torch.Tensor, coming: int) -> tuple[torch.Tensor, Any]:
+        sent, received = [0] * self.size, [0] * self.size
+        sent[(self.problem.rank + 1) % self.size] = held.shape[0]
+        received[(self.problem.rank - 1) % self.size] = coming
+        return start_rows(self.problem.control, held, sent, received)
+
+    def finish(self, started: tuple[torch.Tensor, Any]) -> torch.Tensor:
+        result, work = started
+        self.problem.control.wait(work, self.problem.timeout, result.is_cuda)
+        return result
+
+
+class _State:
+    """O (batch, rows, heads, head_dim) and LSE (batch, heads, rows) of the keys so far, in fp32."""
+
+    def __init__(self) -> None:
+        self.o: torch.Tensor | None = None
+        self.lse: torch.Tensor | None = None
+
+    def add(self, o: torch.Tensor, lse: torch.Tensor) -> None:
+        if self.o is None or self.lse is None:
+            self.o, self.lse = o.float(), lse
+            return
+        both = torch.logaddexp(self.lse, lse)
+        for_none = both == -torch.inf
+        own, others = (torch.exp(x - both).masked_fill_(for_none, 0).transpose(1, 2)[..., None] for x in (self.lse, lse))
+        self.o = self.o * own + o.float() * others
+        self.lse = both
+
+
+def _has_work(problem: Problem, source: int) -> bool:
+    """Whether some query of this rank needs a key of another."""
+    granule = problem.placement.granule
+    return any(begin < -(-end_of_run // granule) and begin_of_run // granule < end
+               for begin, end in problem.placement.needs[problem.rank]
+               for begin_of_run, end_of_run in problem.placement.runs[source])
+
+
+def _steps(problem: Problem) -> Iterator[tuple[int, bool, torch.Tensor, torch.Tensor]]:
+    """For each shard that comes by: its rank, whether there is work with it, and its keys and values. The next one comes
+    meanwhile."""
+    size, neighbors = problem.control.size, _Neighbors(problem)
+    held = beside(problem.k, problem.v)
+    for step in range(size):
+        source = (problem.rank - step) % size
+        started = neighbors.start(held, problem.placement.rows((source - 1) % size)) if step + 1 < size else None
+        yield source, step == 0 or _has_work(problem, source), *apart(held, problem.k, problem.v)
+        if started is not None:
+            held = neighbors.finish(started)
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    state = _State()
+    for source, has_work, k, v in _steps(problem):
+        if has_work:
+            state.add(*_problem.forward(problem, k, v, source, with_sinks=source == problem.rank))
+    assert state.o is not None and state.lse is not None
+    return state.o.to(problem.q.dtype), state.lse
+
+
+def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    neighbors = _Neighbors(problem)
+    dq = torch.zeros(problem.q.shape, dtype=torch.float32, device=problem.q.device)
+    by_name: dict[str, torch.Tensor] = {}
+    of_sinks = None
+    sums = torch.zeros_like(beside(problem.k, problem.v), dtype=torch.float32)
+    for source, has_work, k, v in _steps(problem):
+        is_own = source == problem.rank
+        if has_work:
+            part = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks and is_own, source)
+            dq += part.dq
+            sums += beside(part.dk, part.dv)
+            for name, gradient in part.tensors.items():
+                by_name[name] = by_name[name] + gradient.float() if name in by_name else gradient.float()
+            of_sinks = part.sinks if is_own else of_sinks
+        # The sums follow their keys; after the last step they have come to the owner.
+        sums = neighbors.finish(neighbors.start(sums, problem.placement.rows((source - 1) % problem.control.size)))
+    parts = apart(sums.to(problem.k.dtype), problem.k, problem.v)
+    dk, dv = (x.clone(memory_format=torch.contiguous_format) for x in parts)
+    tensors = problem.tensors or {}
+    return Gradients(dq.to(problem.q.dtype), dk, dv,
+                     {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)
