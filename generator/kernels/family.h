@@ -165,7 +165,7 @@ std::optional<Config> with_requests(Config config, Requests wanted, Requests kin
 
 /// Why a family that reads q, k and v of one type of 16 bits cannot serve a spec; empty: it can.
 inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (!has_fp8_keys(spec)) return "";
+  if (!has_narrow_keys(spec)) return "";
   if (has_fp8_queries(spec))
     return fmt::format("{} reads q of 16 bits; spec.dtype is {}", family, to_string(spec.dtype));
   return fmt::format("{} reads k and v of the type of q, {}; spec.kv_dtype is {}", family,

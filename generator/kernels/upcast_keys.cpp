@@ -44,6 +44,7 @@ std::size_t bytes_of(const AttentionSpec& spec, const UpcastLayout& layout, int 
 
 AttentionSpec upcast_spec(AttentionSpec spec) {
   spec.kv_dtype.reset();
+  spec.descale_per = ScaleKind::head;
   spec.page_size = 0;
   if (spec.sequences_kv != SequenceKind::varlen) spec.sequences_kv = SequenceKind::padded;
   return spec;
@@ -93,6 +94,7 @@ AttentionParams launch_upcast_keys(const KernelLaunch& launch) {
   reader.v = upcast.v;
   reader.k_strides = upcast.k_strides;
   reader.v_strides = upcast.v_strides;
+  if (spec.descale_per != ScaleKind::head) reader.descale.k = reader.descale.v = nullptr;
   void* arguments[] = {&launch.params, &upcast};
   jit::launch(launch.kernel.ahead.handle(),
               {.grid = {static_cast<unsigned>(layout.entries * upcast.chunks * layout.heads), 1, 1},

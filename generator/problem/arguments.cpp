@@ -26,14 +26,24 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
-               num_splits, zero_padding] = arguments;
+               page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
+               lse_shift, dropout_p, rng_state, num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
-                  num_splits, zero_padding);
+                  page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
+                  lse_shift, dropout_p, rng_state, num_splits, zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+
+// The rows of a tensor along its last dimension begin at multiples of so many bytes.
+void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
+  bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
+  for (int i = 0; i + 1 < tensor.rank; ++i)
+    is_fine &= tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+  if (!is_fine)
+    refuse(name, fmt::format("has rows that do not begin at multiples of {} bytes: it starts at {}, {}",
+                             alignment, tensor.data, tensor.to_string()));
+}
 
 // Requires: check_rank passes.
 void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
@@ -47,6 +57,7 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
   }
   check_pointer(row.name, tensor, rule.alignment);
   if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
+  if (row.has_word_rows && tensor.shape[tensor.rank - 1] % 4 == 0) check_row_starts(row.name, tensor, 4);
   const bool has_stride = tensor.rank > 0 && rule.dims[rule.dims.count() - 1].extent->stride != nullptr;
   if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
@@ -58,16 +69,6 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
   if (dim.may_be_one_more && tensor.shape[at] == size + 1) return;
   const auto check = dim.may_be_more ? check_size_at_least : check_size;
   check(name, tensor, at, dim.extent->name, size);
-}
-
-// The rows of a functor's tensor along its last dimension begin at multiples of so many bytes.
-void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
-  bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
-  for (int i = 0; i + 1 < tensor.rank; ++i)
-    is_fine &= tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
-  if (!is_fine)
-    refuse(name, fmt::format("has rows that do not begin at multiples of {} bytes: it starts at {}, {}",
-                             alignment, tensor.data, tensor.to_string()));
 }
 
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
@@ -138,6 +139,8 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
                 .heads_kv = k.shape[k.rank - 2],
                 .head_dim = spec.head_dim,
                 .head_dim_v = spec.value_head_dim(),
+                .k_row = stored_columns(spec, spec.head_dim),
+                .v_row = stored_columns(spec, spec.value_head_dim()),
                 .page_size = spec.page_size};
   if (has_varlen_q(spec)) {
     sizes.boundaries = arguments.cu_seqlens_q.shape[0];
@@ -167,6 +170,10 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
                            sizes.max_pages, spec.page_size, max_seqlen));
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
+  }
+  if (const int columns = scale_columns(spec); columns != 0) {
+    sizes.k_blocks = spec.head_dim / columns;
+    sizes.v_blocks = spec.value_head_dim() / columns;
   }
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);

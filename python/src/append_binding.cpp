@@ -59,7 +59,7 @@ void add_head(TensorView& view) {
 
 // Where types that cannot say so are of fp8.
 void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
-  const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype");
+  const std::optional<DType> meaning = stored_dtype_of(cache_dtype, "cache_dtype");
   if (!meaning) return;
   for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
     if (cache->dtype == DType::uint8) cache->dtype = *meaning;

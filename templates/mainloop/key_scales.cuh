@@ -12,6 +12,22 @@
 
 namespace jit {
 
+/// Starts the copy of word `word` of the scales of blocks of a row, of which it has `count`, a byte each; zeros where
+/// `row` is null. Rows of whole words begin at multiples of 4 bytes; others come byte by byte.
+template <int count>
+JIT_DEVICE void copy_scale_word(unsigned target, const unsigned char* row, int word) {
+  if constexpr (count % 4 == 0) {
+    cp_async_zfill<4>(target, row + word * 4, row != nullptr);
+  } else {
+    unsigned bytes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (row != nullptr && word * 4 + i < count) bytes |= static_cast<unsigned>(row[word * 4 + i]) << (8 * i);
+    }
+    store_shared(target, static_cast<int>(bytes));
+  }
+}
+
 /// The scale of row `row` of those that a sequence's keys are counted in; `of_head` is the first one of the KV head. 0 where
 /// its page does not exist, whose keys are zeros.
 template <class Config>

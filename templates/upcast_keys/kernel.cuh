@@ -12,6 +12,7 @@
 #include "problem/sequences.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 #include "upcast_keys/params.cuh"
 
 namespace jit::upcast_keys {
@@ -48,13 +49,67 @@ struct RowsOfHead {
   int begin, end;
 };
 
+/// Scales of rows, or of blocks of their columns, of k or of v.
+struct ScalesOfRows {
+  const float* of_tokens;
+  TensorStrides token_strides;
+  const unsigned char* of_blocks;
+  TensorStrides block_strides;
+};
+
+/// Whether rows have scales that are applied where they are upcast: no reader of 16 bits has a place for them.
+template <class Config>
+inline constexpr bool applies_scales = has_token_scales<Config> || keys_are_packed<Config>;
+
+/// The scale of eight columns of a row as the row has it: that of the token, or the byte of their block.
+template <class Config>
+JIT_DEVICE unsigned scale_bits(const StoredRows<Config>& stored, const ScalesOfRows& scales, int kv_head, int row,
+                               int column) {
+  constexpr int block = scale_columns_of<KvElement<Config>>;
+  const TensorStrides& strides = block != 0 ? scales.block_strides : scales.token_strides;
+  const long long offset = stored.offset(strides, row);
+  if (offset < 0) return 0;
+  const long long place = offset + kv_head * strides.head;
+  if constexpr (block != 0) return scales.of_blocks[place + column / block];
+  return static_cast<unsigned>(__float_as_int(scales.of_tokens[place]));
+}
+
+/// Eight numbers of a row, as it is stored, times their scale.
+template <class Number, class Stored, int words>
+JIT_DEVICE void upcast_scaled(const unsigned (&stored)[words], unsigned scale, unsigned (&wide)[4]) {
+  float factor = __int_as_float(static_cast<int>(scale));
+  if constexpr (words == 2) {
+    halves_of_fp8_word<Stored>(stored[0], wide[0], wide[1]);
+    halves_of_fp8_word<Stored>(stored[1], wide[2], wide[3]);
+  } else {
+    unsigned pairs[4];
+    if constexpr (scale_columns_of<Stored> != 0) {
+      pairs_of_e2m1(stored[0], pick_bytes(factors_of_scales<Stored>(scale), 0, 0x1010), pairs);
+      factor = e2m1_shrinks;
+    } else {
+      pairs_of_int4<fp16>(stored[0], twice(zero_point_of(static_cast<int>(scale))), pairs);
+      factor = without_zero_point(static_cast<int>(scale));
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)  // numbers i and i + 4 become neighbors
+      wide[i] = pick_bytes(pairs[i % 2 * 2], pairs[i % 2 * 2 + 1], i < 2 ? 0x5410 : 0x7632);
+  }
+#pragma unroll
+  for (unsigned& pair : wide) {
+    pair = pack<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * factor,  // mutate: UpcastWithoutScales
+                        to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * factor);
+  }
+}
+
 /// Upcasts them, of which a row has so many columns. By all threads of a block.
 template <class Config, int columns>
 JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& rows, const void* from,
-                            const TensorStrides& from_strides, void* to, const TensorStrides& to_strides) {
+                            const TensorStrides& from_strides, void* to, const TensorStrides& to_strides,
+                            const ScalesOfRows& scales) {
   using Stored = KvElement<Config>;
   using Number = typename Config::Element;
   constexpr int piece = 8;  // what is stored becomes 16 bytes: lanes side by side write whole sectors
+  constexpr int bytes = stored_columns<Stored>(piece);
   constexpr int pieces = columns / piece, ahead = 8;
   static_assert(columns % piece == 0, "head dims are multiples of 8");
   const Stored* const source = static_cast<const Stored*>(from) + rows.kv_head * from_strides.head;
@@ -70,22 +125,30 @@ JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& 
 #pragma unroll
     for (int i = 0; i < ahead; ++i)
       offsets[i] = stored.offset(from_strides, rows.begin + item_of(i) / pieces);
-    unsigned words[ahead][piece / 4] = {};  // zeros where there is no page
+    unsigned words[ahead][bytes / 4] = {};  // zeros where there is no page
+    unsigned own_scales[ahead] = {};
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       if (offsets[i] >= 0)
-        load_words<piece, piece>(source + offsets[i] + item_of(i) % pieces * piece, words[i]);
+        load_words<bytes, bytes>(source + offsets[i] + item_of(i) % pieces * bytes, words[i]);
+      if constexpr (applies_scales<Config>)
+        own_scales[i] = scale_bits(stored, scales, rows.kv_head, rows.begin + item_of(i) / pieces,
+                                   item_of(i) % pieces * piece);
     }
 #pragma unroll
     for (int i = 0; i < ahead; ++i) {
       const int item = first + i * upcasting_threads;
       if (item >= count) break;
       unsigned wide[piece / 2];
+      if constexpr (applies_scales<Config>) {
+        upcast_scaled<Number, Stored>(words[i], own_scales[i], wide);
+      } else {
 #pragma unroll
-      for (int word = 0; word < piece / 4; ++word)
-        halves_of_fp8_word<Stored>(words[i][word], wide[2 * word], wide[2 * word + 1]);
+        for (int word = 0; word < piece / 4; ++word)
+          halves_of_fp8_word<Stored>(words[i][word], wide[2 * word], wide[2 * word + 1]);
 #pragma unroll
-      for (unsigned& pair : wide) pair = from_halves<Number>(pair);
+        for (unsigned& pair : wide) pair = from_halves<Number>(pair);
+      }
       const int row = rows.begin + item / pieces;
       store_words<2 * piece, chunk_bytes>(target + row * to_strides.seq + item % pieces * piece, wide);
     }
@@ -107,9 +170,13 @@ JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upc
                         .begin = maximum(first, in_use.begin),
                         // mutate: LastRowOfAChunkNotUpcast
                         .end = minimum(first + rows_at_once, in_use.begin + in_use.length)};
-  upcast_rows<Config, Config::head_dim>(stored, rows, params.k, params.k_strides, upcast.k, upcast.k_strides);
-  upcast_rows<Config, Config::head_dim_v>(stored, rows, params.v, params.v_strides, upcast.v,
-                                          upcast.v_strides);
+  const DescaleParams& descale = params.descale;
+  upcast_rows<Config, Config::head_dim>(
+      stored, rows, params.k, params.k_strides, upcast.k, upcast.k_strides,
+      {descale.k, descale.k_strides, descale.k_blocks, descale.k_blocks_strides});
+  upcast_rows<Config, Config::head_dim_v>(
+      stored, rows, params.v, params.v_strides, upcast.v, upcast.v_strides,
+      {descale.v, descale.v_strides, descale.v_blocks, descale.v_blocks_strides});
 }
 
 }  // namespace jit::upcast_keys
