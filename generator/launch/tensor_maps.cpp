@@ -235,8 +235,8 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
   }
   // Keys that are read once come from memory faster so than with wider promotion (docs/records/notebook.md).
   constexpr CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  return {.k = encode(k, dtype, spec.head_dim, box_rows, promotion),
-          .v = encode(v, dtype, spec.value_head_dim(), box_rows, promotion)};
+  return {.k = encode(k, dtype, stored_columns(spec, spec.head_dim), box_rows, promotion),
+          .v = encode(v, dtype, stored_columns(spec, spec.value_head_dim()), box_rows, promotion)};
 }
 
 }  // namespace jit

@@ -60,8 +60,16 @@ std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
         "takes any",
         most_warp_columns, spec.head_dim, spec.value_head_dim());
   }
-  if (spec.descale_per != ScaleKind::head)
-    return "copies = tma brings no scales of tokens or blocks; copies = cp_async does";
+  if (has_fp8_queries(spec) && spec.descale_per != ScaleKind::head)
+    return "copies = tma brings no scales of tokens or blocks beside q of fp8; copies = cp_async does";
+  constexpr int scales_of_word = 4;
+  if (const int columns = scale_columns(spec) * scales_of_word;
+      columns != 0 && (spec.head_dim % columns != 0 || spec.value_head_dim() % columns != 0)) {
+    return fmt::format(
+        "copies = tma brings scales of blocks in whole words, of multiples of {} columns; head_dim is {}, "
+        "head_dim_v {}; copies = cp_async takes any",
+        columns, spec.head_dim, spec.value_head_dim());
+  }
   return jit::box_rejection(spec, config.tile_kv, true);
 }
 

@@ -1,0 +1,60 @@
+"""Caches of int8, int4, NVFP4 and MXFP4 under queries of 16 bits: against double precision over what bytes stand for."""
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import DTYPES
+from request_batches import causal
+from seeded import paired, some
+from stored_caches import DESCALE, NAMES, cached, call, pages, varlen
+
+
+@pytest.mark.parametrize("name, inline", paired(NAMES, [False, True]))
+def test_pages(rng, place, fetch, name, inline):
+    batch = cached(rng, [1, 3, 0, 17], [100, 37, 5, 300], name)
+    o, lse = call(place, batch, pages(rng, batch, 16, inline=inline), mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize("name, dtype", some(paired(NAMES, DTYPES)))
+def test_varlen(rng, place, fetch, name, dtype):
+    if DESCALE[name] == "token":
+        dtype = "bf16"  # as which P times scales of tokens is rounded
+    batch = cached(rng, [5, 40, 1], [2, 40, 130], name, dtype=DTYPES[dtype])
+    o, lse = call(place, batch, varlen(batch), mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    some(
+        [
+            *(("int8", sizes) for sizes in [(1, 8, 8), (12, 72, 40), (2, 24, 48)]),
+            *(("int4", sizes) for sizes in [(1, 8, 8), (12, 72, 40), (2, 24, 48), (3, 80, 128), (2, 256, 256)]),
+            *(("nvfp4", sizes) for sizes in [(1, 16, 16), (3, 80, 48), (8, 128, 128), (2, 256, 256)]),
+            *(("mxfp4", sizes) for sizes in [(1, 32, 96), (3, 160, 32), (8, 128, 128)]),
+        ]
+    ),
+)
+def test_heads_and_head_dims(rng, place, fetch, name, sizes):
+    ratio, head_dim, head_dim_v = sizes
+    batch = cached(rng, [1, 2], [90, 33], name, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
+    batch.check(fetch(call(place, batch, pages(rng, batch, 16))))
+
+
+def window(b, h, i, j, seqlen_q, seqlen_k):
+    place = i + seqlen_k - seqlen_q
+    return (j <= place) & (j >= place - 20)
+
+
+@pytest.mark.parametrize("name", some(NAMES, 2))
+def test_masks_scores_sinks_and_splits(rng, place, fetch, name):
+    batch = cached(rng, [1, 9, 3], [130, 20, 64], name)
+    slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
+    options = {"tensors": {"alibi_slopes": place(slopes)}, "score": ja.score.alibi()}
+    arrays = pages(rng, batch, 16)
+    o, lse = call(place, batch, arrays, mask=ja.mask.sliding_window(20, 0), return_lse=True, **options)
+    with_slopes = lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)  # noqa: E731
+    batch.check(fetch(o), fetch(lse), keep=window, score=with_slopes)
+    sinks = place(numpy.full(8, -numpy.inf, numpy.float32))
+    batch.check(fetch(call(place, batch, arrays, num_splits=3, sinks=sinks)))
