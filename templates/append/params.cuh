@@ -46,6 +46,10 @@ struct AppendParams {
   int max_pos;
   int rows_per_block;  ///< of the heads_q + 2 heads_kv rows of a token
   float norm_eps;
+  unsigned char* k_blocks;  ///< scales of blocks of columns of each place in the cache; of packed e2m1
+  unsigned char* v_blocks;
+  TensorStrides k_blocks_strides;
+  TensorStrides v_blocks_strides;
 };
 
 }  // namespace jit

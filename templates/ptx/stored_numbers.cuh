@@ -84,6 +84,14 @@ template <>
 JIT_DEVICE unsigned upcast_fp8<bf16, int8_number>(unsigned pair) {
   return numbers_of_int8<bf16>(pair);
 }
+/// Two floats rounded to int8, to nearest even, what is too large to the largest number; 0 for what is none.
+template <>
+JIT_DEVICE unsigned pack_fp8<int8_number>(float low, float high) {
+  const auto bits = [](float x) {
+    return static_cast<unsigned>(minimum(maximum(__float2int_rn(x), -128), 127)) & 0xffu;
+  };
+  return bits(low) | bits(high) << 8;
+}
 JIT_DEVICE float to_float(int8_number x) { return static_cast<float>(static_cast<signed char>(x.bits)); }
 
 /// The zero point of a row of int4 beside its scale, and the scale.

@@ -59,7 +59,7 @@ def stored(name, x, scale_of_head=None):
     block = BLOCKS[name]
     heads = numpy.float32(1) if scale_of_head is None else scale_of_head
     heads = numpy.broadcast_to(heads, x.shape[1:2]).astype(numpy.float32)
-    parts = x.reshape(*x.shape[:2], -1, block) / heads[:, None, None]
+    parts = x.reshape(*x.shape[:2], x.shape[2] // block, block) / heads[:, None, None]
     largest = numpy.abs(parts).max(-1)
     if name == "nvfp4":
         bytes_ = (largest / 6).astype(E4M3).view(numpy.uint8)
@@ -85,10 +85,16 @@ class Cached:
     def lengths_k(self):
         return [len(part.rows) for part in self.parts["k"]]
 
-    def check(self, o, lse=None, **options):
+    def check(self, o, lse=None, rounded=False, **options):
+        """`rounded`: keys and values became numbers of q's type."""
         if DESCALE[self.name] == "token":  # the products of P are of bf16 then
             options["p_dtype"] = BF16
         numbers = {name: [part.numbers for part in parts] for name, parts in self.parts.items()}
+        if rounded:
+            own = self.q[0].dtype
+            for name, parts in numbers.items():  # scales of heads are applied in fp32
+                scales = self.parts[name][0].scales if DESCALE[self.name] == "head" else numpy.ones(parts[0].shape[1])
+                numbers[name] = [(x / scales[:, None]).astype(own).astype(float) * scales[:, None] for x in parts]
         Requests(self.q, numbers["k"], numbers["v"]).check(o, lse, **options)
 
 
@@ -155,15 +161,16 @@ def varlen(batch):
     return arrays
 
 
-def call(place, batch, arrays, **options):
-    """Of varlen queries."""
+def call(place, batch, arrays, attend=None, **options):
+    """Of varlen queries; by a prepared call, if there is one."""
     arrays = {key: place(array) for key, array in arrays.items()}
-    return ja.attention(
+    if attend is None:
+        attend, options = ja.attention, {"kv_dtype": batch.name, **options}
+    return attend(
         place(numpy.concatenate(batch.q)),
         arrays.pop("k"),
         arrays.pop("v"),
         cu_seqlens_q=place(boundaries([len(q) for q in batch.q])),
-        kv_dtype=batch.name,
         **arrays,
         **options,
     )

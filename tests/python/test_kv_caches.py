@@ -58,3 +58,26 @@ def test_masks_scores_sinks_and_splits(rng, place, fetch, name):
     batch.check(fetch(o), fetch(lse), keep=window, score=with_slopes)
     sinks = place(numpy.full(8, -numpy.inf, numpy.float32))
     batch.check(fetch(call(place, batch, arrays, num_splits=3, sinks=sinks)))
+
+
+@pytest.mark.parametrize("name, lies", some(paired(NAMES, ["pages", "varlen"])))
+def test_prefill_by_numbers_of_16_bits(rng, place, fetch, name, lies):
+    """A kernel ahead makes numbers of q's type of what is stored, with scales of tokens and of blocks."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("by wgmma")
+    batch = cached(rng, [70, 1, 150], [0, 33, 210], name, head_dim=128, head_dim_v=64)
+    arrays = pages(rng, batch, 16) if lies == "pages" else varlen(batch)
+    spec = ja.AttentionSpec(
+        head_dim=128,
+        head_dim_v=64,
+        gqa_ratio=4,
+        sequences_q="varlen",
+        sequences_kv="paged" if lies == "pages" else "varlen",
+        page_size=16 if lies == "pages" else 0,
+        kv_dtype=name,
+        descale_per=DESCALE[name],
+        mask=ja.mask.causal(),
+    )
+    attend = ja.prepare(spec, config="family=forward_wgmma upcast_ahead=true tile_q=128 tile_kv=64 stages_k=2 stages_v=2")
+    o, lse = call(place, batch, arrays, attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal, rounded=True)

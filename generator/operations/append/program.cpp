@@ -1,10 +1,12 @@
 #include "generator/operations/append/program.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/operations/spec_rules.h"
 #include "templates/append/params.cuh"
@@ -32,6 +34,29 @@ void check_sections(const AppendSpec& spec) {
   refuse_spec("mrope_sections", fmt::format("({}, {}, {})", first, second, third),
               fmt::format("must be numbers from 0 on, together {}, half of rotary_dim", spec.rotary_dim / 2),
               fmt::format("({}, 0, 0)", spec.rotary_dim / 2));
+}
+
+// Of caches whose bytes have two numbers: scales of one kind, whole blocks, and lanes that have whole words of a row.
+void check_packing(const AppendSpec& spec) {
+  const DTypeFacts& stored = facts(spec.stored_dtype());
+  if (stored.numbers == 1) return;
+  const ScaleKind kind = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
+  if (spec.scale_per != kind)
+    refuse_spec("scale_per", std::string(to_string(spec.scale_per)),
+                fmt::format("must be {} with cache_dtype {}", to_string(kind), stored.name),
+                std::string(to_string(kind)));
+  const int columns = std::max(8, stored.scale_columns);
+  for (const auto& [name, value] : {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
+    if (value % columns != 0 || value > max_packed_head_dim)
+      refuse_spec(name, std::to_string(value),
+                  fmt::format("must be a multiple of {} up to {} with cache_dtype {}", columns, max_packed_head_dim,
+                              stored.name),
+                  std::to_string(std::clamp(value / columns * columns, columns, max_packed_head_dim)));
+  }
+  if (const int step = spec.rotary_interleaved ? 8 : 16; spec.rotary_dim % step != 0)
+    refuse_spec("rotary_dim", std::to_string(spec.rotary_dim),
+                fmt::format("must be a multiple of {} with cache_dtype {}", step, stored.name),
+                std::to_string(std::max(step, spec.rotary_dim / step * step)));
 }
 
 std::string summary_of(const AppendSpec& spec) {
@@ -87,14 +112,16 @@ std::string config_lines(const AppendSpec& spec) {
 void validate(const AppendSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
   check_choice("cache_dtype", spec.stored_dtype(),
-               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2});
-  if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_fp8())
-    refuse_spec("scale_per", "token", "wants a cache_dtype of fp8", "head");
+               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2, DType::int8, DType::int4,
+                DType::nvfp4, DType::mxfp4});
+  if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_stored())
+    refuse_spec("scale_per", "token", "wants a cache_dtype of 8 or 4 bits", "head");
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);
   check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
   check_sections(spec);
+  check_packing(spec);
   check_norm(spec.norm_dtype, spec.norm_eps);
 }
 

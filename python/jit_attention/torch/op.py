@@ -20,7 +20,7 @@ from .._written import read, written
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
-from ..typing import Fp8DType, Layout, OutputDType, ScaleKind, TuningMode
+from ..typing import Layout, OutputDType, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         split_keys: int
         k_descale: torch.Tensor | None
         v_descale: torch.Tensor | None
-        kv_dtype: Fp8DType | torch.dtype | None
+        kv_dtype: StoredDType | torch.dtype | None
         descale_per: ScaleKind | None
         head_dim_v: int | None
         q_descale: torch.Tensor | None
