@@ -14,6 +14,9 @@
 
 namespace jit {
 
+/// Rows of all latents begin at multiples of so many bytes.
+inline constexpr int latent_alignment = 8;
+
 /// Whether a call for a spec has a tensor.
 enum class Presence {
   required,
@@ -359,8 +362,9 @@ class ArgumentRules {
 
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
-    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
-            row.dims(spec)};
+    // Rows of latents keep what their format has.
+    const int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
+    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? rows : size_of(dtype), row.dims(spec)};
   }
 
   std::array<ArgumentRule, argument_table.size()> rules_;

@@ -201,6 +201,24 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
+// Rows of latents are of one head. Where scales lie behind all rows of a page, rows lie side by side without them, and
+// pages are padded to a multiple of a row.
+void place_latents(const AttentionSpec& spec, const TensorView& k, TensorStrides& strides) {
+  constexpr int padded = 576;
+  const DTypeFacts& stored = facts(spec.key_dtype());
+  const auto [heads, row, rows] = has_pages(spec) ? std::tuple{k.shape[2], k.strides[1], k.shape[1]}
+                                                  : std::tuple{k.shape[k.rank - 2], k.strides[k.rank - 3], std::int64_t{0}};
+  if (heads != 1) refuse("k", fmt::format("has {} heads; rows of {} are of one", heads, stored.name));
+  if (spec.key_dtype() != DType::latent_584) return;
+  if (row != stored.row_bytes && rows > 1)
+    refuse("k", fmt::format("has rows every {} bytes; those of latent_584 are {}", row, stored.row_bytes));
+  if (k.shape[0] > 1 && (k.strides[0] % padded != 0 || k.strides[0] < rows * stored.row_bytes))
+    refuse("k", fmt::format("has pages every {} bytes; latent_584 pads pages of {} rows to a multiple of {} bytes, at "
+                            "least {}",
+                            k.strides[0], rows, padded, (rows * stored.row_bytes + padded - 1) / padded * padded));
+  strides.seq = padded;  // scales lie behind all rows of a page
+}
+
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
 Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
                       const AttentionArguments& arguments, bool with_outputs, AttentionParams& params) {
@@ -221,6 +239,7 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
     check_argument(rule, tensor, sizes);
     rule.row->set(params, tensor.data, strides_of(rule.dims, tensor));
   }
+  if (facts(spec.key_dtype()).row_bytes != 0) place_latents(spec, arguments.k, params.k_strides);
   if (spec.values_in_keys) {
     params.v = params.k;
     params.v_strides = params.k_strides;

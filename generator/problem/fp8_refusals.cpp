@@ -17,6 +17,17 @@ std::optional<Refusal> refuse_packing(const SpecField& field, const AttentionSpe
   const auto no = [&](std::string legal, DType instead) {
     return refuse(field, std::string(stored.name), std::move(legal), std::string(to_string(instead)));
   };
+  if (stored.row_bytes != 0) {
+    const int columns = spec.key_dtype() == DType::latent_656 ? 576 : 512;
+    if (spec.head_dim != columns || spec.value_head_dim() != 512)
+      return no(fmt::format("has rows of head_dim {} and head_dim_v 512; they are {} and {}", columns, spec.head_dim,
+                            spec.value_head_dim()),
+                spec.head_dim == 576 ? DType::latent_656 : DType::latent_528);
+    if (spec.key_dtype() == DType::latent_584 && spec.sequences_kv != SequenceKind::paged)
+      return no(fmt::format("has its scales at the end of pages; sequences_kv is {}", to_string(spec.sequences_kv)),
+                DType::latent_528);
+    return {};
+  }
   if (stored.numbers == 1) return {};
   for (const auto& [name, columns] : {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
     if (columns > max_packed_head_dim)
@@ -50,6 +61,9 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
 
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
   const DTypeFacts& stored = facts(spec.key_dtype());
+  if (stored.row_bytes != 0 && spec.descale_per != ScaleKind::head)
+    return refuse(field, std::string(to_string(spec.descale_per)),
+                  fmt::format("must be head with kv_dtype {}, whose rows have their scales", stored.name), "head");
   if (stored.numbers > 1) {
     // Zero points lie in scales of tokens; scales of blocks and tokens would be two of one kind.
     const ScaleKind wanted = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;

@@ -93,9 +93,17 @@ std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const Attention
 }
 
 std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.values_in_keys || (!has_narrow_keys(spec) && !spec.dropout)) return {};
+  const DTypeFacts& stored = facts(spec.key_dtype());
+  if (stored.row_bytes != 0 && !spec.values_in_keys)
+    return refuse(field, "false", fmt::format("must be true where k is of {}, whose columns are the values", stored.name),
+                  "true");
+  if (!spec.values_in_keys || (!(stored.is_stored() && stored.row_bytes == 0) && !spec.dropout)) return {};
   return refuse(field, "true",
-                spec.dropout ? "must be false with dropout" : "must be false where k is of fp8", "false");
+                spec.dropout ? "must be false with dropout"
+                             : fmt::format("must be false where k is of {}: of less than 16 bits there are "
+                                           "latent_656, latent_584 and latent_528",
+                                           stored.name),
+                "false");
 }
 
 std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec& spec) {

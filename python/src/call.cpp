@@ -144,6 +144,8 @@ int Call::alignment() const {
                        ? "starts at an odd address; rows must lie at even ones"
                        : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
+  // Rows of latents keep what their format has.
+  if (facts(k().dtype).row_bytes != 0) return std::max(2, common_alignment({&q(), &arguments_.o}));
   return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
 }
 

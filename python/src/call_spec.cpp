@@ -70,11 +70,11 @@ ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const Attenti
 // Values that are k's first columns, by the names of a call's arguments: the spec's own are none of them.
 void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
   if (!spec.values_in_keys) return;
-  if (has_narrow_keys(spec))
-    refuse(
-        has_kv_dtype ? "kv_dtype" : "k",
-        fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16 or fp16",
-                    to_string(spec.kv_dtype.value_or(spec.dtype))));
+  if (has_narrow_keys(spec) && facts(spec.key_dtype()).row_bytes == 0)
+    refuse(has_kv_dtype ? "kv_dtype" : "k",
+           fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16, fp16, "
+                       "latent_656, latent_584 or latent_528",
+                       to_string(spec.kv_dtype.value_or(spec.dtype))));
   if (spec.dropout)
     refuse("dropout_p",
            "was given beside head_dim_v, by which values are k's first columns, and there is no dropout "

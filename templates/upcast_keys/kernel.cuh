@@ -13,6 +13,7 @@
 #include "problem/variable_sequences.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/stored_numbers.cuh"
+#include "upcast_keys/latents.cuh"
 #include "upcast_keys/params.cuh"
 
 namespace jit::upcast_keys {
@@ -30,6 +31,9 @@ class StoredRows {
     if constexpr (is_varlen) return {0, params_.sequences.total_k};
     return VariableSequences<Config>(params_).kv(entry_);
   }
+  /// The place of a row in pages, or of a batch entry.
+  JIT_DEVICE RowPlace place(int row) const { return PagedKv<Config>(params_).place(entry_, 0, row); }
+  JIT_DEVICE bool exists(const RowPlace& place) const { return PagedKv<Config>(params_).exists(place.batch); }
   /// Elements from the first of a head of k or v, whose `strides` these are, to a row; negative where its page, which
   /// may be any number, does not exist.
   JIT_DEVICE long long offset(const TensorStrides& strides, int row) const {
@@ -155,6 +159,70 @@ JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& 
   }
 }
 
+/// Two numbers as ones of 16 bits; of fp16 those that it does not hold become its largest ones.
+template <class Number>
+JIT_DEVICE unsigned pack_saturated(float low, float high) {
+  constexpr float largest = 65504;
+  const auto bounded = [](float x) {
+    if (!is_same<Number, fp16> || !(::fabsf(x) > largest)) return x;  // what is no number stays so
+    return x < 0 ? -largest : largest;
+  };
+  return pack<Number>(bounded(low), bounded(high));
+}
+
+/// Rows of a tile of the kernel that reads latents by TMA: the rows of a sequence's last tile are written, as zeros, where
+/// they are not its own.
+inline constexpr int latent_tile_rows = 64;
+
+/// Makes numbers of 16 bits of rows of latents, a lane eight columns at once; zeros from row `rows_end` on. By all threads
+/// of a block.
+template <class Config>
+JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHead& rows, int rows_end,
+                               const void* from, const TensorStrides& from_strides, void* to,
+                               const TensorStrides& to_strides) {
+  using Latent = KvElement<Config>;
+  using Number = typename Config::Element;
+  constexpr int piece = 8, pieces = Config::head_dim / piece;
+  static_assert(Latent::columns % piece == 0, "a lane has columns of one kind");
+  const auto* const source = static_cast<const unsigned char*>(from);
+  Number* const target = static_cast<Number*>(to) + rows.entry * to_strides.batch;
+  const int count = (rows.end - rows.begin) * pieces;
+#pragma unroll 4
+  for (int item = static_cast<int>(threadIdx.x); item < count; item += upcasting_threads) {
+    const int row = rows.begin + item / pieces, column = item % pieces * piece;
+    const RowPlace place = stored.place(minimum(row, rows_end - 1));
+    unsigned wide[piece / 2] = {};  // zeros where there is no page
+    if (row < rows_end && stored.exists(place)) {
+      const unsigned char* const start = source + PagedKv<Config>::offset(from_strides, place);
+      if (column < Latent::columns) {
+        unsigned words[2];
+        load_words<piece, piece>(start + column, words);
+        halves_of_fp8_word<fp8_e4m3>(words[0], wide[0], wide[1]);
+        halves_of_fp8_word<fp8_e4m3>(words[1], wide[2], wide[3]);
+        const unsigned char* const scales =
+            scales_of_row<Latent>(start, place.seq, maximum(1, Config::page_size));
+        // mutate: ScaleOfAnotherGroup
+        const float scale = group_scale<Latent>(scales, column / Latent::group);
+#pragma unroll
+        for (unsigned& pair : wide) {
+          pair = pack_saturated<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * scale,
+                                        to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * scale);
+        }
+      } else {
+        load_words<2 * piece, piece>(start + Latent::rotated_begin + (column - Latent::columns) * 2, wide);
+        if constexpr (!is_same<Number, bf16>) {
+#pragma unroll
+          for (unsigned& pair : wide) {
+            pair = pack_saturated<Number>(__int_as_float(static_cast<int>(pair << 16)),
+                                          __int_as_float(static_cast<int>(pair & 0xffff0000u)));
+          }
+        }
+      }
+    }
+    store_words<2 * piece, chunk_bytes>(target + row * to_strides.seq + column, wide);
+  }
+}
+
 /// By a grid of a block for each head of each chunk of each entry, heads first.
 template <class Config>
 JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upcast) {
@@ -170,6 +238,14 @@ JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upc
                         .begin = maximum(first, in_use.begin),
                         // mutate: LastRowOfAChunkNotUpcast
                         .end = minimum(first + rows_at_once, in_use.begin + in_use.length)};
+  if constexpr (is_latent<KvElement<Config>>) {
+    const int rows_end = in_use.begin + in_use.length;
+    const int tiles = (in_use.length + latent_tile_rows - 1) / latent_tile_rows;
+    const int written = minimum(in_use.begin + tiles * latent_tile_rows, upcast.rows);
+    RowsOfHead own = rows;
+    own.end = minimum(first + rows_at_once, written);
+    return upcast_latents<Config>(stored, own, rows_end, params.k, params.k_strides, upcast.k, upcast.k_strides);
+  } else {
   const DescaleParams& descale = params.descale;
   upcast_rows<Config, Config::head_dim>(
       stored, rows, params.k, params.k_strides, upcast.k, upcast.k_strides,
@@ -177,6 +253,7 @@ JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upc
   upcast_rows<Config, Config::head_dim_v>(
       stored, rows, params.v, params.v_strides, upcast.v, upcast.v_strides,
       {descale.v, descale.v_strides, descale.v_blocks, descale.v_blocks_strides});
+  }
 }
 
 }  // namespace jit::upcast_keys
