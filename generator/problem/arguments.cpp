@@ -13,6 +13,7 @@
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/tma_operands.h"
 #include "generator/tensors/dims.h"
+#include "generator/tensors/latent_rows.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
@@ -201,22 +202,13 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
-// Rows of latents are of one head. Where scales lie behind all rows of a page, rows lie side by side without them, and
-// pages are padded to a multiple of a row.
+// Rows of latents are of one head. In pages whose ends have the scales of their rows, these lie side by side without.
 void place_latents(const AttentionSpec& spec, const TensorView& k, TensorStrides& strides) {
-  constexpr int padded = 576;
-  const DTypeFacts& stored = facts(spec.key_dtype());
-  const auto [heads, row, rows] = has_pages(spec) ? std::tuple{k.shape[2], k.strides[1], k.shape[1]}
-                                                  : std::tuple{k.shape[k.rank - 2], k.strides[k.rank - 3], std::int64_t{0}};
-  if (heads != 1) refuse("k", fmt::format("has {} heads; rows of {} are of one", heads, stored.name));
-  if (spec.key_dtype() != DType::latent_584) return;
-  if (row != stored.row_bytes && rows > 1)
-    refuse("k", fmt::format("has rows every {} bytes; those of latent_584 are {}", row, stored.row_bytes));
-  if (k.shape[0] > 1 && (k.strides[0] % padded != 0 || k.strides[0] < rows * stored.row_bytes))
-    refuse("k", fmt::format("has pages every {} bytes; latent_584 pads pages of {} rows to a multiple of {} bytes, at "
-                            "least {}",
-                            k.strides[0], rows, padded, (rows * stored.row_bytes + padded - 1) / padded * padded));
-  strides.seq = padded;  // scales lie behind all rows of a page
+  const DType dtype = spec.key_dtype();
+  if (const std::int64_t heads = k.shape[k.rank - 2]; heads != 1)
+    refuse("k", fmt::format("has {} heads; rows of {} are of one", heads, to_string(dtype)));
+  check_latent_rows(dtype, "k", k);
+  if (dtype == DType::latent_584) strides.seq = latent_row_in_page;
 }
 
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.

@@ -51,7 +51,9 @@ namespace jit {
 /// queries are known at a call.
 struct AppendSpec {
   DType dtype = DType::bf16;              ///< of q, k and v: bf16 or fp16
-  /// Of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype.
+  /// Of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
+  /// or latent_528 (docs/mla.md): k_cache alone, whose rows have k as their last 64 columns and v as those before, 512, 448
+  /// and 448.
   std::optional<DType> cache_dtype = {};
   /// With caches of FP8 and int8: head: scales belong to heads, and are given; token: to each token and head, and are
   /// computed. int4 has scales of tokens, nvfp4 and mxfp4 of heads beside those of blocks.
@@ -102,8 +104,8 @@ struct AppendArguments {
   TensorView v;  ///< new values (tokens, heads_kv, head_dim_v)
   /// Written: the key cache, pages (pages, page_size, heads_kv, head_dim), or (batch, capacity, heads_kv, head_dim).
   TensorView k_cache;
-  /// Written: the value cache, likewise with head_dim_v.
-  TensorView v_cache;
+  /// Written: the value cache, likewise with head_dim_v. Absent with latents, which k_cache has.
+  TensorView v_cache = {};
 
   /// Where tokens go, either: int64 (tokens), page · page_size + row in the page.
   TensorView slot_mapping = {};

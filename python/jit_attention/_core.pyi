@@ -595,7 +595,7 @@ def prepare_backward(
 
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: None = None, q_out: None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
@@ -607,7 +607,7 @@ def append(
 ) -> None: ...
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: ArrayT, q_out: ArrayT | None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
@@ -619,7 +619,7 @@ def append(
 ) -> ArrayT: ...
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: ArrayT | None = None, q_out: ArrayT | None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
@@ -675,7 +675,8 @@ def append(
             (…, head_dim / 32) of e8m0, written: the scale of each block of columns.
         v_block_scales: The same for values.
         cache_dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or "mxfp4": the element type of caches that are
-            bytes (uint8).
+            bytes (uint8). Or "latent_656", "latent_584" or "latent_528": k_cache is (pages, page_size, 1, bytes) and
+            v_cache None; k is the last 64 columns of a row, v the 512, 448 or 448 before.
         dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of k's framework.
 

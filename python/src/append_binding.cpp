@@ -43,8 +43,9 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
   // Packed rows begin anywhere.
+  const bool begins_anywhere = stored.numbers > 1 || stored.row_bytes != 0;
   const int of_caches =
-      stored.numbers > 1 ? 16 : common_alignment({&a.k_cache, &a.v_cache}) * (stored.is_stored() ? 2 : 1);
+      begins_anywhere ? 16 : common_alignment({&a.k_cache, &a.v_cache}) * (stored.is_stored() ? 2 : 1);
   const int of_others = common_alignment(
       {&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.cos, &a.sin, &a.q_norm_weight, &a.k_norm_weight});
   spec.alignment = std::max(2, std::min(of_caches, of_others));
@@ -64,7 +65,7 @@ void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
   const std::optional<DType> meaning = stored_dtype_of(cache_dtype, "cache_dtype");
   if (!meaning) return;
   for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
-    if (cache->dtype == DType::uint8) cache->dtype = *meaning;
+    if (cache->is_present() && cache->dtype == DType::uint8) cache->dtype = *meaning;
   }
   if (arguments.k_cache.dtype != *meaning)
     refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),

@@ -3,6 +3,7 @@
 // reads a few at once, so that enough of memory is on the way.
 #pragma once
 
+#include "append/latent_row.cuh"
 #include "append/packed_row.cuh"
 #include "append/params.cuh"
 #include "append/token_place.cuh"
@@ -73,6 +74,10 @@ class TokenRows {
     const bool is_moved = is_row && (is_query || place.is_stored);
     Values loaded = upcast(words);
     normalize_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
+    if constexpr (is_latent<CacheElement>) {
+      store_latent(row, is_moved && !is_query, loaded, place);
+      if (!is_query) return;
+    }
     if constexpr (is_packed) {
       store_packed(row, is_moved && !is_query, loaded, place);
       if (!is_query) return;
@@ -147,7 +152,7 @@ class TokenRows {
   /// The scale by which the elements of a row of k or v are divided as they are stored; left beside them, if
   /// each row has its own. By all lanes of a warp.
   JIT_DEVICE float cache_scale(int row, bool is_stored, const Values& loaded, const TokenPlace& place) const {
-    if constexpr (!is_fp8<CacheElement> || is_packed) {
+    if constexpr (!is_fp8<CacheElement> || is_packed || is_latent<CacheElement>) {
       return 1.0f;
     } else {
       const int head = row - params_.heads_q - (is_value(row) ? params_.heads_kv : 0);
@@ -182,6 +187,17 @@ class TokenRows {
   // Whole numbers cannot say that one was none: their scale does.
   static JIT_DEVICE float larger(float x, float y) {
     return is_same<CacheElement, int8_number> ? max_nan(x, y) : fmaxf(x, y);
+  }
+
+  /// Writes a row of k or v to the columns of a latent that it is. By all lanes of a warp.
+  JIT_DEVICE void store_latent(int row, bool is_there, const Values& loaded, const TokenPlace& place) const {
+    static_assert(rotated.piece == packed_piece && copied.piece == packed_piece, "a lane has eight columns");
+    const bool has_values = is_value(row);
+    CacheElement* const start = is_there ? cache_row(params_.k_cache, params_.k_cache_strides, place, 0) : nullptr;
+    store_latent_columns<CacheElement, lanes>(loaded.x, is_there, lane_, has_values ? copied.pieces : rotated.pieces,
+                                              has_values ? 0 : Config::head_dim_v,
+                                              reinterpret_cast<unsigned char*>(start), place.offset,
+                                              params_.page_size);
   }
 
   /// Rounds a row of k or v to packed numbers, where it is there. By all lanes of a warp.

@@ -8,12 +8,12 @@
 #include "base/row_pieces.cuh"
 #include "jit/options.h"
 #include "pipeline/dependent_launch.cuh"
+#include "problem/latent_rows.cuh"
 #include "problem/paged_kv.cuh"
 #include "problem/sequences.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/stored_numbers.cuh"
-#include "upcast_keys/latents.cuh"
 #include "upcast_keys/params.cuh"
 
 namespace jit::upcast_keys {

@@ -76,3 +76,34 @@ def test_refusals(rng, place):
         ja.prepare(ja.AttentionSpec(head_dim=512, kv_dtype="latent_528"))
     with pytest.raises(ja.errors.InvalidArgumentError, match="kv_dtype.*latent_656"):
         ja.attention(*(place(numpy.zeros((1, 1, 1, 576), BF16)),) * 2, head_dim_v=512, kv_dtype="latent_999")
+
+
+@pytest.mark.parametrize("name, dtype", paired(FORMATS, [BF16, numpy.dtype(numpy.float16)]))
+def test_append(rng, place, fetch, name, dtype):
+    """Bytes of rows as NumPy finds them; nothing else is written."""
+    values, page_size = (512 if name == "latent_656" else 448), 16
+    k, v = (rng.standard_normal((5, 1, width)).astype(dtype) for width in (64, values))
+    v[1, 0, 3] = 300
+    slots = numpy.array([3, 20, -1, 47, 16], numpy.int64)
+    memory, view = pool(rng, name, 3, page_size)
+    expected = memory.copy()
+    rows = rounded(name, numpy.concatenate([v[:, 0], k[:, 0]], 1).astype(numpy.float32))
+    for i, slot in enumerate(slots):
+        if slot >= 0:
+            put(name, expected, page_size, slot // page_size, slot % page_size, *(part[i] for part in rows[:3]))
+    ja.append(place(k), place(v), view, None, slot_mapping=place(slots), cache_dtype=name)
+    differ = memory != expected
+    assert differ.mean() < 1e-3 and numpy.abs(memory[differ].astype(int) - expected[differ]).max(initial=0) <= 1
+
+
+def test_append_refusals(rng, place):
+    _, view = pool(rng, "latent_656", 2, 16)
+    k, v = (place(numpy.zeros((1, 1, width), BF16)) for width in (64, 512))
+    slots = place(numpy.zeros(1, numpy.int64))
+    with pytest.raises(ja.errors.InvalidArgumentError, match="v_cache.*k_cache has whole rows"):
+        ja.append(k, v, view, view.copy(), slot_mapping=slots, cache_dtype="latent_656")
+    with pytest.raises(ja.errors.InvalidSpecError, match="must be 448"):
+        ja.append(k, v, view, None, slot_mapping=slots, cache_dtype="latent_528")
+    unpadded = numpy.zeros((2, 15, 1, 584), numpy.uint8)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="multiple of 576"):
+        ja.append(k, place(numpy.zeros((1, 1, 448), BF16)), unpadded, None, slot_mapping=slots, cache_dtype="latent_584")

@@ -72,6 +72,7 @@ inline constexpr std::array append_table = {
 inline constexpr DimNames positions_by_axis = "3, tokens", dense_positions_by_axis = "3, batch, seqlen",
                           scale_of_all_heads = "1", scale_of_each_row = "pages, page_size, heads_kv",
                           packed_keys = "pages, page_size, heads_kv, k_row",
-                          packed_values = "pages, page_size, heads_kv, v_row";
+                          packed_values = "pages, page_size, heads_kv, v_row",
+                          latent_rows = "pages, page_size, 1, k_row";
 
 }  // namespace jit

@@ -9,6 +9,7 @@
 
 #include "generator/operations/append/argument_table.h"
 #include "generator/operations/operands.h"
+#include "generator/tensors/latent_rows.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
@@ -57,9 +58,12 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want_none(!rotates, "positions", a.positions,
             "there is no cos_sin, nor cos and sin, to rotate by (spec.rotary_dim is 0)");
   const DTypeFacts& stored = facts(spec.stored_dtype());
-  constexpr const char* no_scales = "the caches are none of 8 or 4 bits";
-  want_none(!stored.is_stored(), "k_scale", a.k_scale, no_scales);
-  want_none(!stored.is_stored(), "v_scale", a.v_scale, no_scales);
+  const bool has_latents = stored.row_bytes != 0;
+  const char* const no_scales =
+      has_latents ? "rows of latents have their scales" : "the caches are none of 8 or 4 bits";
+  want_none(!stored.is_stored() || has_latents, "k_scale", a.k_scale, no_scales);
+  want_none(!stored.is_stored() || has_latents, "v_scale", a.v_scale, no_scales);
+  want_none(has_latents, "v_cache", a.v_cache, "k_cache has whole rows of latents");
   const bool has_blocks = stored.scale_columns != 0;
   constexpr const char *found = "scales of blocks are written there", *no_blocks = "the caches have no scales of blocks";
   want(has_blocks, "k_block_scales", a.k_block_scales, found);
@@ -85,6 +89,7 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
   if (row.view == &AppendArguments::positions && spec.has_sections())
     return is_dense ? dense_positions_by_axis : positions_by_axis;
   if (is_scale(row) && spec.scale_per == ScaleKind::token) return scale_of_each_row;
+  if (facts(spec.stored_dtype()).row_bytes != 0 && row.view == &AppendArguments::k_cache) return latent_rows;
   if (facts(spec.stored_dtype()).numbers > 1) {
     if (row.view == &AppendArguments::k_cache) return packed_keys;
     if (row.view == &AppendArguments::v_cache) return packed_values;
@@ -96,7 +101,8 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
 // As many elements of 8 bits lie in half of the bytes. Packed rows begin anywhere.
 int row_alignment(const AppendSpec& spec, DType dtype) {
   const DTypeFacts& stored = facts(dtype);
-  return stored.numbers > 1 ? 1 : stored.is_stored() ? spec.alignment / 2 : spec.alignment;
+  constexpr int of_latents = 8;
+  return stored.row_bytes != 0 ? of_latents : stored.numbers > 1 ? 1 : stored.is_stored() ? spec.alignment / 2 : spec.alignment;
 }
 
 CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments) {
@@ -109,6 +115,8 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   sizes.know("rotary_dim / 2", spec.rotary_dim / 2);
   sizes.know("3", 3);
   sizes.know("1", 1);
+  const bool has_latents = facts(spec.stored_dtype()).row_bytes != 0;
+  if (has_latents) sizes.know("k_row", facts(spec.stored_dtype()).row_bytes);
   if (const DTypeFacts& stored = facts(spec.stored_dtype()); stored.numbers > 1) {
     sizes.know("k_row", spec.head_dim / stored.numbers);
     sizes.know("v_row", spec.value_head_dim() / stored.numbers);
@@ -120,7 +128,8 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   for (const AppendRow& row : append_table) {
     const TensorView& tensor = arguments.*row.view;
     const bool is_required = row.view == &AppendArguments::k || row.view == &AppendArguments::v ||
-                             row.view == &AppendArguments::k_cache || row.view == &AppendArguments::v_cache;
+                             row.view == &AppendArguments::k_cache ||
+                             (row.view == &AppendArguments::v_cache && !has_latents);
     if (!is_required && !tensor.is_present()) continue;
     if (row.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
     if (is_scale(row) && spec.scale_per == ScaleKind::head && tensor.rank != 1) {
@@ -135,6 +144,9 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   }
   check_dense_numbers("k_block_scales", arguments.k_block_scales, last_dimension);
   check_dense_numbers("v_block_scales", arguments.v_block_scales, last_dimension);
+  if (has_latents) check_latent_rows(spec.stored_dtype(), "k_cache", arguments.k_cache);
+  if (has_latents && sizes["heads_kv"] != 1)
+    refuse("k", fmt::format("has {} heads; latents are of one", sizes["heads_kv"]));
   if (spec.scale_per == ScaleKind::head) {
     check_dense_numbers("k_scale", arguments.k_scale);
     check_dense_numbers("v_scale", arguments.v_scale);
@@ -256,6 +268,7 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
   params.q_out_strides = strides_of(q_out);
   params.k_cache_strides = strides_of(arguments.k_cache);
   params.v_cache_strides = strides_of(arguments.v_cache);
+  if (spec.stored_dtype() == DType::latent_584) params.k_cache_strides.seq = latent_row_in_page;
   params.k_scale_strides = scale_strides(spec, arguments.k_scale);
   params.v_scale_strides = scale_strides(spec, arguments.v_scale);
   params.k_blocks_strides = strides_of(arguments.k_block_scales);

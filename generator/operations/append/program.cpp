@@ -39,7 +39,19 @@ void check_sections(const AppendSpec& spec) {
 // Of caches whose bytes have two numbers: scales of one kind, whole blocks, and lanes that have whole words of a row.
 void check_packing(const AppendSpec& spec) {
   const DTypeFacts& stored = facts(spec.stored_dtype());
-  if (stored.numbers == 1) return;
+  if (stored.row_bytes != 0) {
+    const int values = stored.dtype == DType::latent_656 ? 512 : 448;
+    if (spec.head_dim != 64)
+      refuse_spec("head_dim", std::to_string(spec.head_dim), fmt::format("must be 64 with cache_dtype {}", stored.name),
+                  "64");
+    if (spec.value_head_dim() != values)
+      refuse_spec("head_dim_v", std::to_string(spec.value_head_dim()),
+                  fmt::format("must be {} with cache_dtype {}", values, stored.name), std::to_string(values));
+    if (spec.scale_per != ScaleKind::head)
+      refuse_spec("scale_per", std::string(to_string(spec.scale_per)), "must be head with latents", "head");
+  }
+  if (stored.numbers == 1 && stored.row_bytes == 0) return;
+  if (stored.numbers > 1) {
   const ScaleKind kind = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
   if (spec.scale_per != kind)
     refuse_spec("scale_per", std::string(to_string(spec.scale_per)),
@@ -52,6 +64,7 @@ void check_packing(const AppendSpec& spec) {
                   fmt::format("must be a multiple of {} up to {} with cache_dtype {}", columns, max_packed_head_dim,
                               stored.name),
                   std::to_string(std::clamp(value / columns * columns, columns, max_packed_head_dim)));
+  }
   }
   if (const int step = spec.rotary_interleaved ? 8 : 16; spec.rotary_dim % step != 0)
     refuse_spec("rotary_dim", std::to_string(spec.rotary_dim),
@@ -113,7 +126,7 @@ void validate(const AppendSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
   check_choice("cache_dtype", spec.stored_dtype(),
                {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2, DType::int8, DType::int4,
-                DType::nvfp4, DType::mxfp4});
+                DType::nvfp4, DType::mxfp4, DType::latent_656, DType::latent_584, DType::latent_528});
   if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_stored())
     refuse_spec("scale_per", "token", "wants a cache_dtype of 8 or 4 bits", "head");
   check_head_dim("head_dim", spec.head_dim);
