@@ -233,7 +233,8 @@ std::string rule_rejection(const Case& problem, const Config& config) {
                        to_string(problem.limits.arch));
   }
   if (!Family<Config>::reads_latents && facts(problem.spec.key_dtype()).row_bytes != 0) {
-    return fmt::format("{} does not read rows of {}", Family<Config>::name, to_string(problem.spec.key_dtype()));
+    return fmt::format("{} does not read rows of {}", Family<Config>::name,
+                       to_string(problem.spec.key_dtype()));
   }
   const auto too_wide = [](std::string_view field, int value, int most) {
     return value <= most ? std::string()

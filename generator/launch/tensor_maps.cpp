@@ -147,8 +147,10 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const int head_dim_v = spec.value_head_dim();
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
-          .k = has_keys ? encode(all[1], spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv) : map_q,
-          .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv) : map_q,
+          .k = has_keys ? encode(all[1], spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv)
+                        : map_q,
+          .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
+                        : map_q,
           .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
@@ -164,8 +166,10 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
     const TensorMap map_q = encode_one(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
     return MappedTensors{
         .q = map_q,
-        .k = has_keys ? encode_one(k, spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv) : map_q,
-        .v = has_keys ? encode_one(v, spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv) : map_q,
+        .k = has_keys ? encode_one(k, spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv)
+                      : map_q,
+        .v = has_keys ? encode_one(v, spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
+                      : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
   return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {

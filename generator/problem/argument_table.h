@@ -87,7 +87,8 @@ inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
 inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
 /// Dimensions of a tensor with so many elements for each row of k and v.
-inline Dims dims_beside_keys(const AttentionSpec& spec, const Dims& paged, const Dims& varlen, const Dims& dense) {
+inline Dims dims_beside_keys(const AttentionSpec& spec, const Dims& paged, const Dims& varlen,
+                             const Dims& dense) {
   return has_pages(spec) ? paged : has_varlen_kv(spec) ? varlen : dense;
 }
 
@@ -154,7 +155,9 @@ inline Dims dims_of_value_blocks(const AttentionSpec& spec) {
   return dims_beside_keys(spec, "pages, page_size, heads_kv, v_blocks", "total_k, heads_kv, v_blocks",
                           "batch, seqlen_kv, heads_kv, v_blocks");
 }
-inline Presence presence_of_blocks(const AttentionSpec& spec) { return required_if(scale_columns(spec) != 0); }
+inline Presence presence_of_blocks(const AttentionSpec& spec) {
+  return required_if(scale_columns(spec) != 0);
+}
 inline DType dtype_uint8(const AttentionSpec&) { return DType::uint8; }
 
 inline Presence presence_of_query_scales(const AttentionSpec& spec) {

@@ -20,21 +20,23 @@ std::optional<Refusal> refuse_packing(const SpecField& field, const AttentionSpe
   if (stored.row_bytes != 0) {
     const int columns = spec.key_dtype() == DType::latent_656 ? 576 : 512;
     if (spec.head_dim != columns || spec.value_head_dim() != 512)
-      return no(fmt::format("has rows of head_dim {} and head_dim_v 512; they are {} and {}", columns, spec.head_dim,
-                            spec.value_head_dim()),
+      return no(fmt::format("has rows of head_dim {} and head_dim_v 512; they are {} and {}", columns,
+                            spec.head_dim, spec.value_head_dim()),
                 spec.head_dim == 576 ? DType::latent_656 : DType::latent_528);
     if (spec.key_dtype() == DType::latent_584 && spec.sequences_kv != SequenceKind::paged)
-      return no(fmt::format("has its scales at the end of pages; sequences_kv is {}", to_string(spec.sequences_kv)),
-                DType::latent_528);
+      return no(
+          fmt::format("has its scales at the end of pages; sequences_kv is {}", to_string(spec.sequences_kv)),
+          DType::latent_528);
     return {};
   }
   if (stored.numbers == 1) return {};
-  for (const auto& [name, columns] : {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
+  for (const auto& [name, columns] :
+       {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
     if (columns > max_packed_head_dim)
       return no(fmt::format("has {} of up to {}; it is {}", name, max_packed_head_dim, columns), DType::int8);
     if (stored.scale_columns != 0 && columns % stored.scale_columns != 0)
-      return no(fmt::format("has {} of multiples of {}, which share a scale; it is {}", name, stored.scale_columns,
-                            columns),
+      return no(fmt::format("has {} of multiples of {}, which share a scale; it is {}", name,
+                            stored.scale_columns, columns),
                 DType::int4);
   }
   return {};
@@ -63,7 +65,8 @@ std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpe
   const DTypeFacts& stored = facts(spec.key_dtype());
   if (stored.row_bytes != 0 && spec.descale_per != ScaleKind::head)
     return refuse(field, std::string(to_string(spec.descale_per)),
-                  fmt::format("must be head with kv_dtype {}, whose rows have their scales", stored.name), "head");
+                  fmt::format("must be head with kv_dtype {}, whose rows have their scales", stored.name),
+                  "head");
   if (stored.numbers > 1) {
     // Zero points lie in scales of tokens; scales of blocks and tokens would be two of one kind.
     const ScaleKind wanted = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
@@ -87,9 +90,10 @@ std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpe
                   has_narrow_keys(spec) ? "token" : "head");
   }
   if (has_narrow_keys(spec)) return {};
-  return refuse(field, std::string(to_string(spec.descale_per)),
-                "is for k and v of 8 or 4 bits: set kv_dtype to fp8_e4m3, fp8_e5m2, int8 or int4, or leave it out",
-                "head");
+  return refuse(
+      field, std::string(to_string(spec.descale_per)),
+      "is for k and v of 8 or 4 bits: set kv_dtype to fp8_e4m3, fp8_e5m2, int8 or int4, or leave it out",
+      "head");
 }
 
 std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec) {

@@ -95,7 +95,8 @@ std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const Attention
 std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
   const DTypeFacts& stored = facts(spec.key_dtype());
   if (stored.row_bytes != 0 && !spec.values_in_keys)
-    return refuse(field, "false", fmt::format("must be true where k is of {}, whose columns are the values", stored.name),
+    return refuse(field, "false",
+                  fmt::format("must be true where k is of {}, whose columns are the values", stored.name),
                   "true");
   if (!spec.values_in_keys || (!(stored.is_stored() && stored.row_bytes == 0) && !spec.dropout)) return {};
   return refuse(field, "true",
@@ -393,9 +394,10 @@ constexpr std::array fields = {
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
-        .doc = "what k and v of 8 or 4 bits have a scale for: head, which is one for all, for each KV head, or "
-               "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
-               "fp8, one for each 64 rows and head",
+        .doc =
+            "what k and v of 8 or 4 bits have a scale for: head, which is one for all, for each KV head, or "
+            "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
+            "fp8, one for each 64 rows and head",
         .record_name = "descale_per",
         .comment = "what keys and values have a scale for",
         .text_label = " descale_per=",

@@ -21,10 +21,10 @@ struct Extents {
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
-  std::int64_t k_row = 1;     ///< elements of a row of k: bytes where numbers are packed
-  std::int64_t v_row = 1;     ///< the same of v
-  std::int64_t k_blocks = 1;  ///< of columns of a row of k that share a scale of a byte
-  std::int64_t v_blocks = 1;  ///< the same of v
+  std::int64_t k_row = 1;      ///< elements of a row of k: bytes where numbers are packed
+  std::int64_t v_row = 1;      ///< the same of v
+  std::int64_t k_blocks = 1;   ///< of columns of a row of k that share a scale of a byte
+  std::int64_t v_blocks = 1;   ///< the same of v
   std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: of a batch entry, or of all varlen ones
   std::int64_t blocks_kv = 1;  ///< of as many of k, or of a page
   std::int64_t total_q = 1;    ///< rows of varlen q

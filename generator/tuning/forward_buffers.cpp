@@ -57,7 +57,8 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
   // Elements of rows of k, and of v beside k.
-  const std::int64_t k_row = stored_columns(spec_, spec_.head_dim), v_row = stored_columns(spec_, spec_.value_head_dim());
+  const std::int64_t k_row = stored_columns(spec_, spec_.head_dim),
+                     v_row = stored_columns(spec_, spec_.value_head_dim());
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : v_row;
   const ProblemShape shape = shape_of(params_);
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
@@ -172,7 +173,9 @@ void ForwardBuffers::describe_scales() {
     return static_cast<const float*>(array_of(numbers.data(), numbers.size() * sizeof(float)));
   };
   // Random bits of whole numbers spread further than a normal sample.
-  const float unit = spec_.key_dtype() == DType::int8 ? 1.0f / 74 : spec_.key_dtype() == DType::int4 ? 1.0f / 6 : 1;
+  const float unit = spec_.key_dtype() == DType::int8   ? 1.0f / 74
+                     : spec_.key_dtype() == DType::int4 ? 1.0f / 6
+                                                        : 1;
   const auto drawn = [&](std::int64_t count) {
     return array_with(count, [&](std::size_t i) { return unit * (0.5f + static_cast<float>(i % 7) / 7); });
   };
@@ -227,8 +230,8 @@ void ForwardBuffers::describe_scales() {
 // Scales of blocks of columns, by which random bits are about as wide as a normal sample: of dense sequences, whose rows pages hold in their order.
 void ForwardBuffers::describe_block_scales(DescaleParams& dense) {
   const std::int64_t heads = params_.heads_kv, columns = scale_columns(spec_);
-  const std::int64_t rows = std::max<std::int64_t>(
-      std::int64_t{dense_.batch} * dense_.seqlen_kv, std::int64_t{params_.sequences.pages} * spec_.page_size);
+  const std::int64_t rows = std::max<std::int64_t>(std::int64_t{dense_.batch} * dense_.seqlen_kv,
+                                                   std::int64_t{params_.sequences.pages} * spec_.page_size);
   const int first = spec_.key_dtype() == DType::nvfp4 ? 0x28 : 125;  // a quarter, of e4m3 and of e8m0
   const auto drawn = [&](std::int64_t blocks, TensorStrides& strides) {
     std::vector<unsigned char> bytes(static_cast<std::size_t>(rows * heads * blocks));

@@ -50,7 +50,7 @@ namespace jit {
 /// The problem that an append kernel is specialized for. Sizes, strides, places of tokens, and whether there are
 /// queries are known at a call.
 struct AppendSpec {
-  DType dtype = DType::bf16;              ///< of q, k and v: bf16 or fp16
+  DType dtype = DType::bf16;  ///< of q, k and v: bf16 or fp16
   /// Of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
   /// or latent_528 (docs/mla.md): k_cache alone, whose rows have k as their last 64 columns and v as those before, 512, 448
   /// and 448.

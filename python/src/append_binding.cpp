@@ -194,7 +194,8 @@ void bind_append(nb::module_& module) {
          "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
          "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
          "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
-         "k_block_scales"_a = nb::none(), "v_block_scales"_a = nb::none(), "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none());
+         "k_block_scales"_a = nb::none(), "v_block_scales"_a = nb::none(), "cache_dtype"_a = nb::none(),
+         "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

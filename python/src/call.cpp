@@ -119,12 +119,14 @@ TensorView Call::read_keys(nb::handle object, const char* name, bool is_varlen) 
   const std::optional<DType> wanted = as_q ? std::optional(q().dtype) : inputs_.kv_dtype;
   if (wanted && facts(*wanted).is_stored() && view.dtype == DType::uint8) view.dtype = *wanted;
   if (view.dtype == DType::uint8) {
-    refuse(name, "holds bytes; say with kv_dtype=\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", \"nvfp4\" or "
-                 "\"mxfp4\" what they stand for");
+    refuse(name,
+           "holds bytes; say with kv_dtype=\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", \"nvfp4\" or "
+           "\"mxfp4\" what they stand for");
   }
   if (!facts(view.dtype).is_operand && !facts(view.dtype).is_stored())
-    refuse(name, fmt::format("is {}; attention takes bf16, fp16, fp8, and caches of int8, int4, nvfp4 and mxfp4",
-                             to_string(view.dtype)));
+    refuse(name,
+           fmt::format("is {}; attention takes bf16, fp16, fp8, and caches of int8, int4, nvfp4 and mxfp4",
+                       to_string(view.dtype)));
   if (facts(view.dtype).is_operand && view.dtype != q().dtype)
     refuse(name, fmt::format("is {}; it must be {}", to_string(view.dtype), to_string(q().dtype)));
   if (wanted && view.dtype != *wanted)

@@ -193,16 +193,18 @@ class TokenRows {
   JIT_DEVICE void store_latent(int row, bool is_there, const Values& loaded, const TokenPlace& place) const {
     static_assert(rotated.piece == packed_piece && copied.piece == packed_piece, "a lane has eight columns");
     const bool has_values = is_value(row);
-    CacheElement* const start = is_there ? cache_row(params_.k_cache, params_.k_cache_strides, place, 0) : nullptr;
-    store_latent_columns<CacheElement, lanes>(loaded.x, is_there, lane_, has_values ? copied.pieces : rotated.pieces,
-                                              has_values ? 0 : Config::head_dim_v,
-                                              reinterpret_cast<unsigned char*>(start), place.offset,
-                                              params_.page_size);
+    CacheElement* const start =
+        is_there ? cache_row(params_.k_cache, params_.k_cache_strides, place, 0) : nullptr;
+    store_latent_columns<CacheElement, lanes>(
+        loaded.x, is_there, lane_, has_values ? copied.pieces : rotated.pieces,
+        has_values ? 0 : Config::head_dim_v, reinterpret_cast<unsigned char*>(start), place.offset,
+        params_.page_size);
   }
 
   /// Rounds a row of k or v to packed numbers, where it is there. By all lanes of a warp.
   JIT_DEVICE void store_packed(int row, bool is_there, const Values& loaded, const TokenPlace& place) const {
-    static_assert(rotated.piece == packed_piece && copied.piece == packed_piece, "a lane has a word of a row");
+    static_assert(rotated.piece == packed_piece && copied.piece == packed_piece,
+                  "a lane has a word of a row");
     constexpr bool has_blocks = scale_columns_of<CacheElement> != 0;
     const bool has_values = is_value(row);
     PackedTarget<CacheElement> target{nullptr, nullptr, nullptr, has_values ? copied.pieces : rotated.pieces};
@@ -212,7 +214,8 @@ class TokenRows {
                               : cache_row(params_.k_cache, params_.k_cache_strides, place, head);
       float* const scales = has_values ? params_.v_scale : params_.k_scale;
       if (scales != nullptr)
-        target.scale = scale_at(scales, has_values ? params_.v_scale_strides : params_.k_scale_strides, place, head);
+        target.scale =
+            scale_at(scales, has_values ? params_.v_scale_strides : params_.k_scale_strides, place, head);
       if constexpr (has_blocks)
         target.blocks = has_values ? scale_at(params_.v_blocks, params_.v_blocks_strides, place, head)
                                    : scale_at(params_.k_blocks, params_.k_blocks_strides, place, head);

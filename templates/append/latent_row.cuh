@@ -37,9 +37,10 @@ JIT_DEVICE void store_latent_columns(const float (&x)[iterations][packed_piece],
     if (column >= Latent::columns) {
       unsigned words[packed_piece / 2];
 #pragma unroll
-      for (int i = 0; i < packed_piece; i += 2) words[i / 2] = pack<bf16>(x[iteration][i], x[iteration][i + 1]);
-      store_words<2 * packed_piece, packed_piece>(start + Latent::rotated_begin + (column - Latent::columns) * 2,
-                                                  words);
+      for (int i = 0; i < packed_piece; i += 2)
+        words[i / 2] = pack<bf16>(x[iteration][i], x[iteration][i + 1]);
+      store_words<2 * packed_piece, packed_piece>(
+          start + Latent::rotated_begin + (column - Latent::columns) * 2, words);
       continue;
     }
     unsigned char* const scales = scales_of_row<Latent>(start, row, page_size);
@@ -56,8 +57,9 @@ JIT_DEVICE void store_latent_columns(const float (&x)[iterations][packed_piece],
     unsigned words[packed_piece / 4] = {};
 #pragma unroll
     for (int i = 0; i < packed_piece; i += 2) {
-      words[i / 4] |= pack_fp8<fp8_e4m3>(__fdiv_rn(x[iteration][i], scale), __fdiv_rn(x[iteration][i + 1], scale))
-                      << (i % 4 * 8);
+      words[i / 4] |=
+          pack_fp8<fp8_e4m3>(__fdiv_rn(x[iteration][i], scale), __fdiv_rn(x[iteration][i + 1], scale))
+          << (i % 4 * 8);
     }
     store_words<packed_piece, packed_piece>(start + column, words);
   }

@@ -73,7 +73,8 @@ JIT_DEVICE void store_packed_row(const float (&x)[iterations][packed_piece], boo
 #pragma unroll
     for (int i = 0; i < packed_piece; ++i) word |= bits_of(x[iteration][i]) << (4 * i);
     // Rows of whole words may begin anywhere.
-    unsigned char* const bytes = reinterpret_cast<unsigned char*>(target.row) + (iteration * lanes + lane) * 4;
+    unsigned char* const bytes =
+        reinterpret_cast<unsigned char*>(target.row) + (iteration * lanes + lane) * 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) bytes[i] = static_cast<unsigned char>(word >> (8 * i));
   };
@@ -95,7 +96,8 @@ JIT_DEVICE void store_packed_row(const float (&x)[iterations][packed_piece], boo
     least = fmaxf(least, -largest_float);
     const float scale =
         fmaxf(fminf(__fdiv_rn(fminf(most, largest_float) - least, steps), largest_float), least_scale);
-    const float inverse = __fdiv_rn(1.0f, scale), zero = static_cast<float>(four_bits(__fdiv_rn(-least, scale)));
+    const float inverse = __fdiv_rn(1.0f, scale),
+                zero = static_cast<float>(four_bits(__fdiv_rn(-least, scale)));
     for (int iteration = 0; iteration < iterations; ++iteration) {
       if (is_own(iteration))
         store(iteration, [&](float number) { return four_bits(__fmaf_rn(number, inverse, zero)); });
@@ -121,7 +123,6 @@ JIT_DEVICE void store_packed_row(const float (&x)[iterations][packed_piece], boo
         return scale == 0 ? 0u : e2m1_bits(__fdiv_rn(__fdiv_rn(number, of_head), scale));
       });
       const int piece = iteration * lanes + lane;
-      // mutate: ScalesOfHalfTheBlocks
       if (piece % group == 0) target.blocks[piece / group] = static_cast<unsigned char>(bits);
     }
   }

@@ -32,16 +32,17 @@ JIT_DEVICE float descale_of(const float* scales, const TensorStrides& strides, i
 /// A number of a row of keys or values as it is stored, but for the scale of its token or head. `of_tokens` has zero
 /// points, `of_blocks` scales of blocks of columns.
 template <class Config, class Row>
-JIT_DEVICE float stored_number(const Row* row, int column, const float* of_tokens, const TensorStrides& token_strides,
-                               const unsigned char* of_blocks, const TensorStrides& block_strides, int batch,
-                               int kv_head, int key) {
+JIT_DEVICE float stored_number(const Row* row, int column, const float* of_tokens,
+                               const TensorStrides& token_strides, const unsigned char* of_blocks,
+                               const TensorStrides& block_strides, int batch, int kv_head, int key) {
   const auto place = [&](const TensorStrides& strides) {
     return batch * strides.batch + kv_head * strides.head + key * strides.seq;
   };
   if constexpr (!keys_are_packed<Config>) {
     return to_float(row[column]);
   } else if constexpr (constexpr int block = scale_columns_of<Row>; block != 0) {
-    return number_of_pair(row, column, 0) * block_scale<Row>(of_blocks[place(block_strides) + column / block]);
+    return number_of_pair(row, column, 0) *
+           block_scale<Row>(of_blocks[place(block_strides) + column / block]);
   } else {
     return number_of_pair(row, column, zero_point_of(__float_as_int(of_tokens[place(token_strides)])));
   }
@@ -81,7 +82,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (key < context.seqlen_kv && mask.keep(query, key)) {
       const Stored* k = keys.at(key);
       float dot = 0;
-      for (int d = 0; d < Config::head_dim; ++d) 
+      for (int d = 0; d < Config::head_dim; ++d)
         dot += to_float(q[d]) * stored_number<Config>(k, d, descale.k, descale.k_strides, descale.k_blocks,
                                                       descale.k_blocks_strides, batch, kv_head, key);
       if constexpr (keys_are_narrow<Config>)
@@ -113,8 +114,9 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
         if (d >= Config::head_dim_v) continue;
-        output[i] += weight * stored_number<Config>(values.at(key), d, descale.v, descale.v_strides, descale.v_blocks,
-                                                    descale.v_blocks_strides, batch, kv_head, key);
+        output[i] +=
+            weight * stored_number<Config>(values.at(key), d, descale.v, descale.v_strides, descale.v_blocks,
+                                           descale.v_blocks_strides, batch, kv_head, key);
       }
     }
   }

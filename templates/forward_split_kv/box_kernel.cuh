@@ -79,8 +79,8 @@ class BoxConsumer {
     const int keys = split.kv.length - info.k_begin;
     if (keys < Config::tile_kv) clear_values(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
     typename Traits::Scores scores;
-    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes, stage,
-                          first_key());
+    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes,
+                          stage, first_key());
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, split,
                                score_origin(split, info, row_warp() * rows_per_warp, first_key()));

@@ -110,7 +110,8 @@ class BoxProducer {
     const unsigned stage = pipeline_.tile();
     for_tile_rows<Traits>(params_, box, keys, [&](int row, const RowPlace& place, bool exists) {
       const auto source = [&](const auto* scales, const TensorStrides& strides) {
-        return exists ? scales + PagedKv<Config>::offset(strides, {place.seq, kv_head, place.batch}) : nullptr;
+        return exists ? scales + PagedKv<Config>::offset(strides, {place.seq, kv_head, place.batch})
+                      : nullptr;
       };
       if constexpr (has_row_scales<Config>) {
         copy_scale(stage + Traits::layout.k_scales + row * 4, source(descale.k, descale.k_strides));

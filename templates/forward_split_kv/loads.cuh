@@ -78,11 +78,11 @@ JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& sme
           stage, QueryRows<Config>(params, split));
     }
     const KvRows<Config> keys(params, split, info.k_begin, pages, params.k, params.k_strides);
-    copy_kv_tile<typename Traits::KTile, stored_columns<KvElement<Config>>(Config::head_dim), Traits::threads>(stage + Traits::layout.k, keys,
-                                                                            keys);
+    copy_kv_tile<typename Traits::KTile, stored_columns<KvElement<Config>>(Config::head_dim),
+                 Traits::threads>(stage + Traits::layout.k, keys, keys);
     const KvRows<Config> values(params, split, info.k_begin, pages, params.v, params.v_strides);
-    copy_kv_tile<typename Traits::VTile, stored_columns<KvElement<Config>>(Config::head_dim_v), Traits::threads>(stage + Traits::layout.v,
-                                                                              values, values);
+    copy_kv_tile<typename Traits::VTile, stored_columns<KvElement<Config>>(Config::head_dim_v),
+                 Traits::threads>(stage + Traits::layout.v, values, values);
     if constexpr (scale_columns_of<KvElement<Config>> != 0) {
       using Scales = KvRows<Config, unsigned char>;
       const DescaleParams& descale = params.descale;

@@ -119,8 +119,7 @@ template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
                      Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
-                     Config::split_keys != 0,
-                     storage_of<Config>());
+                     Config::split_keys != 0, storage_of<Config>());
 }
 
 // The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,

@@ -24,8 +24,10 @@ struct CopiedTiles {
 };
 template <class Config>
 struct CopiedTiles<Config, true> {
-  using KPanels = PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
-  using VPanels = PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
+  using KPanels =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using VPanels =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
   using K = PanelRows<KPanels, WarpTraits<Config>::KRows::chunks>;
   using V = PanelRows<VPanels, WarpTraits<Config>::VRows::chunks>;
   static constexpr BoxLayout layout = box_layout<Config>();
@@ -56,7 +58,8 @@ struct KernelTraits : WarpTraits<Config> {
   static constexpr int consumers_barrier = 1;  ///< named; 0 is __syncthreads'
 
   /// Bytes of the scales of blocks of a key, and of a value.
-  static constexpr int k_block_bytes = block_scale_bytes(Config::head_dim, scale_columns_of<KvElement<Config>>);
+  static constexpr int k_block_bytes =
+      block_scale_bytes(Config::head_dim, scale_columns_of<KvElement<Config>>);
   static constexpr int v_block_bytes =
       block_scale_bytes(Config::head_dim_v, scale_columns_of<KvElement<Config>>);
 };

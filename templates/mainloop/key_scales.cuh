@@ -24,7 +24,8 @@ JIT_DEVICE void copy_scale_word(unsigned target, const unsigned char* row, int w
     unsigned bytes = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (row != nullptr && word * 4 + i < count) bytes |= static_cast<unsigned>(row[word * 4 + i]) << (8 * i);
+      if (row != nullptr && word * 4 + i < count)
+        bytes |= static_cast<unsigned>(row[word * 4 + i]) << (8 * i);
     }
     store_shared(target, static_cast<int>(bytes));
   }

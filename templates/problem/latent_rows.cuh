@@ -26,7 +26,9 @@ struct latent_584 : LatentRow<576, 448, 64, 0, 8, 1> {};
 struct latent_528 : LatentRow<528, 512, 32, 512, 0, 1> {};
 
 template <class Element>
-inline constexpr bool is_latent = requires { Element::rotated_begin; };
+inline constexpr bool is_latent = requires {
+  Element::rotated_begin;
+};
 
 /// 2^(bits - 127); no number for 255.
 JIT_DEVICE float power_of_two(unsigned bits) {

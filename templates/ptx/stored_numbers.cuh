@@ -104,7 +104,7 @@ JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4
   const unsigned one = twice(one_of<Number>), digits = twice(digits_of<Number>);
   const unsigned less = (digits | zeros) ^ sign_of_both;
   const auto lowest = [&](unsigned bits) {
-    return multiply_add_pair<Number>((bits & twice(15)) | digits, one, less);  // mutate: ZeroPointsOfInt4
+    return multiply_add_pair<Number>((bits & twice(15)) | digits, one, less);
   };
   pairs[0] = lowest(word);
   pairs[2] = lowest(word >> 8);
@@ -157,8 +157,9 @@ JIT_DEVICE float number_of_pair(const Element* row, int column, unsigned zero_po
   if constexpr (scale_columns_of<Element> == 0) {
     return static_cast<float>(static_cast<int>(four) - static_cast<int>(zero_point));
   } else {
-    const float magnitude = four % 8 < 2 ? 0.5f * static_cast<float>(four % 2)
-                                         : static_cast<float>(2 + four % 2) * static_cast<float>(1 << (four % 8 / 2)) / 4;
+    const float magnitude =
+        four % 8 < 2 ? 0.5f * static_cast<float>(four % 2)
+                     : static_cast<float>(2 + four % 2) * static_cast<float>(1 << (four % 8 / 2)) / 4;
     return four < 8 ? magnitude : -magnitude;
   }
 }

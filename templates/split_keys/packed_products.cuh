@@ -32,7 +32,8 @@ struct PackedNumbers {
     unsigned zeros;
 
     JIT_DEVICE Key(unsigned stage, int key)
-        : zeros(twice(zero_point_of(load_shared(stage + Traits::layout.k_scales + (key + lane_id() / 4) * 4)))) {}
+        : zeros(twice(
+              zero_point_of(load_shared(stage + Traits::layout.k_scales + (key + lane_id() / 4) * 4)))) {}
     JIT_DEVICE void go_to(int) {}
     JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const {
       pairs_of_int4<fp16>(word, zeros, pairs);
@@ -77,7 +78,6 @@ struct PackedNumbers<Traits, Stored, true> {
     JIT_DEVICE void pairs(unsigned numbers, int chunk, unsigned (&pairs)[4]) const {
       const int first = chunk % chunks_of_word * of_chunk;  // byte of the word
       unsigned factors = factors_of_scales<Stored>(word >> (8 * first));
-      // mutate: ScalesOfTheChunksFirstHalf
       const bool is_second = of_chunk == 2 && lane_id() % 4 >= 2;
       factors = pick_bytes(factors, 0, is_second ? 0x3232 : 0x1010);
       pairs_of_e2m1(numbers, factors, pairs);
@@ -133,7 +133,6 @@ struct PackedProducts {
         for (int chunk = 0; chunk < KTile::chunks; ++chunk) {
           const int own = 4 * chunk + lane % 4;
           unsigned words[4] = {};
-          // mutate: QueriesBehindTheLastColumn
           if (4 * chunk + 3 < QTile::chunks || own < QTile::chunks)
             load_shared(words, tile + QTile::offset(row + 8 * half, own));
 #pragma unroll
@@ -199,7 +198,8 @@ struct PackedProducts {
     for (int step = 0; step < Traits::warp_keys / 16; ++step) {
       unsigned a[4];
       p.template pack_step<Weight>(a, 0, step);
-      typename Numbers::Values values[2] = {{stage, first_key + 16 * step}, {stage, first_key + 16 * step + 8}};
+      typename Numbers::Values values[2] = {{stage, first_key + 16 * step},
+                                            {stage, first_key + 16 * step + 8}};
       const auto multiply = [&](int chunk, unsigned first, unsigned second) {
         unsigned pairs[2][4];
         values[0].pairs(first, chunk, pairs[0]);

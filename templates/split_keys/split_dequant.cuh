@@ -87,9 +87,10 @@ class SplitDequant {
   /// Multiplies a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   JIT_DEVICE void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
     if constexpr (has_each) {
-      scale_by_rows<Scale>(scores, of_scores_.of_rows,
-                    // mutate: ScalesOfTheFirstKeys
-                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+      scale_by_rows<Scale>(
+          scores, of_scores_.of_rows,
+          // mutate: ScalesOfTheFirstKeys
+          stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
     } else if constexpr (has_query_factors) {
       scores.scale_rows(of_scores_.of_rows);
     } else {
@@ -99,8 +100,8 @@ class SplitDequant {
   /// Multiplies their exponentials, which were summed.
   JIT_DEVICE void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
-      scale_by_columns<Scale>(p,
-                       stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
+      scale_by_columns<Scale>(
+          p, stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
   }
   /// Behind the last step of a split.
   template <class Output>
@@ -112,7 +113,7 @@ class SplitDequant {
   // That of all values of a split; 1 where columns have their own.
   JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
-    if constexpr (has_blocks) v_ *= e2m1_shrinks;  // mutate: ValuesOfBlocksShrunk
+    if constexpr (has_blocks) v_ *= e2m1_shrinks;
   }
   static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const SplitInfo& split) {
     return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;

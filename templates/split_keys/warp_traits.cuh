@@ -28,8 +28,7 @@ struct WarpTraits {
   static constexpr int warp_keys = keys;
   /// Columns to which rows of so wide elements are padded: whole chunks of whole steps.
   template <class Element>
-  static constexpr int chunk_columns =
-      maximum(mma_k, ElementTraits<Element>::per_chunk * numbers_of<Element>);
+  static constexpr int chunk_columns = maximum(mma_k, ElementTraits<Element>::per_chunk* numbers_of<Element>);
   static constexpr int head_dim_steps =
       padded_head_dim(Config::head_dim, keys_are_packed<Config> ? chunk_columns<KvElement<Config>> : mma_k) /
       mma_k;

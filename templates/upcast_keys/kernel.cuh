@@ -67,8 +67,8 @@ inline constexpr bool applies_scales = has_token_scales<Config> || keys_are_pack
 
 /// The scale of eight columns of a row as the row has it: that of the token, or the byte of their block.
 template <class Config>
-JIT_DEVICE unsigned scale_bits(const StoredRows<Config>& stored, const ScalesOfRows& scales, int kv_head, int row,
-                               int column) {
+JIT_DEVICE unsigned scale_bits(const StoredRows<Config>& stored, const ScalesOfRows& scales, int kv_head,
+                               int row, int column) {
   constexpr int block = scale_columns_of<KvElement<Config>>;
   const TensorStrides& strides = block != 0 ? scales.block_strides : scales.token_strides;
   const long long offset = stored.offset(strides, row);
@@ -100,7 +100,7 @@ JIT_DEVICE void upcast_scaled(const unsigned (&stored)[words], unsigned scale, u
   }
 #pragma unroll
   for (unsigned& pair : wide) {
-    pair = pack<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * factor,  // mutate: UpcastWithoutScales
+    pair = pack<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * factor,
                         to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * factor);
   }
 }
@@ -201,7 +201,6 @@ JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHea
         halves_of_fp8_word<fp8_e4m3>(words[1], wide[2], wide[3]);
         const unsigned char* const scales =
             scales_of_row<Latent>(start, place.seq, maximum(1, Config::page_size));
-        // mutate: ScaleOfAnotherGroup
         const float scale = group_scale<Latent>(scales, column / Latent::group);
 #pragma unroll
         for (unsigned& pair : wide) {
@@ -244,15 +243,16 @@ JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upc
     const int written = minimum(in_use.begin + tiles * latent_tile_rows, upcast.rows);
     RowsOfHead own = rows;
     own.end = minimum(first + rows_at_once, written);
-    return upcast_latents<Config>(stored, own, rows_end, params.k, params.k_strides, upcast.k, upcast.k_strides);
+    return upcast_latents<Config>(stored, own, rows_end, params.k, params.k_strides, upcast.k,
+                                  upcast.k_strides);
   } else {
-  const DescaleParams& descale = params.descale;
-  upcast_rows<Config, Config::head_dim>(
-      stored, rows, params.k, params.k_strides, upcast.k, upcast.k_strides,
-      {descale.k, descale.k_strides, descale.k_blocks, descale.k_blocks_strides});
-  upcast_rows<Config, Config::head_dim_v>(
-      stored, rows, params.v, params.v_strides, upcast.v, upcast.v_strides,
-      {descale.v, descale.v_strides, descale.v_blocks, descale.v_blocks_strides});
+    const DescaleParams& descale = params.descale;
+    upcast_rows<Config, Config::head_dim>(
+        stored, rows, params.k, params.k_strides, upcast.k, upcast.k_strides,
+        {descale.k, descale.k_strides, descale.k_blocks, descale.k_blocks_strides});
+    upcast_rows<Config, Config::head_dim_v>(
+        stored, rows, params.v, params.v_strides, upcast.v, upcast.v_strides,
+        {descale.v, descale.v_strides, descale.v_blocks, descale.v_blocks_strides});
   }
 }
 

@@ -67,7 +67,11 @@ void add_append(Programs& programs) {
   add("append.int4", sm_90a, {.cache_dtype = DType::int4, .scale_per = ScaleKind::token, .rotary_dim = 128});
   add("append.nvfp4", sm_89, {.cache_dtype = DType::nvfp4});
   add("append.latent_656", sm_90a,
-      {.cache_dtype = DType::latent_656, .head_dim = 64, .head_dim_v = 512, .rotary_dim = 64, .rotary_interleaved = true});
+      {.cache_dtype = DType::latent_656,
+       .head_dim = 64,
+       .head_dim_v = 512,
+       .rotary_dim = 64,
+       .rotary_interleaved = true});
 }
 
 void add_block_mask(Programs& programs) {

@@ -21,9 +21,11 @@ Outcome run(const std::string& body, unsigned block, std::uint64_t seed = 0) {
   TestDevice device;
   const std::uint64_t in = device.upload(std::vector<std::uint32_t>(1024, 5));
   const std::uint64_t out = device.upload(std::vector<std::uint32_t>(64, 77));
-  LaunchResult result =
-      device.run(kernel_of(body, ".shared .align 8 .b64 bar;\n.shared .align 8 .b64 other;\n.shared .align 16 .b8 buf[4096];\n"),
-                 {.block = {block, 1, 1}}, {.seed = seed, .threads = 1}, in, out);
+  LaunchResult result = device.run(
+      kernel_of(
+          body,
+          ".shared .align 8 .b64 bar;\n.shared .align 8 .b64 other;\n.shared .align 16 .b8 buf[4096];\n"),
+      {.block = {block, 1, 1}}, {.seed = seed, .threads = 1}, in, out);
   return {std::move(result), device.download<std::uint32_t>(out, 64)};
 }
 

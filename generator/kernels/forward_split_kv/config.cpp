@@ -23,6 +23,7 @@ constexpr int other_registers = 64;
 constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
+constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -118,6 +119,7 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const int scores = config.tile_kv / config.key_warps / 8 * 4;
   const int q = spec.head_dim > most_warp_columns ? 4 : stored.columns(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  const bool copies_scales = uses_tma && (stored.has_row_scales || stored.scale_columns != 0);
   // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
   constexpr int quarters = 4;
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
@@ -143,7 +145,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                                        spec.split_keys != 0, storage_of(spec))
                              .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers + (has_narrow_keys(spec) ? fp8_registers : 0),
+                       functors * functor_registers + (has_narrow_keys(spec) ? fp8_registers : 0) +
+                       (copies_scales ? scale_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,

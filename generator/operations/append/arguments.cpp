@@ -21,8 +21,8 @@ auto members_of(const AppendArguments& arguments) {
                cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale, k_block_scales,
                v_block_scales] = arguments;
   return std::tie(k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out,
-                  cos_sin, cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale, k_block_scales,
-                  v_block_scales);
+                  cos_sin, cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale,
+                  k_block_scales, v_block_scales);
 }
 static_assert(append_table.size() == std::tuple_size_v<decltype(members_of(AppendArguments()))>);
 
@@ -65,7 +65,8 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   want_none(!stored.is_stored() || has_latents, "v_scale", a.v_scale, no_scales);
   want_none(has_latents, "v_cache", a.v_cache, "k_cache has whole rows of latents");
   const bool has_blocks = stored.scale_columns != 0;
-  constexpr const char *found = "scales of blocks are written there", *no_blocks = "the caches have no scales of blocks";
+  constexpr const char *found = "scales of blocks are written there",
+                       *no_blocks = "the caches have no scales of blocks";
   want(has_blocks, "k_block_scales", a.k_block_scales, found);
   want(has_blocks, "v_block_scales", a.v_block_scales, found);
   want_none(!has_blocks, "k_block_scales", a.k_block_scales, no_blocks);
@@ -102,7 +103,10 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
 int row_alignment(const AppendSpec& spec, DType dtype) {
   const DTypeFacts& stored = facts(dtype);
   constexpr int of_latents = 8;
-  return stored.row_bytes != 0 ? of_latents : stored.numbers > 1 ? 1 : stored.is_stored() ? spec.alignment / 2 : spec.alignment;
+  return stored.row_bytes != 0 ? of_latents
+         : stored.numbers > 1  ? 1
+         : stored.is_stored()  ? spec.alignment / 2
+                               : spec.alignment;
 }
 
 CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments) {

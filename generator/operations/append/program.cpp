@@ -42,8 +42,8 @@ void check_packing(const AppendSpec& spec) {
   if (stored.row_bytes != 0) {
     const int values = stored.dtype == DType::latent_656 ? 512 : 448;
     if (spec.head_dim != 64)
-      refuse_spec("head_dim", std::to_string(spec.head_dim), fmt::format("must be 64 with cache_dtype {}", stored.name),
-                  "64");
+      refuse_spec("head_dim", std::to_string(spec.head_dim),
+                  fmt::format("must be 64 with cache_dtype {}", stored.name), "64");
     if (spec.value_head_dim() != values)
       refuse_spec("head_dim_v", std::to_string(spec.value_head_dim()),
                   fmt::format("must be {} with cache_dtype {}", values, stored.name), std::to_string(values));
@@ -52,19 +52,20 @@ void check_packing(const AppendSpec& spec) {
   }
   if (stored.numbers == 1 && stored.row_bytes == 0) return;
   if (stored.numbers > 1) {
-  const ScaleKind kind = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
-  if (spec.scale_per != kind)
-    refuse_spec("scale_per", std::string(to_string(spec.scale_per)),
-                fmt::format("must be {} with cache_dtype {}", to_string(kind), stored.name),
-                std::string(to_string(kind)));
-  const int columns = std::max(8, stored.scale_columns);
-  for (const auto& [name, value] : {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
-    if (value % columns != 0 || value > max_packed_head_dim)
-      refuse_spec(name, std::to_string(value),
-                  fmt::format("must be a multiple of {} up to {} with cache_dtype {}", columns, max_packed_head_dim,
-                              stored.name),
-                  std::to_string(std::clamp(value / columns * columns, columns, max_packed_head_dim)));
-  }
+    const ScaleKind kind = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
+    if (spec.scale_per != kind)
+      refuse_spec("scale_per", std::string(to_string(spec.scale_per)),
+                  fmt::format("must be {} with cache_dtype {}", to_string(kind), stored.name),
+                  std::string(to_string(kind)));
+    const int columns = std::max(8, stored.scale_columns);
+    for (const auto& [name, value] :
+         {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
+      if (value % columns != 0 || value > max_packed_head_dim)
+        refuse_spec(name, std::to_string(value),
+                    fmt::format("must be a multiple of {} up to {} with cache_dtype {}", columns,
+                                max_packed_head_dim, stored.name),
+                    std::to_string(std::clamp(value / columns * columns, columns, max_packed_head_dim)));
+    }
   }
   if (const int step = spec.rotary_interleaved ? 8 : 16; spec.rotary_dim % step != 0)
     refuse_spec("rotary_dim", std::to_string(spec.rotary_dim),

@@ -22,7 +22,8 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
   EXPECT_EQ(config_rejection(stored, with, limits), "");
   EXPECT_THAT(config_rejection(plain, with, limits), HasSubstr("stages_stored = 2 must be 0"));
   EXPECT_THAT(config_rejection(stored, without, limits), HasSubstr("stages_stored must be 1 or more"));
-  EXPECT_THAT(config_rejection(tokens, with, limits), HasSubstr("; forward_wgmma and forward_split_kv serve it"));
+  EXPECT_THAT(config_rejection(tokens, with, limits),
+              HasSubstr("; forward_wgmma and forward_split_kv serve it"));
   // 80 registers to begin with.
   AttentionSpec narrow = stored;
   narrow.head_dim = 32;
@@ -152,7 +153,8 @@ TEST(ConfigRejection, KeysThatAreUpcastAheadAreReadAsAny) {
     AttentionSpec four{.kv_dtype = packed};
     if (packed == DType::int4) four.descale_per = ScaleKind::token;
     EXPECT_EQ(rejection(four, ahead), "");
-    EXPECT_THAT(rejection(four, {.stages_stored = 1, .converter_warps = 2}), HasSubstr("upcast_ahead must be true"));
+    EXPECT_THAT(rejection(four, {.stages_stored = 1, .converter_warps = 2}),
+                HasSubstr("upcast_ahead must be true"));
     EXPECT_THAT(config_rejection(four, ForwardSplitWgmma{.stages_stored = 2}, device_limits(Arch{9, 0, 'a'})),
                 HasSubstr("bytes are one number each"));
   }
