@@ -40,9 +40,12 @@ def nearest_e2m1(x):
     return (above.sum(-1) | numpy.where(numpy.signbit(x), 8, 0)).astype(numpy.uint8)
 
 
-def stored(name, x, scale_of_head=None):
+def stored(name, x, scale_of_head=None, by_head=False):
     """Rounds (n, heads, width) numbers, with the scales that `append` finds; those of heads are given."""
     x = x.astype(numpy.float32)
+    if by_head:
+        rows = numpy.clip(numpy.rint(x / scale_of_head[:, None]), -128, 127).astype(numpy.int8)
+        return Stored(rows, scale_of_head, None, rows * scale_of_head[:, None].astype(float))
     if name == "int8":
         largest = numpy.abs(x).max(-1)
         scales = numpy.where(largest < 2.0**-100, 1, largest / numpy.float32(127)).astype(numpy.float32)
@@ -87,22 +90,23 @@ class Cached:
 
     def check(self, o, lse=None, rounded=False, **options):
         """`rounded`: keys and values became numbers of q's type."""
-        if DESCALE[self.name] == "token":  # the products of P are of bf16 then
+        has_tokens = self.parts["k"][0].scales.ndim == 2
+        if has_tokens:  # the products of P are of bf16 then
             options["p_dtype"] = BF16
         numbers = {name: [part.numbers for part in parts] for name, parts in self.parts.items()}
         if rounded:
             own = self.q[0].dtype
             for name, parts in numbers.items():  # scales of heads are applied in fp32
-                scales = self.parts[name][0].scales if DESCALE[self.name] == "head" else numpy.ones(parts[0].shape[1])
+                scales = numpy.ones(parts[0].shape[1]) if has_tokens else self.parts[name][0].scales
                 numbers[name] = [(x / scales[:, None]).astype(own).astype(float) * scales[:, None] for x in parts]
         Requests(self.q, numbers["k"], numbers["v"]).check(o, lse, **options)
 
 
-def cached(rng, lengths_q, lengths_k, name, *, heads_kv=2, ratio=4, head_dim=64, head_dim_v=None, dtype=BF16, scale=None):
-    """Random ones."""
-    scale = rng.uniform(0.5, 2, heads_kv).astype(numpy.float32) if scale is None else scale
+def cached(rng, lengths_q, lengths_k, name, *, heads_kv=2, ratio=4, head_dim=64, head_dim_v=None, dtype=BF16, by_head=False):
+    """Random ones. `by_head`: int8 with scales of heads."""
+    scale = rng.uniform(0.5, 2, heads_kv).astype(numpy.float32) / (32 if by_head else 1)
     parts = {
-        each: [stored(name, rng.standard_normal((n, heads_kv, width)), scale) for n in lengths_k]
+        each: [stored(name, rng.standard_normal((n, heads_kv, width)), scale, by_head) for n in lengths_k]
         for each, width in (("k", head_dim), ("v", head_dim_v or head_dim))
     }
     q = [rng.standard_normal((n, heads_kv * ratio, head_dim)).astype(dtype) for n in lengths_q]

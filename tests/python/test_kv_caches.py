@@ -81,3 +81,71 @@ def test_prefill_by_numbers_of_16_bits(rng, place, fetch, name, lies):
     attend = ja.prepare(spec, config="family=forward_wgmma upcast_ahead=true tile_q=128 tile_kv=64 stages_k=2 stages_v=2")
     o, lse = call(place, batch, arrays, attend=attend, return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=causal, rounded=True)
+
+
+INT8_FAMILIES = {
+    "forward_split_kv copies=tma": "forward_split_kv copies=tma tile_kv=64 stages=2",
+    "forward_split_wgmma": "forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_stored=1",
+    "forward_split_cluster": "forward_split_cluster",
+    "forward_wgmma": "forward_wgmma tile_q=64 tile_kv=64 stages_k=2 stages_v=2 stages_stored=1 converter_warps=2",
+    "forward_wgmma, ahead": "forward_wgmma tile_q=64 tile_kv=64 stages_k=2 stages_v=2 upcast_ahead=true",
+}
+
+
+@pytest.mark.parametrize("family", some(INT8_FAMILIES))
+def test_int8_with_scales_of_heads(rng, place, fetch, family):
+    """Families that read fp8 with scales of heads read int8."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("families of sm_90a")
+    batch = cached(rng, [5, 1, 60], [40, 130, 70], "int8", by_head=True)
+    paged = dict(sequences_q="varlen", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, kv_dtype="int8", mask=ja.mask.causal(), **paged)
+    attend = ja.prepare(spec, config=f"family={INT8_FAMILIES[family]}")
+    o, lse = call(place, batch, pages(rng, batch, 16), attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (dict(kv_dtype="int4"), "descale_per.*must be token with kv_dtype int4"),
+        (dict(kv_dtype="nvfp4", descale_per="token"), "descale_per.*must be head with kv_dtype nvfp4"),
+        (dict(kv_dtype="mxfp4", head_dim=80), "kv_dtype.*multiples of 32"),
+        (dict(kv_dtype="nvfp4", head_dim=512), "kv_dtype.*up to 256"),
+        (dict(kv_dtype="int8", values_in_keys=True), "values_in_keys.*int8"),
+        (dict(kv_dtype="int4", descale_per="token", dropout=True), "dropout"),
+        (dict(dtype="fp8_e4m3", kv_dtype="int8"), "kv_dtype.*must be that of q"),
+    ],
+)
+def test_specs_that_are_refused(change, match):
+    with pytest.raises(ja.errors.InvalidSpecError, match=match):
+        ja.prepare(ja.AttentionSpec(**{"head_dim": 64, **change}))
+
+
+def test_arrays_that_are_refused(rng, place):
+    batch = cached(rng, [1], [20], "nvfp4")
+    arrays = pages(rng, batch, 16)
+    without = {name: array for name, array in arrays.items() if name != "v_block_scales"}
+    with pytest.raises(ja.errors.InvalidArgumentError, match="v_block_scales"):
+        call(place, batch, without)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales"):
+        call(place, batch, {**arrays, "k_block_scales": arrays["k_block_scales"][..., :2]})
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales"):
+        call(place, batch, {**arrays, "k_block_scales": arrays["k_block_scales"][..., ::-1]})
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales.*given"):
+        call(place, cached(rng, [1], [20], "int8"), {**pages(rng, cached(rng, [1], [20], "int8"), 16),
+                                                    "k_block_scales": arrays["k_block_scales"]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_that_are_no_numbers(rng, place, fetch, name):
+    """NaN shows in rows that see such a key, and in no other."""
+    batch = cached(rng, [2, 1], [30, 20], name)
+    arrays = pages(rng, batch, 16)
+    page = arrays["page_table"][0, 1], 29 - 16  # the last key of the first request, which its last query alone sees
+    if DESCALE[name] == "token":
+        arrays["v_descale"][page] = numpy.nan
+    else:
+        arrays["v_block_scales"][page] = {"nvfp4": 0x7F, "mxfp4": 255}[name]
+    o = fetch(call(place, batch, arrays, mask=ja.mask.causal()))
+    assert numpy.isnan(o[1]).all() and not numpy.isnan(o[2]).any()
