@@ -19,6 +19,11 @@
 
 namespace jit {
 
+/// The parameters of a kernel.
+template <class Config>
+using ParamsOf = typename ChosenType<scale_columns_of<typename Config::CacheElement> != 0, BlockAppendParams,
+                                     AppendParams>::type;
+
 /// One token's rows, for the lanes that have one of them: numbers from 0 on, of q, then of k, then of v.
 template <class Config>
 class TokenRows {
@@ -42,7 +47,9 @@ class TokenRows {
     unsigned words[iterations][piece_words];
   };
 
-  JIT_DEVICE TokenRows(const AppendParams& params, int token)
+  using Params = ParamsOf<Config>;
+
+  JIT_DEVICE TokenRows(const Params& params, int token)
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
@@ -287,7 +294,7 @@ class TokenRows {
            head * strides.head;
   }
 
-  const AppendParams& params_;
+  const Params& params_;
   int batch_, seq_;
   int lane_;
   const Element *q_, *k_, *v_;  // the token's first rows
@@ -295,7 +302,7 @@ class TokenRows {
 
 /// A few rows are on the way at once, the first ones while the token's place is looked for.
 template <class Config>
-JIT_DEVICE void append_rows(const AppendParams& params) {
+JIT_DEVICE void append_rows(const ParamsOf<Config>& params) {
   touch_lines(params);
   wait_for_grids_before();
   using Rows = TokenRows<Config>;

@@ -46,7 +46,11 @@ struct AppendParams {
   int max_pos;
   int rows_per_block;  ///< of the heads_q + 2 heads_kv rows of a token
   float norm_eps;
-  unsigned char* k_blocks;  ///< scales of blocks of columns of each place in the cache; of packed e2m1
+};
+
+/// With caches whose blocks of columns have scales. The host fills one for all kernels, others take what it inherits.
+struct BlockAppendParams : AppendParams {
+  unsigned char* k_blocks;  ///< scales of blocks of columns of each place in the cache
   unsigned char* v_blocks;
   TensorStrides k_blocks_strides;
   TensorStrides v_blocks_strides;

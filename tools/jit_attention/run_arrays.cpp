@@ -233,8 +233,9 @@ void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArra
   const bool are_made = options.scales.quantize.scales.has_value(),
              has_bytes = has_narrow_keys(spec) && !are_made;
   if (facts(spec.key_dtype()).kind == NumberKind::packed) {
-    throw BadInput(fmt::format("--kv-dtype is {}, whose scales have no option here: give fp8_e4m3, fp8_e5m2 or int8",
-                               to_string(spec.key_dtype())));
+    throw BadInput(
+        fmt::format("--kv-dtype is {}, whose scales have no option here: give fp8_e4m3, fp8_e5m2 or int8",
+                    to_string(spec.key_dtype())));
   }
   const std::optional<DType> bytes = has_bytes ? std::optional(spec.key_dtype()) : std::nullopt;
   const char* const option = has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";

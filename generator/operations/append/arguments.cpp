@@ -216,11 +216,12 @@ const T* array_of(const TensorView& tensor) {
 
 }  // namespace
 
-KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments, const AppendParams& filled)
+KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments,
+                         const BlockAppendParams& filled)
     : tensors(arguments, [&](const AppendRow& row) { return writes(spec, arguments, row); }),
       params(filled) {}
 
-void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params) {
   const bool in_two = arguments.cos.is_present();
   params.k = arguments.k.data;
   params.v = arguments.v.data;
@@ -243,7 +244,7 @@ void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, Appe
   params.v_blocks = static_cast<unsigned char*>(arguments.v_block_scales.data);
 }
 
-bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params) {
   check_presence(spec, arguments);
   const CallSizes sizes = check_tensors(spec, arguments);
   check_outputs(spec, arguments);

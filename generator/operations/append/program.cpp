@@ -148,6 +148,7 @@ int append_lanes(const AppendSpec& spec) {
 }
 
 Program append_program(const AppendSpec& spec) {
+  const bool has_blocks = facts(spec.stored_dtype()).scale_columns != 0;
   Program program;
   program.threads = 128;
   program.name = fmt::format("append_{}_d{}{}{}", to_string(spec.dtype), spec.head_dim,
@@ -159,7 +160,8 @@ Program append_program(const AppendSpec& spec) {
       fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", summary_of(spec));
   source += "#include \"append/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
             config_lines(spec) + "};\n";
-  source += kernel_text(program, "AppendParams", sizeof(AppendParams), "append_rows",
+  source += kernel_text(program, has_blocks ? "BlockAppendParams" : "AppendParams",
+                        has_blocks ? sizeof(BlockAppendParams) : sizeof(AppendParams), "append_rows",
                         fmt::format("static_assert(TokenRows<Config>::lanes == {}, "
                                     "\"host and device disagree on the lanes of a row\");\n",
                                     append_lanes(spec)));
