@@ -65,7 +65,7 @@ void set_descale(AttentionParams& params, void* address, const TensorStrides& gi
   params.descale.*strides = given;
 }
 
-/// The same of scales of blocks.
+/// Sets the pointer of scales of blocks likewise.
 template <auto data, auto strides>
 void set_blocks(AttentionParams& params, void* address, const TensorStrides& given) {
   params.descale.*data = static_cast<const unsigned char*>(address);

@@ -11,7 +11,7 @@ namespace jit {
 
 namespace {
 
-// Of rows whose numbers are packed: how many columns they may have.
+// Says how many columns rows may have whose numbers are packed.
 std::optional<Refusal> refuse_packing(const SpecField& field, const AttentionSpec& spec) {
   const DTypeFacts& stored = facts(spec.key_dtype());
   const auto no = [&](std::string legal, DType instead) {
@@ -59,6 +59,21 @@ std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSp
   }
   return refuse(field, std::string(to_string(spec.key_dtype())), std::move(legal),
                 std::string(to_string(DType::fp8_e4m3)));
+}
+
+std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
+  const DTypeFacts& stored = facts(spec.key_dtype());
+  if (stored.row_bytes != 0 && !spec.values_in_keys)
+    return refuse(field, "false",
+                  fmt::format("must be true where k is of {}, whose columns are the values", stored.name),
+                  "true");
+  if (!spec.values_in_keys || (!(stored.is_stored() && stored.row_bytes == 0) && !spec.dropout)) return {};
+  return refuse(field, "true",
+                spec.dropout ? "must be false with dropout"
+                             : fmt::format("must be false where k is of {}: of less than 16 bits there are "
+                                           "latent_656, latent_584 and latent_528",
+                                           stored.name),
+                "false");
 }
 
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec) {
@@ -137,5 +152,12 @@ std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const A
                 "are exact: leave it out, or set dtype to fp8_e4m3 or fp8_e5m2",
                 "false");
 }
+
+int stored_columns(const AttentionSpec& spec, int head_dim) {
+  const DTypeFacts& stored = facts(spec.key_dtype());
+  return stored.row_bytes != 0 ? stored.row_bytes : head_dim / stored.numbers;
+}
+
+int scale_columns(const AttentionSpec& spec) { return facts(spec.key_dtype()).scale_columns; }
 
 }  // namespace jit

@@ -92,21 +92,6 @@ std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const Attention
                 std::to_string(std::max(step, value / step * step)));
 }
 
-std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
-  const DTypeFacts& stored = facts(spec.key_dtype());
-  if (stored.row_bytes != 0 && !spec.values_in_keys)
-    return refuse(field, "false",
-                  fmt::format("must be true where k is of {}, whose columns are the values", stored.name),
-                  "true");
-  if (!spec.values_in_keys || (!(stored.is_stored() && stored.row_bytes == 0) && !spec.dropout)) return {};
-  return refuse(field, "true",
-                spec.dropout ? "must be false with dropout"
-                             : fmt::format("must be false where k is of {}: of less than 16 bits there are "
-                                           "latent_656, latent_584 and latent_528",
-                                           stored.name),
-                "false");
-}
-
 std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec& spec) {
   if (spec.gqa_ratio >= 1) return {};
   return refuse(field, std::to_string(spec.gqa_ratio), "must be at least 1 (query heads per KV head)", "1");
@@ -566,13 +551,6 @@ bool is_dense(const AttentionSpec& spec) {
 }
 
 bool has_narrow_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_stored(); }
-
-int stored_columns(const AttentionSpec& spec, int head_dim) {
-  const DTypeFacts& stored = facts(spec.key_dtype());
-  return stored.row_bytes != 0 ? stored.row_bytes : head_dim / stored.numbers;
-}
-
-int scale_columns(const AttentionSpec& spec) { return facts(spec.key_dtype()).scale_columns; }
 
 bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
 

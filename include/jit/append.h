@@ -51,7 +51,7 @@ namespace jit {
 /// queries are known at a call.
 struct AppendSpec {
   DType dtype = DType::bf16;  ///< of q, k and v: bf16 or fp16
-  /// Of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
+  /// Type of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
   /// or latent_528 (docs/mla.md): k_cache alone, whose rows have k as their last 64 columns and v as those before, 512, 448
   /// and 448.
   std::optional<DType> cache_dtype = {};

@@ -4,6 +4,7 @@
 /// @code
 /// const jit::DTypeFacts& e4m3 = jit::facts(jit::DType::fp8_e4m3);
 /// assert(e4m3.name == "fp8_e4m3" && e4m3.bytes == 1 && e4m3.is_fp8() && !e4m3.is_floating());
+/// assert(e4m3.is_stored() && !e4m3.is_cache_alone() && jit::facts(jit::DType::int4).is_cache_alone());
 /// for (const jit::DTypeFacts& type : jit::dtype_table()) std::printf("%s\n", std::string(type.name).c_str());
 /// @endcode
 #pragma once

@@ -44,7 +44,7 @@ JIT_DEVICE unsigned block_scale_bits(float largest) {
   }
 }
 
-/// Of lanes side by side, so many, a multiple of `group`: what each group has come to.
+/// Combines the numbers of each group of so many lanes side by side.
 template <int group, class Combine>
 JIT_DEVICE float combine_lanes(float x, Combine combine) {
 #pragma unroll

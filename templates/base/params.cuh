@@ -39,7 +39,7 @@ struct DescaleParams {
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;
-  // Of q of 8 bits the first of each two; of k and v of blocks with scales the second.
+  // Kernels of q of 8 bits have the first of each two, those of k and v whose blocks have scales the second.
   union {
     const float* v_mean;            ///< of each column of a KV head, what values have lost; if Config::v_mean
     const unsigned char* k_blocks;  ///< a byte for each block of columns of a key, side by side

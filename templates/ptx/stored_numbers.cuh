@@ -51,7 +51,7 @@ JIT_DEVICE unsigned multiply_halves(unsigned a, unsigned b) {
   return d;
 }
 
-/// The same number twice.
+/// A number in both halves of a word.
 JIT_DEVICE constexpr unsigned twice(unsigned bits) { return bits * 0x10001u; }
 /// 1 of a type of 16 bits, and the number of which the lowest digit is 1: 2^10 and 2^7.
 template <class Number>

@@ -2,7 +2,7 @@
 //
 // Of a chunk of 16 bytes, 32 columns, ldmatrix brings a lane four bytes: eight numbers of a key, that pairs_of_… makes
 // four pairs of. They are the B fragments of two k-steps, and queries are put in the order of these once. Of values, which
-// ldmatrix transposes in units of two bytes, it brings four columns of two keys: a pair for each of four blocks of
+// ldmatrix transposes in pairs of bytes, it brings four columns of two keys: a pair for each of four blocks of
 // columns. No bit is moved between lanes.
 //
 // What a key has of its own is applied to its numbers where they become fp16: zero points, of which those of values are
@@ -56,7 +56,7 @@ struct PackedNumbers {
   };
 };
 
-/// The same where blocks of columns have scales, a byte each, in rows beside the tile.
+/// Where blocks of columns have scales, a byte each, these lie in rows beside the tile.
 template <class Traits, class Stored>
 struct PackedNumbers<Traits, Stored, true> {
   using Config = typename Traits::Config;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 
