@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Errors of FP8 attention and of its peers against fp64, by the quantization and the distribution of q, k and v.
+"""Errors of attention of 8 and 4 bits and of its peers against fp64, by the quantization and the distribution of q, k
+and v: all three of FP8, or caches of k and v under bf16 q.
 
 Root mean squares of o's differences, and of o itself. Inputs are bf16; for jit-attention q, k and v are quantized by
 jit_attention.quantize_qkv, o is fp32. Peers are those contenders of bench/compare.py that have fp8, or another 8 bits:
@@ -59,7 +60,18 @@ SCHEMES = {
     "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 converter_warps=4 promote_every=4"),
 }
 KEPT_QUERIES = {"q of 16 bits, head": "head", "q of 16 bits, token": "token"}
-SCHEME_NAMES = (*SCHEMES, *KEPT_QUERIES)
+#: Caches under bf16 q that `append` writes; rotated: q, k and v times a Hadamard matrix with random signs, o back.
+CACHES = {
+    "cache of bf16": ("bf16", False),
+    "cache of int8": ("int8", False),
+    "cache of int4": ("int4", False),
+    "cache of int4, rotated": ("int4", True),
+    "cache of nvfp4": ("nvfp4", False),
+    "cache of mxfp4": ("mxfp4", False),
+    "cache of mxfp4, rotated": ("mxfp4", True),
+}
+BLOCKS = {"nvfp4": 16, "mxfp4": 32}  # columns that share a scale of a byte
+SCHEME_NAMES = (*SCHEMES, *KEPT_QUERIES, *CACHES)
 INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long", "sink")
 LONG_QUERIES = 64
 SINK_SCORE = 11  # of 4,096 keys the first one then has 0.9 of the weight
@@ -148,7 +160,43 @@ def kept_queries(q, k, v, scales):
     return ja.prepare(spec)(q, k8, v8, k_descale=k_scale, v_descale=v_scale)
 
 
+def hadamard(d, device):
+    """Random signs times Sylvester's matrix over the root of its size, orthogonal."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < d:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    signs = torch.randint(0, 2, (d, 1), generator=torch.Generator().manual_seed(1)) * 2 - 1
+    return (signs * matrix / d**0.5).to(device)
+
+
+def cached(q, k, v, kind, is_rotated):
+    """o of bf16 q, and of k and v as a cache has them."""
+    turn = hadamard(q.shape[-1], q.device)
+    if is_rotated:
+        q, k, v = ((x.float() @ turn).to(torch.bfloat16) for x in (q, k, v))
+    _, keys, heads, d = k.shape
+    row, dtype = (d, torch.bfloat16) if kind == "bf16" else (d if kind == "int8" else d // 2, torch.uint8)
+    caches = [torch.zeros(1, keys, heads, row, dtype=dtype, device=k.device) for _ in "kv"]
+    scales, read = {}, {}
+    for name in "kv" * (kind != "bf16"):
+        if kind in BLOCKS:
+            x = k if name == "k" else v  # the tensor's scale: the largest block's is the largest e4m3
+            largest = (x.float().abs().amax() / (6 * 448)).reshape(1) if kind == "nvfp4" else torch.ones(1)
+            scales[f"{name}_scale"] = read[f"{name}_descale"] = largest.to(k.device)
+            blocks = torch.zeros(1, keys, heads, d // BLOCKS[kind], dtype=torch.uint8, device=k.device)
+            scales[f"{name}_block_scales"] = read[f"{name}_block_scales"] = blocks
+        else:
+            scales[f"{name}_scale"] = read[f"{name}_descale"] = torch.zeros(1, keys, heads, device=k.device)
+    given = {} if kind == "bf16" else {"cache_dtype": kind}
+    slots = torch.arange(keys, device=k.device)
+    ja.append(k[0].contiguous(), v[0].contiguous(), *caches, slot_mapping=slots, **scales, **given)
+    o = ja.attention(q, *caches, **read, **({} if kind == "bf16" else {"kv_dtype": kind}))
+    return (o.float() @ turn.T) if is_rotated else o
+
+
 def of_scheme(name, q, k, v):
+    if name in CACHES:
+        return cached(q, k, v, *CACHES[name])
     if name in KEPT_QUERIES:
         return kept_queries(q, k, v, KEPT_QUERIES[name])
     return quantized(q, k, v, *SCHEMES[name])

@@ -28,6 +28,8 @@ inline constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward
     {"v_mean", &jit_forward_arguments::v_mean, &AttentionArguments::v_mean},
     {"lse_shift", &jit_forward_arguments::lse_shift, &AttentionArguments::lse_shift},
     {"rng_state", &jit_forward_arguments::rng_state, &AttentionArguments::rng_state},
+    {"k_block_scales", &jit_forward_arguments::k_block_scales, &AttentionArguments::k_block_scales},
+    {"v_block_scales", &jit_forward_arguments::v_block_scales, &AttentionArguments::v_block_scales},
 };
 
 inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {
@@ -69,6 +71,8 @@ inline constexpr TensorMember<jit_append_arguments, AppendArguments> append_memb
     {"k_norm_weight", &jit_append_arguments::k_norm_weight, &AppendArguments::k_norm_weight},
     {"k_scale", &jit_append_arguments::k_scale, &AppendArguments::k_scale},
     {"v_scale", &jit_append_arguments::v_scale, &AppendArguments::v_scale},
+    {"k_block_scales", &jit_append_arguments::k_block_scales, &AppendArguments::k_block_scales},
+    {"v_block_scales", &jit_append_arguments::v_block_scales, &AppendArguments::v_block_scales},
 };
 
 }  // namespace jit::c

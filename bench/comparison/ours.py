@@ -6,11 +6,12 @@ from .fp8_suites import COARSER, Fp8Cell, as_fp8
 from .ours_sparse import block_mask, text_mask
 from .serving import Requests
 from .sparse_suites import SparseCell
+from .stored_keys import KINDS
 
 
 class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
-    kv_dtypes = ("bf16", "fp8_e4m3")
+    kv_dtypes = ("bf16", "fp8_e4m3", *KINDS)
     reads_values_in_keys = True
     exact_exponentials = False  # of fp8
 
@@ -190,8 +191,7 @@ class JitAttention(ByAutograd, Contender):
             options["cu_seqlens_k"] = inputs.cu_seqlens_k
         elif requests.kv_sequences == "paged":
             options.update(seqused_k=inputs.seqused_k, page_table=inputs.page_table)
-        if inputs.kv_descale is not None:
-            options.update(k_descale=inputs.kv_descale, v_descale=inputs.kv_descale)
+        options.update(inputs.scales())
         if requests.values_in_keys:
             v, options["head_dim_v"] = None, requests.head_dim_v
         return lambda: attention(q, k, v, **options)

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from .cells import cell
+from .stored_keys import KINDS, bytes_of_row
 
 MASKS = ("none", "causal")
 BANDWIDTHS = {"H200": 4.5e12, "H100": 3.1e12}  # bytes a second that GPUs of such names read at most
@@ -40,7 +41,8 @@ class Requests:
     kv_sequences: "dense", "varlen", or "paged" in pages of `page_size` keys, in an order of their own; kv_layout:
         "NHD"
     (page_size, heads_kv, head_dim) or "HND" (heads_kv, page_size, head_dim) within a page.
-    kv_dtype: of k and v, "bf16" or "fp8_e4m3".
+    kv_dtype: of k and v, "bf16", "fp8_e4m3", or one of stored_keys.KINDS; inline_scales: those of tokens lie behind the
+        elements of their row.
     values_in_keys: v is the first head_dim_v columns of k, as in the latent cache of multi-head latent attention.
     mode: as a Cell's. panel, tick: where a chart shows it.
     """
@@ -58,6 +60,7 @@ class Requests:
     page_size: int = 0
     kv_layout: str = "NHD"
     kv_dtype: str = "bf16"
+    inline_scales: bool = False
     values_in_keys: bool = False
     mode: str = "replay"
     panel: str = ""
@@ -158,9 +161,11 @@ class Requests:
 
     def kv_bytes(self):
         """Bytes of the keys and values that any query sees, each once."""
+        rows = sum(self.seqlens_k) * self.heads_kv
+        if self.kv_dtype in KINDS:
+            return rows * (bytes_of_row(self.kv_dtype, self.head_dim) + bytes_of_row(self.kv_dtype, self.head_dim_v))
         element = {"bf16": 2, "fp8_e4m3": 1}[self.kv_dtype]
-        width = self.head_dim + (0 if self.values_in_keys else self.head_dim_v)
-        return element * sum(self.seqlens_k) * self.heads_kv * width
+        return element * rows * (self.head_dim + (0 if self.values_in_keys else self.head_dim_v))
 
     def bytes(self):
         """Bytes of k and v, and of q and o in bf16: what must be read or written at least once."""

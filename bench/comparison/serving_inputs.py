@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .contender import Unsupported
 from .inputs import Inputs
+from .stored_keys import KINDS, store
 
 FREE_PAGES = 7  # of a pool that belong to no request
 FP8_SCALE = 1 / 16  # of q, k and v: a power of two, so that what fp8 stands for are numbers of bf16
@@ -19,7 +20,8 @@ class RequestInputs:
     HND. Pages and slots that hold no key of a request hold other numbers. int32: cu_seqlens_q, cu_seqlens_k (batch +
     1), seqused_k (batch), page_table (batch, max_pages) with 0 behind a request's pages, or None. k and v of fp8
     stand for themselves times `kv_descale`, fp32 (1); q is as exact in fp8 as they are, for those who want all of one
-    type. With values_in_keys v is a view of k. """
+    type. With values_in_keys v is a view of k. Of stored_keys.KINDS `stored` has k and v with their scales, of which k
+    and v are the rows."""
 
     q: "torch.Tensor"
     k: "torch.Tensor"
@@ -29,9 +31,12 @@ class RequestInputs:
     seqused_k: "torch.Tensor"
     page_table: "torch.Tensor | None" = None
     kv_descale: "torch.Tensor | None" = None
+    stored: "tuple | None" = None
 
     def upcast(self):
         """The same with k and v in bf16."""
+        if self.stored is not None:
+            return dataclasses.replace(self, k=self.stored[0].numbers(), v=self.stored[1].numbers(), stored=None)
         if self.kv_descale is None:
             return self
         k, v = ((t.bfloat16() * FP8_SCALE).view(t.shape) for t in (self.k, self.v))
@@ -58,7 +63,20 @@ class RequestInputs:
         rows = slice(sum(requests.seqlens_q[:begin]), sum(requests.seqlens_q[:end]))
         cu_q, cu_k = (cu[begin:end + 1] - cu[begin] for cu in (self.cu_seqlens_q, self.cu_seqlens_k))
         return RequestInputs(self.q[rows], self.k, self.v, cu_q, cu_k, self.seqused_k[begin:end],
-                             self.page_table[begin:end], self.kv_descale)
+                             self.page_table[begin:end], self.kv_descale, self.stored)
+
+    def scales(self):
+        """What a call takes beside k and v."""
+        options = {}
+        if self.kv_descale is not None:
+            options.update(k_descale=self.kv_descale, v_descale=self.kv_descale)
+        for name, stored in zip("kv", self.stored or ()):
+            options["kv_dtype"] = stored.kind
+            if stored.tokens is not None:
+                options[f"{name}_descale"] = stored.tokens
+            if stored.blocks is not None:
+                options[f"{name}_block_scales"] = stored.blocks
+        return options
 
     def keys_and_values(self, requests, request):
         """k and v of one request in bf16, (seqlen_k, heads_kv, head_dim[_v]); a copy of those in pages or of fp8."""
@@ -70,6 +88,8 @@ class RequestInputs:
             own = self.k[begin:begin + length], self.v[begin:begin + length]
         else:
             pages = self.page_table[request, :-(-length // requests.page_size)].long()
+            if self.stored is not None:
+                return tuple(stored.numbers(pages).flatten(0, 1)[:length] for stored in self.stored)
             own = (t[pages].flatten(0, 1)[:length] for t in (self.k, self.v))
         return tuple(own) if self.kv_descale is None else tuple(t.bfloat16() * FP8_SCALE for t in own)
 
@@ -117,6 +137,12 @@ def make_request_inputs(requests, device, seed):
         lead = (requests.batch, requests.max_seqlen_k) if dense else (sum(requests.seqlens_k),)
         shape, place = lambda width: (*lead, heads, width), lambda t: t
     q = tensor(requests.total_q, requests.heads_q, requests.head_dim)
+    used = torch.tensor(requests.seqlens_k, device=device, dtype=torch.int32)
+    if requests.kv_dtype in KINDS:
+        stored = tuple(store(requests.kv_dtype, shape(width), device, generator, requests.inline_scales)
+                       for width in (requests.head_dim, requests.head_dim_v))
+        return RequestInputs(q, stored[0].rows, stored[1].rows, offsets(requests.seqlens_q),
+                             offsets(requests.seqlens_k), used, table, stored=stored)
     k = tensor(*shape(requests.head_dim))
     v = k[..., :requests.head_dim_v] if requests.values_in_keys else tensor(*shape(requests.head_dim_v))
     descale = None
@@ -124,5 +150,4 @@ def make_request_inputs(requests, device, seed):
         q, k, v = ((t / FP8_SCALE).to(torch.float8_e4m3fn) for t in (q, k, v))
         q, descale = q.bfloat16() * FP8_SCALE, torch.full((1,), FP8_SCALE, device=device)
     k, v = place(k), place(v)
-    used = torch.tensor(requests.seqlens_k, device=device, dtype=torch.int32)
     return RequestInputs(q, k, v, offsets(requests.seqlens_q), offsets(requests.seqlens_k), used, table, descale)

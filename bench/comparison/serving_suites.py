@@ -1,10 +1,11 @@
-"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, from caches of fp8,
-and of multi-head latent attention."""
+"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, from caches of 8
+and 4 bits, and of multi-head latent attention."""
 
 import dataclasses
 import random
 
 from .serving import Requests
+from .stored_keys import KINDS
 
 # batch, heads_q, heads_kv, keys; head_dim 128
 DECODE = ((1, 32, 8, 1024), (1, 32, 8, 8192), (1, 64, 8, 131072), (16, 32, 8, 8192), (64, 32, 8, 4096),
@@ -122,6 +123,21 @@ def _fp8_cache():
     return [dataclasses.replace(one, kv_dtype="fp8_e4m3") for one in rows]
 
 
+def _stored(kind):
+    pages = dict(page_size=PAGE, kv_sequences="paged")
+    rows = [_one_query(kind, *problem, label=f"-p{PAGE}", panel=f"decode, {kind} in pages of {PAGE}", **pages)
+            for problem in DECODE if problem[2] * problem[3] >= 8 * 2048]
+    rows = [dataclasses.replace(one, tick=_tick(one)) for one in rows]
+    if kind in ("int8", "int4"):
+        rows.append(_one_query(kind, *LAYOUTS[1], label=f"-p{PAGE}-inline", inline_scales=True, tick="inline",
+                               panel="batch 64, 4096 keys: scales behind their rows, as vLLM's", **pages))
+    prefill = dict(mask="causal", q_sequences="varlen", panel=f"prefill and chunks, {kind} in pages of {PAGE}", **pages)
+    problems = (("prefill-8x2k", [(8, 2048, 2048)], "8 × 2k"), ("4x512-of8k", [(4, 512, 8192)], "4 × 512\nof 8k"),
+                ("1x2k-of8k", [(1, 2048, 8192)], "2k of 8k"), ("verify-32x4-of4k", [(32, 4, 4096)], "32 × 4\nof 4k"))
+    rows += [requests(kind, label, groups, tick=tick, **prefill) for label, groups, tick in problems]
+    return [dataclasses.replace(one, kv_dtype=kind) for one in rows]
+
+
 def _mla():
     def row(label, groups, heads, page, panel, tick, mask="none", q_sequences="dense"):
         return Requests("mla", f"{label}-h{heads}-p{page}", tuple(groups), heads, 1, 576, 512, mask=mask,
@@ -140,4 +156,4 @@ def _mla():
 
 
 SERVING_SUITES = {"decode": _decode(), "paged": _paged(), "ragged": _ragged(), "mixed": _mixed(),
-                  "fp8-cache": _fp8_cache(), "mla": _mla()}
+                  "fp8-cache": _fp8_cache(), **{kind: _stored(kind) for kind in KINDS}, "mla": _mla()}

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include <jit/dtype.h>
 #include <jit/spec.h>
 #include <jit/spec_table.h>
 
@@ -88,6 +89,8 @@ struct FamilyDefaults {
   /// The largest head_dim and head_dim_v that it has room for.
   static constexpr int most_head_dim = most_warp_columns;
   static constexpr int most_head_dim_v = most_warp_columns;
+  /// Whether it serves latents of 8 bits, rows of a format of their own.
+  static constexpr bool reads_latents = false;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.
@@ -145,6 +148,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::model_error } -> std::convertible_to<double>;
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
+  { Family<Config>::reads_latents } -> std::convertible_to<bool>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
   { Family<Config>::has_room(spec, shape, config) } -> std::same_as<bool>;
@@ -165,7 +169,7 @@ std::optional<Config> with_requests(Config config, Requests wanted, Requests kin
 
 /// Why a family that reads q, k and v of one type of 16 bits cannot serve a spec; empty: it can.
 inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
-  if (!has_fp8_keys(spec)) return "";
+  if (!has_narrow_keys(spec)) return "";
   if (has_fp8_queries(spec))
     return fmt::format("{} reads q of 16 bits; spec.dtype is {}", family, to_string(spec.dtype));
   return fmt::format("{} reads k and v of the type of q, {}; spec.kv_dtype is {}", family,
@@ -234,6 +238,10 @@ std::string rule_rejection(const Case& problem, const Config& config) {
     for (const Arch arch : Family<Config>::archs) archs.push_back(to_string(arch));
     return fmt::format("{} needs {}, this is {}", Family<Config>::name, fmt::join(archs, " or "),
                        to_string(problem.limits.arch));
+  }
+  if (!Family<Config>::reads_latents && facts(problem.spec.key_dtype()).row_bytes != 0) {
+    return fmt::format("{} does not read rows of {}", Family<Config>::name,
+                       to_string(problem.spec.key_dtype()));
   }
   const auto too_wide = [](std::string_view field, int value, int most) {
     return value <= most ? std::string()

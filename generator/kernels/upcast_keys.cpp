@@ -44,6 +44,7 @@ std::size_t bytes_of(const AttentionSpec& spec, const UpcastLayout& layout, int 
 
 AttentionSpec upcast_spec(AttentionSpec spec) {
   spec.kv_dtype.reset();
+  spec.descale_per = ScaleKind::head;
   spec.page_size = 0;
   if (spec.sequences_kv != SequenceKind::varlen) spec.sequences_kv = SequenceKind::padded;
   return spec;
@@ -74,7 +75,8 @@ std::string upcast_keys_source(const AttentionSpec& spec, const FunctorSource& f
 
 std::size_t upcast_bytes(const AttentionSpec& spec, const AttentionParams& params) {
   const UpcastLayout layout = layout_of(spec, params);
-  return bytes_of(spec, layout, spec.head_dim) + bytes_of(spec, layout, spec.value_head_dim());
+  const std::size_t keys = bytes_of(spec, layout, spec.head_dim);
+  return spec.values_in_keys ? keys : keys + bytes_of(spec, layout, spec.value_head_dim());
 }
 
 AttentionParams launch_upcast_keys(const KernelLaunch& launch) {
@@ -88,11 +90,13 @@ AttentionParams launch_upcast_keys(const KernelLaunch& launch) {
                     .v = k + bytes_of(spec, layout, spec.head_dim),
                     .k_strides = strides_of(layout, spec.head_dim),
                     .v_strides = strides_of(layout, spec.value_head_dim()),
-                    .chunks = ceil_div(static_cast<int>(layout.rows), rows_at_once)};
+                    .chunks = ceil_div(static_cast<int>(layout.rows), rows_at_once),
+                    .rows = static_cast<int>(layout.rows)};
   reader.k = upcast.k;
-  reader.v = upcast.v;
+  reader.v = spec.values_in_keys ? upcast.k : upcast.v;
   reader.k_strides = upcast.k_strides;
-  reader.v_strides = upcast.v_strides;
+  reader.v_strides = spec.values_in_keys ? upcast.k_strides : upcast.v_strides;
+  if (spec.descale_per != ScaleKind::head) reader.descale.k = reader.descale.v = nullptr;
   void* arguments[] = {&launch.params, &upcast};
   jit::launch(launch.kernel.ahead.handle(),
               {.grid = {static_cast<unsigned>(layout.entries * upcast.chunks * layout.heads), 1, 1},

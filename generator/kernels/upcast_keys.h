@@ -17,7 +17,7 @@ namespace jit {
 inline constexpr double most_upcast_bytes = 512.0 * 1024 * 1024;
 
 /// The spec of kernels that read what was upcast: keys and values of q's type, those of pages side by side, with
-/// lengths that the device knows.
+/// lengths that the device knows. Scales of tokens and of blocks are applied, those of heads are not.
 AttentionSpec upcast_spec(AttentionSpec spec);
 
 /// Whether upcast keys and values stay within the bound in all calls that run what is chosen for `shape`.

@@ -147,8 +147,10 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
   const int head_dim_v = spec.value_head_dim();
   const TensorMap map_q = encode(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
   return {.q = map_q,
-          .k = has_keys ? encode(all[1], spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
-          .v = has_keys ? encode(all[2], spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
+          .k = has_keys ? encode(all[1], spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv)
+                        : map_q,
+          .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
+                        : map_q,
           .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
@@ -164,8 +166,10 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
     const TensorMap map_q = encode_one(q, input_dtype(spec), spec.head_dim, boxes.rows_q);
     return MappedTensors{
         .q = map_q,
-        .k = has_keys ? encode_one(k, spec.key_dtype(), spec.head_dim, boxes.rows_kv) : map_q,
-        .v = has_keys ? encode_one(v, spec.key_dtype(), head_dim_v, boxes.rows_kv) : map_q,
+        .k = has_keys ? encode_one(k, spec.key_dtype(), stored_columns(spec, spec.head_dim), boxes.rows_kv)
+                      : map_q,
+        .v = has_keys ? encode_one(v, spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
+                      : map_q,
         .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
   return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
@@ -239,8 +243,8 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
   }
   // Keys that are read once come from memory faster so than with wider promotion (docs/records/notebook.md).
   constexpr CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  return {.k = encode(k, dtype, spec.head_dim, box_rows, promotion),
-          .v = encode(v, dtype, spec.value_head_dim(), box_rows, promotion)};
+  return {.k = encode(k, dtype, stored_columns(spec, spec.head_dim), box_rows, promotion),
+          .v = encode(v, dtype, stored_columns(spec, spec.value_head_dim()), box_rows, promotion)};
 }
 
 }  // namespace jit

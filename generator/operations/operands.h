@@ -61,7 +61,7 @@ class CallSizes {
   };
   const Known* find(std::string_view dimension) const;
 
-  std::array<Known, 16> known_ = {};
+  std::array<Known, 24> known_ = {};
   std::size_t count_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <jit/append.h>
+#include <jit/dtype.h>
 #include <jit/merge.h>
 #include <jit/spec_table.h>
 
@@ -20,11 +21,19 @@ std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& s
                    .head_dim = spec.head_dim - (spec.values_in_keys ? spec.value_head_dim() : 0),
                    .head_dim_v = spec.value_head_dim(),
                    .alignment = spec.alignment};
+  const DTypeFacts& stored = facts(spec.key_dtype());
+  if (stored.row_bytes != 0 && plain.head_dim == 0) {  // the last columns of a row are rotated all the same
+    constexpr int rotated = 64;
+    plain.head_dim = rotated;
+    plain.head_dim_v = spec.head_dim - rotated;
+  }
   if (plain.head_dim == 0) return {};
-  if (const DType stored = spec.key_dtype(); stored != wide) {
-    plain.cache_dtype = stored;
+  const bool is_packed = stored.kind == NumberKind::packed;
+  if (stored.dtype != wide) {
+    plain.cache_dtype = stored.dtype;
     plain.scale_per = spec.descale_per == ScaleKind::token ? ScaleKind::token : ScaleKind::head;
-    plain.alignment = std::min(16, 2 * spec.alignment);  // rows of fp8 are half as long
+    // Rows of 8 bits are half as long; of a cache that is packed they begin anywhere.
+    plain.alignment = is_packed ? 16 : std::min(16, 2 * spec.alignment);
   }
   std::vector<AppendSpec> appends = {plain};
   for (const DType table : {DType::fp32, wide}) {
@@ -36,6 +45,11 @@ std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& s
     own.head_dim_v = plain.head_dim_v;
     own.alignment = plain.alignment;
     if (own.rotary_dim == 0) own.rotary_dim = own.head_dim;
+    constexpr int packed_rotary_step = 16;
+    if (is_packed && own.rotary_dim % packed_rotary_step != 0) {
+      appends.pop_back();
+      continue;
+    }
     own.cos_sin_dtype = table;
     if (own.norm) own.norm_dtype = wide;
   }

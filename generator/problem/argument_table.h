@@ -6,12 +6,16 @@
 #include <utility>
 
 #include <jit/attention.h>
+#include <jit/dtype.h>
 #include <jit/spec_table.h>
 
 #include "generator/tensors/dims.h"
 #include "templates/base/params.cuh"
 
 namespace jit {
+
+/// Rows of all latents begin at multiples of so many bytes.
+inline constexpr int latent_alignment = 8;
 
 /// Whether a call for a spec has a tensor.
 enum class Presence {
@@ -35,6 +39,8 @@ struct ArgumentRow {
   bool has_aligned_rows = true;
   /// The last dimension has stride 1, as one always has that no stride is known of; of those without aligned rows.
   bool has_dense_last = false;
+  /// Rows of whole words begin at multiples of 4 bytes.
+  bool has_word_rows = false;
 };
 
 /// Sets a pointer of the parameters and the strides beside it.
@@ -59,6 +65,13 @@ void set_descale(AttentionParams& params, void* address, const TensorStrides& gi
   params.descale.*strides = given;
 }
 
+/// Sets the pointer of scales of blocks likewise.
+template <auto data, auto strides>
+void set_blocks(AttentionParams& params, void* address, const TensorStrides& given) {
+  params.descale.*data = static_cast<const unsigned char*>(address);
+  params.descale.*strides = given;
+}
+
 constexpr bool has_varlen_q(const AttentionSpec& spec) { return spec.sequences_q == SequenceKind::varlen; }
 constexpr bool has_varlen_kv(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::varlen; }
 constexpr bool has_pages(const AttentionSpec& spec) { return spec.sequences_kv == SequenceKind::paged; }
@@ -73,6 +86,12 @@ inline DType dtype_fp32(const AttentionSpec&) { return DType::fp32; }
 inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
 inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
+/// Dimensions of a tensor with so many elements for each row of k and v.
+inline Dims dims_beside_keys(const AttentionSpec& spec, const Dims& paged, const Dims& varlen,
+                             const Dims& dense) {
+  return has_pages(spec) ? paged : has_varlen_kv(spec) ? varlen : dense;
+}
+
 /// Dimensions of a tensor as q, and as k, with one of the two head dims.
 inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
   if (has_varlen_q(spec))
@@ -83,6 +102,12 @@ inline Dims dims_of_lse(const AttentionSpec& spec) {
   return has_varlen_q(spec) ? Dims("heads_q, total_q") : Dims("batch, heads_q, seqlen_q");
 }
 inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
+  if (facts(spec.key_dtype()).kind == NumberKind::packed) {
+    return is_value ? dims_beside_keys(spec, "pages, page_size, heads_kv, v_row", "total_k, heads_kv, v_row",
+                                       "batch, seqlen_kv, heads_kv, v_row")
+                    : dims_beside_keys(spec, "pages, page_size, heads_kv, k_row", "total_k, heads_kv, k_row",
+                                       "batch, seqlen_kv, heads_kv, k_row");
+  }
   if (has_pages(spec)) {
     return is_value ? Dims("pages, page_size, heads_kv, head_dim_v")
                     : Dims("pages, page_size, heads_kv, head_dim");
@@ -117,9 +142,23 @@ inline Dims dims_of_value_scales(const AttentionSpec& spec) {
   return has_fp8_queries(spec) ? Dims("[batch?], heads_kv?") : dims_of_scales(spec);
 }
 inline Presence presence_of_scales(const AttentionSpec& spec) {
-  if (!has_fp8_keys(spec)) return Presence::none;
+  if (!has_narrow_keys(spec) || facts(spec.key_dtype()).row_bytes != 0) return Presence::none;
   return spec.descale_per != ScaleKind::head ? Presence::required : Presence::optional;
 }
+
+/// Scales of blocks of columns, a byte each.
+inline Dims dims_of_key_blocks(const AttentionSpec& spec) {
+  return dims_beside_keys(spec, "pages, page_size, heads_kv, k_blocks", "total_k, heads_kv, k_blocks",
+                          "batch, seqlen_kv, heads_kv, k_blocks");
+}
+inline Dims dims_of_value_blocks(const AttentionSpec& spec) {
+  return dims_beside_keys(spec, "pages, page_size, heads_kv, v_blocks", "total_k, heads_kv, v_blocks",
+                          "batch, seqlen_kv, heads_kv, v_blocks");
+}
+inline Presence presence_of_blocks(const AttentionSpec& spec) {
+  return required_if(scale_columns(spec) != 0);
+}
+inline DType dtype_uint8(const AttentionSpec&) { return DType::uint8; }
 
 inline Presence presence_of_query_scales(const AttentionSpec& spec) {
   return has_fp8_queries(spec) ? presence_of_scales(spec) : Presence::none;
@@ -228,7 +267,7 @@ inline constexpr std::array argument_table = {
                 .dtype = dtype_fp32,
                 .set = set_descale<&DescaleParams::k, &DescaleParams::k_strides>,
                 .presence = presence_of_scales,
-                .needs = "kv_dtype of fp8",
+                .needs = "kv_dtype of 8 or 4 bits",
                 .has_aligned_rows = false},
     ArgumentRow{.name = "v_descale",
                 .view = &AttentionArguments::v_descale,
@@ -236,8 +275,28 @@ inline constexpr std::array argument_table = {
                 .dtype = dtype_fp32,
                 .set = set_descale<&DescaleParams::v, &DescaleParams::v_strides>,
                 .presence = presence_of_value_scales,
-                .needs = "kv_dtype of fp8",
+                .needs = "kv_dtype of 8 or 4 bits",
                 .has_aligned_rows = false},
+    ArgumentRow{.name = "k_block_scales",
+                .view = &AttentionArguments::k_block_scales,
+                .dims = dims_of_key_blocks,
+                .dtype = dtype_uint8,
+                .set = set_blocks<&DescaleParams::k_blocks, &DescaleParams::k_blocks_strides>,
+                .presence = presence_of_blocks,
+                .needs = "kv_dtype nvfp4 or mxfp4",
+                .has_aligned_rows = false,
+                .has_dense_last = true,
+                .has_word_rows = true},
+    ArgumentRow{.name = "v_block_scales",
+                .view = &AttentionArguments::v_block_scales,
+                .dims = dims_of_value_blocks,
+                .dtype = dtype_uint8,
+                .set = set_blocks<&DescaleParams::v_blocks, &DescaleParams::v_blocks_strides>,
+                .presence = presence_of_blocks,
+                .needs = "kv_dtype nvfp4 or mxfp4",
+                .has_aligned_rows = false,
+                .has_dense_last = true,
+                .has_word_rows = true},
     ArgumentRow{.name = "v_mean",
                 .view = &AttentionArguments::v_mean,
                 .dims = dims_of_value_columns,
@@ -306,8 +365,9 @@ class ArgumentRules {
 
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
-    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? spec.alignment : size_of(dtype),
-            row.dims(spec)};
+    // Rows of latents keep what their format has.
+    const int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
+    return {&row, row.presence(spec), dtype, row.has_aligned_rows ? rows : size_of(dtype), row.dims(spec)};
   }
 
   std::array<ArgumentRule, argument_table.size()> rules_;

@@ -14,6 +14,7 @@
 #include "generator/problem/dropout_arguments.h"
 #include "generator/problem/tma_operands.h"
 #include "generator/tensors/dims.h"
+#include "generator/tensors/latent_rows.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
@@ -27,14 +28,24 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-               page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
-               num_splits, zero_padding] = arguments;
+               page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
+               lse_shift, dropout_p, rng_state, num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
-                  page_table, sinks, q_descale, k_descale, v_descale, v_mean, lse_shift, dropout_p, rng_state,
-                  num_splits, zero_padding);
+                  page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
+                  lse_shift, dropout_p, rng_state, num_splits, zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
+
+// The rows of a tensor along its last dimension begin at multiples of so many bytes.
+void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
+  bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
+  for (int i = 0; i + 1 < tensor.rank; ++i)
+    is_fine &= tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
+  if (!is_fine)
+    refuse(name, fmt::format("has rows that do not begin at multiples of {} bytes: it starts at {}, {}",
+                             alignment, tensor.data, tensor.to_string()));
+}
 
 // Requires: check_rank passes.
 void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Extents& sizes) {
@@ -48,6 +59,7 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
   }
   check_pointer(row.name, tensor, rule.alignment);
   if (row.has_aligned_rows) check_rows(row.name, tensor, rule.alignment);
+  if (row.has_word_rows && tensor.shape[tensor.rank - 1] % 4 == 0) check_row_starts(row.name, tensor, 4);
   const bool has_stride = tensor.rank > 0 && rule.dims[rule.dims.count() - 1].extent->stride != nullptr;
   if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
@@ -59,16 +71,6 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
   if (dim.may_be_one_more && tensor.shape[at] == size + 1) return;
   const auto check = dim.may_be_more ? check_size_at_least : check_size;
   check(name, tensor, at, dim.extent->name, size);
-}
-
-// The rows of a functor's tensor along its last dimension begin at multiples of so many bytes.
-void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
-  bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
-  for (int i = 0; i + 1 < tensor.rank; ++i)
-    is_fine &= tensor.shape[i] <= 1 || tensor.strides[i] * size_of(tensor.dtype) % alignment == 0;
-  if (!is_fine)
-    refuse(name, fmt::format("has rows that do not begin at multiples of {} bytes: it starts at {}, {}",
-                             alignment, tensor.data, tensor.to_string()));
 }
 
 // Whether the lengths that functors see are those of q and k.
@@ -142,6 +144,8 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
                 .heads_kv = k.shape[k.rank - 2],
                 .head_dim = spec.head_dim,
                 .head_dim_v = spec.value_head_dim(),
+                .k_row = stored_columns(spec, spec.head_dim),
+                .v_row = stored_columns(spec, spec.value_head_dim()),
                 .page_size = spec.page_size};
   if (has_varlen_q(spec)) {
     sizes.boundaries = arguments.cu_seqlens_q.shape[0];
@@ -172,6 +176,10 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  if (const int columns = scale_columns(spec); columns != 0) {
+    sizes.k_blocks = spec.head_dim / columns;
+    sizes.v_blocks = spec.value_head_dim() / columns;
+  }
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
   return sizes;
@@ -198,6 +206,15 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
+// Rows of latents are of one head. In pages whose ends have the scales of their rows, these lie side by side without.
+void place_latents(const AttentionSpec& spec, const TensorView& k, TensorStrides& strides) {
+  const DType dtype = spec.key_dtype();
+  if (const std::int64_t heads = k.shape[k.rank - 2]; heads != 1)
+    refuse("k", fmt::format("has {} heads; rows of {} are of one", heads, to_string(dtype)));
+  check_latent_rows(dtype, "k", k);
+  if (dtype == DType::latent_584) strides.seq = latent_row_in_page;
+}
+
 // Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
 Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
                       const AttentionArguments& arguments, bool with_outputs, AttentionParams& params) {
@@ -218,6 +235,7 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
     check_argument(rule, tensor, sizes);
     rule.row->set(params, tensor.data, strides_of(rule.dims, tensor));
   }
+  if (facts(spec.key_dtype()).row_bytes != 0) place_latents(spec, arguments.k, params.k_strides);
   if (spec.values_in_keys) {
     params.v = params.k;
     params.v_strides = params.k_strides;

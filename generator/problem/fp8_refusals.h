@@ -14,6 +14,7 @@ inline std::optional<Refusal> refuse(const SpecField& field, std::string value, 
 }
 
 std::optional<Refusal> refuse_kv_dtype(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec);

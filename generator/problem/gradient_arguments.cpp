@@ -105,7 +105,7 @@ void check_has_backward(const AttentionSpec& spec) {
                           "has no backward: gradients are those of bf16 and fp16", "bf16"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
-  if (has_fp8_keys(spec)) {
+  if (has_narrow_keys(spec)) {
     const Refusal refusal{"spec.kv_dtype", std::string(to_string(spec.key_dtype())),
                           "has no backward: gradients are those of keys and values of the type of q",
                           std::string(to_string(spec.dtype))};

@@ -31,7 +31,10 @@ bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& a
     const TensorView& tensor = arguments.*argument_table[i].view;
     if (tensor.is_present()) argument_table[i].set(params, tensor.data, strides_[i]);
   }
-  if (spec.values_in_keys) params.v = params.k;
+  if (spec.values_in_keys) {
+    params.v = params.k;
+    params.k_strides = params_.k_strides;  // of latents their format's
+  }
   return true;
 }
 

@@ -97,12 +97,6 @@ std::optional<Refusal> refuse_head_dim_v(const SpecField& field, const Attention
                 std::to_string(std::max(step, value / step * step)));
 }
 
-std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.values_in_keys || (!has_fp8_keys(spec) && !spec.dropout)) return {};
-  return refuse(field, "true",
-                spec.dropout ? "must be false with dropout" : "must be false where k is of fp8", "false");
-}
-
 std::optional<Refusal> refuse_ratio(const SpecField& field, const AttentionSpec& spec) {
   if (spec.gqa_ratio >= 1) return {};
   return refuse(field, std::to_string(spec.gqa_ratio), "must be at least 1 (query heads per KV head)", "1");
@@ -149,7 +143,7 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
 }
 
 std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpec& spec) {
-  const bool has_fp8 = has_fp8_keys(spec);
+  const bool has_fp8 = has_narrow_keys(spec);
   if (!spec.dropout || (!has_fp8 && spec.sequences_kv != SequenceKind::paged && spec.split_keys == 0))
     return {};
   return refuse(field, "true",
@@ -348,7 +342,7 @@ constexpr std::array fields = {
               .samples = [] { return Samples{{.checked = true}}; }},
     SpecField{.name = "kv_dtype",
               .member = &AttentionSpec::kv_dtype,
-              .doc = "of k and v, where it is not dtype: fp8_e4m3 or fp8_e5m2",
+              .doc = "of k and v, where it is not dtype: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4",
               .record_name = "kv_dtype",
               .text_label = " kv_dtype=",
               .name_label = "_kv_",
@@ -356,7 +350,10 @@ constexpr std::array fields = {
               .refusal = refuse_kv_dtype,
               .samples =
                   [] {
-                    return Samples{{.kv_dtype = DType::fp8_e4m3}, {.kv_dtype = DType::fp8_e5m2}};
+                    return Samples{{.kv_dtype = DType::fp8_e4m3},
+                                   {.kv_dtype = DType::fp8_e5m2},
+                                   {.kv_dtype = DType::int8},
+                                   {.kv_dtype = DType::nvfp4}};
                   }},
     SpecField{.name = "out_dtype",
               .member = &AttentionSpec::out_dtype,
@@ -370,9 +367,10 @@ constexpr std::array fields = {
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
-        .doc = "what k and v of fp8 have a scale for: head, which is one for all, for each KV head, or "
-               "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
-               "fp8, one for each 64 rows and head",
+        .doc =
+            "what k and v of 8 or 4 bits have a scale for: head, which is one for all, for each KV head, or "
+            "for each batch entry and KV head; token, one for each key and KV head; or block, beside q of "
+            "fp8, one for each 64 rows and head",
         .record_name = "descale_per",
         .comment = "what keys and values have a scale for",
         .text_label = " descale_per=",
@@ -560,7 +558,7 @@ bool is_dense(const AttentionSpec& spec) {
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
 }
 
-bool has_fp8_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_fp8(); }
+bool has_narrow_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_stored(); }
 
 bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
 

@@ -21,6 +21,10 @@ struct Extents {
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
+  std::int64_t k_row = 1;      ///< elements of a row of k: bytes where numbers are packed
+  std::int64_t v_row = 1;      ///< the same of v
+  std::int64_t k_blocks = 1;   ///< of columns of a row of k that share a scale of a byte
+  std::int64_t v_blocks = 1;   ///< the same of v
   std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: of a batch entry, or of all varlen ones
   std::int64_t blocks_kv = 1;  ///< of as many of k, or of a page
   std::int64_t total_q = 1;    ///< rows of varlen q
@@ -65,6 +69,10 @@ inline constexpr std::array extent_table = {
     Extent{"heads_kv", "heads", &Extents::heads_kv, &TensorStrides::head},
     Extent{"head_dim", "head_dim", &Extents::head_dim},
     Extent{"head_dim_v", "head_dim", &Extents::head_dim_v},
+    Extent{"k_row", "row", &Extents::k_row},
+    Extent{"v_row", "row", &Extents::v_row},
+    Extent{"k_blocks", "blocks", &Extents::k_blocks},
+    Extent{"v_blocks", "blocks", &Extents::v_blocks},
     Extent{"total_q", "total_q", &Extents::total_q, &TensorStrides::seq},
     Extent{"total_k", "total_k", &Extents::total_k, &TensorStrides::seq},
     Extent{"pages", "pages", &Extents::pages, &TensorStrides::batch},

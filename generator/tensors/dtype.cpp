@@ -10,6 +10,27 @@
 namespace jit {
 namespace {
 
+// Bytes of several numbers, or of a row.
+struct Packing {
+  int numbers = 1;
+  int scale_columns = 0;
+  int row_bytes = 0;
+};
+constexpr DTypeFacts packed(DType dtype, std::string_view name, std::string_view device_type,
+                            const Packing& packing) {
+  return {.dtype = dtype,
+          .name = name,
+          .bytes = 1,
+          .kind = NumberKind::packed,
+          .device_type = device_type,
+          .numpy_name = name,
+          .npy_descr = "",
+          .tma_type = CU_TENSOR_MAP_DATA_TYPE_UINT8,
+          .numbers = packing.numbers,
+          .scale_columns = packing.scale_columns,
+          .row_bytes = packing.row_bytes};
+}
+
 constexpr std::array table = {
     // Tolerances: several roundings of P and O to 16 bits, and far below what a dropped key or a wrong tile
     // makes.
@@ -71,6 +92,20 @@ constexpr std::array table = {
                .mma_k = 32,
                .tma_type = CU_TENSOR_MAP_DATA_TYPE_UINT8,
                .tolerance = 0.1},
+    DTypeFacts{.dtype = DType::int8,
+               .name = "int8",
+               .bytes = 1,
+               .kind = NumberKind::signed_integer,
+               .device_type = "int8_number",
+               .numpy_name = "int8",
+               .npy_descr = "|i1",
+               .tma_type = CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    packed(DType::int4, "int4", "int4_pair", {.numbers = 2}),
+    packed(DType::nvfp4, "nvfp4", "nvfp4_pair", {.numbers = 2, .scale_columns = 16}),
+    packed(DType::mxfp4, "mxfp4", "mxfp4_pair", {.numbers = 2, .scale_columns = 32}),
+    packed(DType::latent_656, "latent_656", "latent_656", {.row_bytes = 656}),
+    packed(DType::latent_584, "latent_584", "latent_584", {.row_bytes = 584}),
+    packed(DType::latent_528, "latent_528", "latent_528", {.row_bytes = 528}),
 };
 
 constexpr bool is_in_order() {

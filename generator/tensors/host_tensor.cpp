@@ -31,7 +31,15 @@ double HostTensor::at(std::initializer_list<std::int64_t> index) const {
     case DType::int64:
       return static_cast<double>(element<std::int64_t>(data, flat));
     case DType::uint8:
+    case DType::latent_656:
+    case DType::latent_584:
+    case DType::latent_528:
+    case DType::int4:
+    case DType::nvfp4:
+    case DType::mxfp4:
       return element<std::uint8_t>(data, flat);
+    case DType::int8:
+      return element<std::int8_t>(data, flat);
     case DType::fp8_e4m3:
     case DType::fp8_e5m2:
       return float_from_bits(dtype, element<std::uint8_t>(data, flat));

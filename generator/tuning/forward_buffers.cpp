@@ -47,7 +47,7 @@ bool can_time(const AttentionSpec& spec) {
 
 std::vector<Program> forward_check_programs(const AttentionSpec& spec) {
   std::vector<Program> programs = {emit_random_fill(input_dtype(spec)), emit_reference(dense_spec(spec))};
-  if (has_fp8_keys(spec)) programs.push_back(emit_random_fill(spec.key_dtype()));
+  if (has_narrow_keys(spec)) programs.push_back(emit_random_fill(spec.key_dtype()));
   return programs;
 }
 
@@ -56,14 +56,17 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
     : spec_(spec), device_(device), params_(params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
-  const std::int64_t own_dv = spec_.values_in_keys ? 0 : dv;  // of v beside k
+  // Elements of rows of k, and of v beside k.
+  const std::int64_t k_row = stored_columns(spec_, spec_.head_dim),
+                     v_row = stored_columns(spec_, spec_.value_head_dim());
+  const std::int64_t own_dv = spec_.values_in_keys ? 0 : v_row;
   const ProblemShape shape = shape_of(params_);
   const std::int64_t q_entry = shape.seqlen_q * params_.heads_q;
   const std::int64_t kv_entry = shape.seqlen_kv * heads_kv;
   const int in = size_of(input_dtype(spec_)), kv_in = size_of(spec_.key_dtype());
   const int out = size_of(output_dtype(spec_)), fp32 = size_of(DType::fp32);
   const std::int64_t entry_bytes =
-      q_entry * d * in + kv_entry * (d + own_dv) * kv_in + q_entry * (dv * out + fp32) + more_entry_bytes;
+      q_entry * d * in + kv_entry * (k_row + own_dv) * kv_in + q_entry * (dv * out + fp32) + more_entry_bytes;
   params_.batch = affordable_batch(params_.batch, entry_bytes);
 
   const auto allocate = [&](std::int64_t elements, int bytes) {
@@ -71,7 +74,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
                         static_cast<std::size_t>(std::max<std::int64_t>(1, elements) * bytes));
   };
   q_ = allocate(params_.batch * q_entry * d, in);
-  k_ = allocate(params_.batch * kv_entry * d, kv_in);
+  k_ = allocate(params_.batch * kv_entry * k_row, kv_in);
   v_ = allocate(params_.batch * kv_entry * own_dv, kv_in);
   o_ = allocate(params_.batch * q_entry * dv, out);
   lse_ = allocate(params_.batch * q_entry, fp32);
@@ -85,8 +88,8 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   params_.o = o_.data();
   params_.lse = static_cast<float*>(lse_.data());
   params_.q_strides = strides(shape.seqlen_q, params_.heads_q, d);
-  params_.k_strides = strides(shape.seqlen_kv, heads_kv, d);
-  params_.v_strides = strides(shape.seqlen_kv, heads_kv, spec_.values_in_keys ? d : dv);
+  params_.k_strides = strides(shape.seqlen_kv, heads_kv, k_row);
+  params_.v_strides = strides(shape.seqlen_kv, heads_kv, spec_.values_in_keys ? k_row : v_row);
   params_.o_strides = strides(shape.seqlen_q, params_.heads_q, dv);
   params_.lse_strides = {.batch = q_entry, .seq = 1, .head = shape.seqlen_q};
   dense_ = params_;
@@ -169,8 +172,12 @@ void ForwardBuffers::describe_scales() {
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(i);
     return static_cast<const float*>(array_of(numbers.data(), numbers.size() * sizeof(float)));
   };
+  // Random bits of whole numbers spread further than a normal sample.
+  const float unit = spec_.key_dtype() == DType::int8   ? 1.0f / 74
+                     : spec_.key_dtype() == DType::int4 ? 1.0f / 6
+                                                        : 1;
   const auto drawn = [&](std::int64_t count) {
-    return array_with(count, [](std::size_t i) { return 0.5f + static_cast<float>(i % 7) / 7; });
+    return array_with(count, [&](std::size_t i) { return unit * (0.5f + static_cast<float>(i % 7) / 7); });
   };
   const std::int64_t columns = spec_.value_head_dim();
   const TensorStrides of_columns{.batch = 0, .seq = 0, .head = columns};
@@ -178,12 +185,21 @@ void ForwardBuffers::describe_scales() {
     dense.v = drawn(heads * columns);
     dense.v_strides = of_columns;
   }
+  if (spec_.descale_per == ScaleKind::head && unit != 1)
+    dense.k = dense.v = array_with(1, [&](std::size_t) { return unit; });
   if (spec_.v_mean) {
     dense.v_mean = drawn(heads * columns);
     dense.v_mean_strides = of_columns;
   }
+  if (scale_columns(spec_) != 0) describe_block_scales(dense);
   if (spec_.lse_shift) dense.lse_shift = array_with(1, [](std::size_t) { return 0.0f; });
   own = dense;
+  if (scale_columns(spec_) != 0) {
+    const std::int64_t rows = params_.sequences.page_table != nullptr ? page : 0;
+    own.k_blocks_strides.batch = rows * own.k_blocks_strides.seq;
+    own.v_blocks_strides.batch = rows * own.v_blocks_strides.seq;
+    if (params_.sequences.page_table == nullptr && params_.sequences.cu_seqlens_k == nullptr) own = dense;
+  }
   if (spec_.descale_per == ScaleKind::head) return;
   const auto of_rows = [&](std::int64_t count) {
     if (!has_blocks || is_dense(spec_)) return drawn(count);
@@ -209,6 +225,22 @@ void ForwardBuffers::describe_scales() {
   if (params_.sequences.cu_seqlens_q != nullptr) own.q_strides.batch = 0;
   if (params_.sequences.cu_seqlens_k != nullptr) own.k_strides.batch = own.v_strides.batch = 0;
   if (params_.sequences.page_table != nullptr) own.k_strides.batch = own.v_strides.batch = page * heads;
+}
+
+// Scales of blocks of columns, by which random bits are about as wide as a normal sample: of dense sequences, whose rows pages hold in their order.
+void ForwardBuffers::describe_block_scales(DescaleParams& dense) {
+  const std::int64_t heads = params_.heads_kv, columns = scale_columns(spec_);
+  const std::int64_t rows = std::max<std::int64_t>(std::int64_t{dense_.batch} * dense_.seqlen_kv,
+                                                   std::int64_t{params_.sequences.pages} * spec_.page_size);
+  const int first = spec_.key_dtype() == DType::nvfp4 ? 0x28 : 125;  // a quarter, of e4m3 and of e8m0
+  const auto drawn = [&](std::int64_t blocks, TensorStrides& strides) {
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(rows * heads * blocks));
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(first + i % 3);
+    strides = {.batch = dense_.seqlen_kv * heads * blocks, .seq = heads * blocks, .head = blocks};
+    return static_cast<const unsigned char*>(array_of(bytes.data(), bytes.size()));
+  };
+  dense.k_blocks = drawn(spec_.head_dim / columns, dense.k_blocks_strides);
+  dense.v_blocks = drawn(spec_.value_head_dim() / columns, dense.v_blocks_strides);
 }
 
 void ForwardBuffers::fill_inputs(KernelStore& store, CUstream stream) {

@@ -50,9 +50,13 @@ namespace jit {
 /// The problem that an append kernel is specialized for. Sizes, strides, places of tokens, and whether there are
 /// queries are known at a call.
 struct AppendSpec {
-  DType dtype = DType::bf16;              ///< of q, k and v: bf16 or fp16
-  std::optional<DType> cache_dtype = {};  ///< of the caches: bf16, fp16, fp8_e4m3 or fp8_e5m2; default: dtype
-  /// With FP8 caches: head: scales belong to heads, and are given; token: to each token and head, and are computed.
+  DType dtype = DType::bf16;  ///< of q, k and v: bf16 or fp16
+  /// Type of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
+  /// or latent_528 (docs/mla.md): k_cache alone, whose rows have k as their last 64 columns and v as those before, 512, 448
+  /// and 448.
+  std::optional<DType> cache_dtype = {};
+  /// With caches of FP8 and int8: head: scales belong to heads, and are given; token: to each token and head, and are
+  /// computed. int4 has scales of tokens, nvfp4 and mxfp4 of heads beside those of blocks.
   ScaleKind scale_per = ScaleKind::head;
   int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 1024
   int head_dim_v = 0;  ///< of v, same rule; 0: head_dim
@@ -100,8 +104,8 @@ struct AppendArguments {
   TensorView v;  ///< new values (tokens, heads_kv, head_dim_v)
   /// Written: the key cache, pages (pages, page_size, heads_kv, head_dim), or (batch, capacity, heads_kv, head_dim).
   TensorView k_cache;
-  /// Written: the value cache, likewise with head_dim_v.
-  TensorView v_cache;
+  /// Written: the value cache, likewise with head_dim_v. Absent with latents, which k_cache has.
+  TensorView v_cache = {};
 
   /// Where tokens go, either: int64 (tokens), page · page_size + row in the page.
   TensorView slot_mapping = {};
@@ -133,8 +137,15 @@ struct AppendArguments {
   /// that scales may lie behind the elements of their row. A row's scale is its largest magnitude divided by the
   /// largest FP8 number (448 or 57344); 1 if that magnitude is below 2^-100. NaN is ignored, and an infinity counts as
   /// the largest float.
+  /// int8 has 127 as its largest number; NaN makes the scale of its token NaN. int4 has (most - least) / 15, at least
+  /// 1e-6, and in the lowest four bits the zero point, as vLLM's int4_per_token_head.
   TensorView k_scale = {};
   TensorView v_scale = {};  ///< the same for v
+  /// With caches of nvfp4 and mxfp4, written: bytes (pages, page_size, heads_kv, head_dim / 16 or 32), the last stride 1: of
+  /// each 16 columns the largest magnitude divided by 6, as e4m3; of each 32 the power of two that leaves numbers below
+  /// 8, as e8m0, from 2^-21 to 2^8. NaN makes the scale of its block NaN.
+  TensorView k_block_scales = {};
+  TensorView v_block_scales = {};  ///< the same for v
 };
 
 /// Checks the arguments of a call for `spec`, as the call itself does. It needs no device and reads no tensor. Throws

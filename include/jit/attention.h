@@ -130,6 +130,11 @@ struct AttentionArguments {
   /// channel, (batch, heads_kv, head_dim_v), where batch and heads_kv may be 1, and batch may be missing; the
   /// last stride is 1.
   TensorView v_descale = {};
+  /// With spec.kv_dtype nvfp4 or mxfp4: bytes, a scale for each 16 columns (e4m3) or 32 (e8m0) of a row of k, k's shape
+  /// with head_dim / 16 or head_dim / 32 in place of its last size; the last stride is 1. Rows of whole words are aligned
+  /// to 4 bytes.
+  TensorView k_block_scales = {};
+  TensorView v_block_scales = {};  ///< the same for v
   /// With spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel: the mean that was subtracted from
   /// v. It is added to o in fp32, weighted by the keys' part of the denominator if there is a sink. A row that sees no
   /// key keeps o = 0.

@@ -332,6 +332,9 @@ typedef struct jit_forward_arguments {
   int32_t num_splits;           ///< most blocks that share the keys of a query; 0: the library chooses
   int32_t zero_padding;         ///< 1: padding rows of o and lse are written, as 0 and -inf
   int32_t only_check;           ///< 1: nothing is computed
+  const jit_tensor*
+      k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: bytes, a scale for each 16 or 32 columns of k
+  const jit_tensor* v_block_scales;  ///< the same of v
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
@@ -410,10 +413,13 @@ typedef struct jit_append_arguments {
   const jit_tensor* positions;      ///< int64 (tokens), or (3, tokens) with --mrope-sections
   const jit_tensor* q_norm_weight;  ///< with --norm and q: (head_dim)
   const jit_tensor* k_norm_weight;  ///< with --norm: (head_dim)
-  const jit_tensor* k_scale;        ///< with FP8 caches: fp32, read, or written with --scale-per token
-  const jit_tensor* v_scale;        ///< the same of v
-  int32_t only_check;               ///< 1: nothing is computed
-  int32_t reserved;                 ///< 0
+  const jit_tensor* k_scale;  ///< with caches of 8 or 4 bits: fp32, read, or written with --scale-per token
+  const jit_tensor* v_scale;  ///< the same of v
+  int32_t only_check;         ///< 1: nothing is computed
+  int32_t reserved;           ///< 0
+  const jit_tensor*
+      k_block_scales;  ///< with --cache-dtype nvfp4 or mxfp4, written: bytes (…, head_dim / 16 or 32)
+  const jit_tensor* v_block_scales;  ///< the same of v
 } jit_append_arguments;
 
 /// Stores new keys and values in a KV cache, normalized and rotated as the spec says, in one launch.

@@ -33,6 +33,8 @@ inline constexpr float max_softmax_scale = 1e5f;
 inline constexpr int max_head_dim = 512;
 /// The largest of both with FP8 queries.
 inline constexpr int max_fp8_head_dim = 256;
+/// The largest of both with kv_dtype of 4 bits.
+inline constexpr int max_packed_head_dim = 256;
 /// The largest head_dim with values_in_keys.
 inline constexpr int max_latent_head_dim = 576;
 
@@ -70,12 +72,13 @@ struct AttentionSpec {
   /// Whether calls check lengths and page tables on the device and that the mask's functions agree, wait for it, and
   /// throw if something is wrong (docs/serving.md#checked-calls). Slow; for debugging.
   bool checked = false;
-  /// Element type of k and v, if it is not dtype: fp8_e4m3 or fp8_e5m2 (docs/fp8-cache.md). Forward only, without
-  /// dropout.
+  /// Element type of k and v, if it is not dtype: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4 (docs/kv-caches.md).
+  /// Forward only, without dropout.
   std::optional<DType> kv_dtype = {};
   /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16 or fp32.
   std::optional<DType> out_dtype = {};
-  /// The elements of FP8 k and v that share a dequantization scale; block only for dense FP8 q, k and v.
+  /// The elements of k and v of 8 or 4 bits that share a dequantization scale; block only for dense FP8 q, k and v, token
+  /// with int4, head with nvfp4 and mxfp4.
   ScaleKind descale_per = ScaleKind::head;
   /// The granularity of the scales of v with FP8 dtype: head or channel.
   ScaleKind v_descale_per = ScaleKind::head;

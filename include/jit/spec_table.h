@@ -10,7 +10,8 @@
 /// assert(set == "head_dim=64 sequences_kv=paged page_size=16 ");
 /// const jit::SpecField& dtype = jit::spec_fields().front();
 /// assert(jit::key_text(dtype, spec) == "bf16" && jit::value_word(dtype, spec) == 0);
-/// assert(!jit::is_plain(spec) && !jit::is_dense(spec) && !jit::has_fp8_keys(spec) && !jit::has_fp8_queries(spec));
+/// assert(!jit::is_plain(spec) && !jit::is_dense(spec) && !jit::has_narrow_keys(spec) && !jit::has_fp8_queries(spec));
+/// assert(jit::stored_columns({.kv_dtype = jit::DType::nvfp4}, 128) == 64 && jit::scale_columns(spec) == 0);
 /// assert(jit::input_dtype(spec) == jit::DType::bf16 && jit::output_dtype(spec) == jit::DType::bf16);
 /// assert(jit::parse_sequence_kind("paged") == spec.sequences_kv && jit::to_string(spec.sequences_q) == "dense");
 /// assert(jit::parse_scale_kind("token") == jit::ScaleKind::token);
@@ -88,10 +89,16 @@ std::uint64_t value_word(const SpecField& field, const AttentionSpec& spec);
 /// Whether kernels are made for the same value when the member is left as it is by default.
 bool is_default(const SpecField& field, const AttentionSpec& spec);
 
-/// Whether k and v are of 8 bits.
-bool has_fp8_keys(const AttentionSpec& spec);
+/// Whether k and v are of 8 or 4 bits.
+bool has_narrow_keys(const AttentionSpec& spec);
 
-/// Whether q is, too.
+/// Elements of a row of k or v, which has `head_dim` columns: bytes where numbers are packed.
+int stored_columns(const AttentionSpec& spec, int head_dim);
+
+/// Columns of k and v that share a scale of a byte; 0: there are none.
+int scale_columns(const AttentionSpec& spec);
+
+/// Whether q is of 8 bits.
 bool has_fp8_queries(const AttentionSpec& spec);
 
 /// Whether kernels of dense sequences of one length can serve a spec: it has no varlen or paged ones,

@@ -24,8 +24,26 @@
 namespace jit {
 
 /// Element types. q, k and v are bf16, fp16 or FP8. The FP8 types are those of the OCP "8-bit Floating Point
-/// Specification"; e4m3 has no infinities. The others occur in LSE and in tensors of masks and scores.
-enum class DType : std::uint8_t { bf16, fp16, fp32, int32, int64, uint8, fp8_e4m3, fp8_e5m2 };
+/// Specification"; e4m3 has no infinities. int8 and the types behind it occur in KV caches alone (docs/kv-caches.md). An
+/// element of int4, nvfp4 and mxfp4 is a byte with two numbers, the first in its low half: sizes and strides count bytes.
+/// So do those of latents, rows of 656, 584 or 528 bytes. The others occur in LSE and in tensors of masks and scores.
+enum class DType : std::uint8_t {
+  bf16,
+  fp16,
+  fp32,
+  int32,
+  int64,
+  uint8,
+  fp8_e4m3,
+  fp8_e5m2,
+  int8,
+  int4,
+  nvfp4,
+  mxfp4,
+  latent_656,
+  latent_584,
+  latent_528
+};
 
 /// "bf16", "fp16", ….
 std::string_view to_string(DType dtype);

@@ -22,6 +22,7 @@ from .typing import (
     OutputDType,
     PackedKernel,
     ScaleKind,
+    StoredDType,
     Stream,
     TuningMode,
     TuningReport,
@@ -33,15 +34,15 @@ __version__: str
 def attention(
     q: ArrayT, k: Array, v: Array | None = None, *, mask: Mask | None = None, score: Score | None = None,
     softmax_scale: float | None = None, return_lse: Literal[False] = False, out: Array | None = None,
-    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD",
-    tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, tuning: TuningMode | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, seqused_q: Array | None = None,
-    seqused_k: Array | None = None, page_table: Array | None = None, cache_leftpad: Array | None = None,
-    sinks: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
-    v_descale: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-    rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, split_keys: int = 0,
-    dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
-    descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
+    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+    stream: Stream | None = None, tuning: TuningMode | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+    kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> ArrayT: ...
@@ -49,15 +50,15 @@ def attention(
 def attention(
     q: ArrayT, k: Array, v: Array | None = None, *, mask: Mask | None = None, score: Score | None = None,
     softmax_scale: float | None = None, return_lse: Literal[True] | Array, out: Array | None = None,
-    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD",
-    tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, tuning: TuningMode | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, seqused_q: Array | None = None,
-    seqused_k: Array | None = None, page_table: Array | None = None, cache_leftpad: Array | None = None,
-    sinks: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
-    v_descale: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-    rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, split_keys: int = 0,
-    dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
-    descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
+    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+    stream: Stream | None = None, tuning: TuningMode | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+    kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> tuple[ArrayT, ArrayT]: ...
@@ -65,15 +66,15 @@ def attention(
 def attention(
     q: ArrayT, k: Array, v: Array | None = None, *, mask: Mask | None = None, score: Score | None = None,
     softmax_scale: float | None = None, return_lse: bool | Array = False, out: Array | None = None,
-    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD",
-    tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, tuning: TuningMode | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, seqused_q: Array | None = None,
-    seqused_k: Array | None = None, page_table: Array | None = None, cache_leftpad: Array | None = None,
-    sinks: Array | None = None, q_descale: Array | None = None, k_descale: Array | None = None,
-    v_descale: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-    rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, split_keys: int = 0,
-    dropout_p: float = 0.0, block_mask: BlockMask | None = None, kv_dtype: Fp8DType | DTypeObject | None = None,
-    descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
+    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+    stream: Stream | None = None, tuning: TuningMode | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+    kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
@@ -116,11 +117,14 @@ def attention(
         q_descale: fp32. Dequantization scales of FP8 q: one for all, (1); one per KV head, (heads_kv) or
             (batch, heads_kv), where each size may be 1; one per row, q's shape without head_dim; or one per 64 rows,
             (batch, ceil(seqlen_q / 64), heads_q), for varlen queries (ceil(total_q / 64), heads_q).
-        k_descale: fp32. Dequantization scales of FP8 k, as those of q: (1), (heads_kv), (batch, heads_kv), or k's
+        k_descale: fp32. Dequantization scales of k of 8 or 4 bits, as those of q: (1), (heads_kv), (batch, heads_kv), or k's
             shape without head_dim. With FP8 q also one per 64 rows; for pages (pages, ceil(page_size / 64),
             heads_kv).
-        v_descale: fp32. Dequantization scales of FP8 v, as those of k. With FP8 q one per head, or one per column,
+        v_descale: fp32. Dequantization scales of v of 8 or 4 bits, as those of k. With FP8 q one per head, or one per column,
             (batch, heads_kv, head_dim_v); the first two sizes may be 1, and the first one may be missing.
+        k_block_scales: With kv_dtype "nvfp4" or "mxfp4": bytes, a scale for each 16 columns (e4m3) or 32 (e8m0) of k,
+            k's shape with head_dim / 16 or head_dim / 32 as its last size.
+        v_block_scales: The same for v.
         v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale per column, with FP8 q. The mean that was subtracted
             from v; it is added to o, except in rows that see no key.
         lse_shift: fp32, of LSE's shape, with FP8 q. q times the mean that was subtracted from k; softmax_scale times
@@ -135,7 +139,8 @@ def attention(
         dropout_p: The rate, 0 ≤ dropout_p < 1, at which probabilities are dropped; the others are divided by
             1 − dropout_p. LSE ignores dropout. Not with page_table or split_keys.
         block_mask: A table of the blocks that the mask keeps, made by `block_mask` for calls of these sizes.
-        kv_dtype: "fp8_e4m3" or "fp8_e5m2": the element type of k and v that are bytes (uint8).
+        kv_dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or "mxfp4": the element type of k and v that are
+            bytes (uint8). With the last three a byte has two numbers, the first in its low half.
         descale_per: What a scale of k_descale and v_descale belongs to, if their shapes leave it open: "head",
             "token" or "block".
         head_dim_v: Instead of v: the first head_dim_v columns of k are the values, as in the latent cache of
@@ -205,9 +210,10 @@ class Attention:
         stream: Stream | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
         seqused_q: Array | None = None, seqused_k: Array | None = None, page_table: Array | None = None,
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
-        k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
-        lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
-        zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
+        v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
+        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> ArrayT: ...
     @overload
@@ -217,9 +223,10 @@ class Attention:
         stream: Stream | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
         seqused_q: Array | None = None, seqused_k: Array | None = None, page_table: Array | None = None,
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
-        k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
-        lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
-        zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
+        v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
+        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> tuple[ArrayT, ArrayT]: ...
     @overload
@@ -229,9 +236,10 @@ class Attention:
         stream: Stream | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
         seqused_q: Array | None = None, seqused_k: Array | None = None, page_table: Array | None = None,
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
-        k_descale: Array | None = None, v_descale: Array | None = None, v_mean: Array | None = None,
-        lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0,
-        zero_padding: bool = False, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+        k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
+        v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
+        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Computes attention, as `jit_attention.attention` does, for arrays that match the spec.
@@ -246,7 +254,8 @@ class Attention:
         cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
         page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
         q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
-        v_mean: Array | None = None, lse_shift: Array | None = None, rng_state: Array | None = None,
+        k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+        lse_shift: Array | None = None, rng_state: Array | None = None,
     ) -> Kernel:
         """Returns the kernel that a call with these arrays launches, and compiles it if necessary.
 
@@ -397,8 +406,8 @@ def prepare(
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
-    v_mean: Array | None = None, lse_shift: Array | None = None, rng_state: Array | None = None,
-    block_mask: BlockMask | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, block_mask: BlockMask | None = None,
 ) -> Attention:
     """Compiles the kernel of a spec, or loads it from the cache, and loads it onto a device.
 
@@ -610,35 +619,38 @@ def prepare_backward(
 
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: None = None, q_out: None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
     mrope_sections: Sequence[int] | None = None, mrope_interleaved: bool = False, q_norm_weight: Array | None = None,
     k_norm_weight: Array | None = None, norm_eps: float = 1e-6, norm_adds_one: bool = False,
-    k_scale: Array | None = None, v_scale: Array | None = None, cache_dtype: Fp8DType | DTypeObject | None = None,
+    k_scale: Array | None = None, v_scale: Array | None = None, k_block_scales: Array | None = None,
+    v_block_scales: Array | None = None, cache_dtype: StoredDType | DTypeObject | None = None,
     dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> None: ...
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: ArrayT, q_out: ArrayT | None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
     mrope_sections: Sequence[int] | None = None, mrope_interleaved: bool = False, q_norm_weight: Array | None = None,
     k_norm_weight: Array | None = None, norm_eps: float = 1e-6, norm_adds_one: bool = False,
-    k_scale: Array | None = None, v_scale: Array | None = None, cache_dtype: Fp8DType | DTypeObject | None = None,
+    k_scale: Array | None = None, v_scale: Array | None = None, k_block_scales: Array | None = None,
+    v_block_scales: Array | None = None, cache_dtype: StoredDType | DTypeObject | None = None,
     dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT: ...
 @overload
 def append(
-    k: Array, v: Array, k_cache: Array, v_cache: Array, *, slot_mapping: Array | None = None,
+    k: Array, v: Array, k_cache: Array, v_cache: Array | None, *, slot_mapping: Array | None = None,
     seqused_k: Array | None = None, cu_seqlens_q: Array | None = None, page_table: Array | None = None,
     q: ArrayT | None = None, q_out: ArrayT | None = None, cos_sin: Array | None = None, cos: Array | None = None,
     sin: Array | None = None, positions: Array | None = None, rotary_interleaved: bool = False,
     mrope_sections: Sequence[int] | None = None, mrope_interleaved: bool = False, q_norm_weight: Array | None = None,
     k_norm_weight: Array | None = None, norm_eps: float = 1e-6, norm_adds_one: bool = False,
-    k_scale: Array | None = None, v_scale: Array | None = None, cache_dtype: Fp8DType | DTypeObject | None = None,
+    k_scale: Array | None = None, v_scale: Array | None = None, k_block_scales: Array | None = None,
+    v_block_scales: Array | None = None, cache_dtype: StoredDType | DTypeObject | None = None,
     dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT | None:
     """Stores the keys and values of new tokens in a KV cache, and applies RMS norm and rotary embedding before.
@@ -678,11 +690,17 @@ def append(
         k_norm_weight: (head_dim). Weights of an RMS norm of every key head. None: no norm.
         norm_eps: Added to the mean of squares.
         norm_adds_one: Whether the factors are 1 + weight, as in Gemma.
-        k_scale: fp32, with FP8 caches. Keys are divided by it, rounded to the nearest even and saturated. (1) and
+        k_scale: fp32, with caches of 8 or 4 bits. Keys are divided by it, rounded to the nearest even and saturated. (1) and
             (heads_kv) are read; None: 1. (pages, page_size, heads_kv) receives one scale per stored row: the row's
-            largest magnitude divided by the largest FP8 number.
+            largest magnitude divided by the largest number (448, 57344, 127). With "int4" it is (most - least) / 15, and
+            has the row's zero point in its lowest four bits.
         v_scale: The same for values.
-        cache_dtype: "fp8_e4m3" or "fp8_e5m2": the element type of caches that are bytes (uint8).
+        k_block_scales: With "nvfp4" and "mxfp4": bytes (pages, page_size, heads_kv, head_dim / 16) of e4m3, or
+            (…, head_dim / 32) of e8m0, written: the scale of each block of columns.
+        v_block_scales: The same for values.
+        cache_dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or "mxfp4": the element type of caches that are
+            bytes (uint8). Or "latent_656", "latent_584" or "latent_528": k_cache is (pages, page_size, 1, bytes) and
+            v_cache None; k is the last 64 columns of a row, v the 512, 448 or 448 before.
         dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of k's framework.
 

@@ -12,7 +12,7 @@ from ._keywords import answers_unknown, refuse_unknown
 from .functor import element_type
 from .mask import Mask
 from .score import Score
-from .typing import DTypeObject, Fp8DType, InputDType, OutputDType, ScaleKind, SequenceKind
+from .typing import DTypeObject, InputDType, OutputDType, ScaleKind, SequenceKind, StoredDType
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class AttentionSpec:
             fastest.
         checked: Whether calls check lengths and page tables on the device and that the mask's functions agree, wait
             for it, and raise an error if something is wrong. Slow; for debugging.
-        kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3" or "fp8_e5m2". Forward only, without
-            dropout.
+        kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or
+            "mxfp4". Forward only, without dropout.
         out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32". With 16-bit
             dtype on sm_90a: "fp32", for parts of sums, that of gradients of q, k and v, too.
-        descale_per: The elements of FP8 k and v that share a dequantization scale. "head": all, those of a KV head,
+        descale_per: The elements of k and v of 8 or 4 bits that share a dequantization scale. "head": all, those of a KV head,
             or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
             of 64 rows of a head.
         v_descale_per: The same for v, with FP8 dtype: "head", or "channel" for one scale per column.
@@ -88,7 +88,7 @@ class AttentionSpec:
     dropout: bool = False
     split_keys: int = 0
     checked: bool = False
-    kv_dtype: Fp8DType | DTypeObject | None = None
+    kv_dtype: StoredDType | DTypeObject | None = None
     out_dtype: OutputDType | DTypeObject | None = None
     descale_per: ScaleKind = "head"
     v_descale_per: Literal["head", "channel"] = "head"

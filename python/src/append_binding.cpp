@@ -37,12 +37,15 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
     spec.cos_sin_dtype = table.dtype;
     if (spec.rotary_dim == 0) refuse(name, "has rows of 0 elements; leave it out, and nothing is rotated");
   }
+  const DTypeFacts& stored = facts(a.k_cache.dtype);
   const bool has_scales_of_rows = a.k_scale.rank == scales_of_rows || a.v_scale.rank == scales_of_rows;
-  if (has_scales_of_rows && facts(a.k_cache.dtype).is_fp8()) spec.scale_per = ScaleKind::token;
+  if (has_scales_of_rows && stored.is_stored()) spec.scale_per = ScaleKind::token;
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
+  // Packed rows begin anywhere.
+  const bool begins_anywhere = stored.numbers > 1 || stored.row_bytes != 0;
   const int of_caches =
-      common_alignment({&a.k_cache, &a.v_cache}) * (facts(a.k_cache.dtype).is_fp8() ? 2 : 1);
+      begins_anywhere ? 16 : common_alignment({&a.k_cache, &a.v_cache}) * (stored.is_stored() ? 2 : 1);
   const int of_others = common_alignment(
       {&a.k, &a.v, &a.q, &a.q_out, &a.cos_sin, &a.cos, &a.sin, &a.q_norm_weight, &a.k_norm_weight});
   spec.alignment = std::max(2, std::min(of_caches, of_others));
@@ -59,10 +62,10 @@ void add_head(TensorView& view) {
 
 // Where types that cannot say so are of fp8.
 void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
-  const std::optional<DType> meaning = fp8_dtype_of(cache_dtype, "cache_dtype");
+  const std::optional<DType> meaning = stored_dtype_of(cache_dtype, "cache_dtype");
   if (!meaning) return;
   for (TensorView* cache : {&arguments.k_cache, &arguments.v_cache}) {
-    if (cache->dtype == DType::uint8) cache->dtype = *meaning;
+    if (cache->is_present() && cache->dtype == DType::uint8) cache->dtype = *meaning;
   }
   if (arguments.k_cache.dtype != *meaning)
     refuse("cache_dtype", fmt::format("is {}, but k_cache holds {}", to_string(*meaning),
@@ -132,7 +135,8 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
                          nb::handle cos, nb::handle sin, nb::handle positions, bool rotary_interleaved,
                          std::optional<std::array<int, 3>> mrope_sections, bool mrope_interleaved,
                          nb::handle q_norm_weight, nb::handle k_norm_weight, float norm_eps,
-                         bool norm_adds_one, nb::handle k_scale, nb::handle v_scale, nb::handle cache_dtype,
+                         bool norm_adds_one, nb::handle k_scale, nb::handle v_scale,
+                         nb::handle k_block_scales, nb::handle v_block_scales, nb::handle cache_dtype,
                          nb::handle dtype, nb::handle stream) {
   OperationCall call(k, "k", stream, dtype_of(dtype, "dtype"));
   AppendArguments arguments;
@@ -159,6 +163,11 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
   call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
   call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
+  call.write(k_block_scales, "k_block_scales", arguments.k_block_scales);
+  call.write(v_block_scales, "v_block_scales", arguments.v_block_scales);
+  for (TensorView* scales : {&arguments.k_block_scales, &arguments.v_block_scales}) {
+    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;
+  }
   name_caches(cache_dtype, arguments);
   AppendSpec spec = spec_of_arrays(arguments);
   spec.rotary_interleaved = rotary_interleaved;
@@ -185,7 +194,8 @@ void bind_append(nb::module_& module) {
          "rotary_interleaved"_a = false, "mrope_sections"_a = nb::none(), "mrope_interleaved"_a = false,
          "q_norm_weight"_a = nb::none(), "k_norm_weight"_a = nb::none(), "norm_eps"_a = 1e-6f,
          "norm_adds_one"_a = false, "k_scale"_a = nb::none(), "v_scale"_a = nb::none(),
-         "cache_dtype"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none());
+         "k_block_scales"_a = nb::none(), "v_block_scales"_a = nb::none(), "cache_dtype"_a = nb::none(),
+         "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

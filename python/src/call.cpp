@@ -72,6 +72,10 @@ void Call::read_sequences() {
     if (array.is_valid() && !array.is_none())
       arguments_.*sequence_arrays[i].view = arrays_.read(array, sequence_arrays[i].name, std::nullopt).view;
   }
+  for (TensorView* scales : {&arguments_.k_block_scales, &arguments_.v_block_scales}) {
+    *scales = in_layout(*scales, inputs_.layout);
+    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;  // bytes all the same
+  }
   for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
   if (has_value_rows()) arguments_.v_descale = in_layout(arguments_.v_descale, inputs_.layout, 3);
@@ -113,11 +117,16 @@ TensorView Call::read_keys(nb::handle object, const char* name, bool is_varlen) 
   TensorView view = read_operand(object, name, is_varlen);
   const bool as_q = !inputs_.kv_dtype && facts(q().dtype).is_fp8() && view.dtype == DType::uint8;
   const std::optional<DType> wanted = as_q ? std::optional(q().dtype) : inputs_.kv_dtype;
-  if (wanted && facts(*wanted).is_fp8() && view.dtype == DType::uint8) view.dtype = *wanted;
-  if (view.dtype == DType::uint8)
-    refuse(name, "holds bytes; say with kv_dtype=\"fp8_e4m3\" or \"fp8_e5m2\" what they stand for");
-  if (!facts(view.dtype).is_operand && !facts(view.dtype).is_fp8())
-    refuse(name, fmt::format("is {}; attention takes bf16, fp16 and fp8", to_string(view.dtype)));
+  if (wanted && facts(*wanted).is_stored() && view.dtype == DType::uint8) view.dtype = *wanted;
+  if (view.dtype == DType::uint8) {
+    refuse(name,
+           "holds bytes; say with kv_dtype=\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", \"nvfp4\" or "
+           "\"mxfp4\" what they stand for");
+  }
+  if (!facts(view.dtype).is_operand && !facts(view.dtype).is_stored())
+    refuse(name,
+           fmt::format("is {}; attention takes bf16, fp16, fp8, and caches of int8, int4, nvfp4 and mxfp4",
+                       to_string(view.dtype)));
   if (facts(view.dtype).is_operand && view.dtype != q().dtype)
     refuse(name, fmt::format("is {}; it must be {}", to_string(view.dtype), to_string(q().dtype)));
   if (wanted && view.dtype != *wanted)
@@ -137,6 +146,8 @@ int Call::alignment() const {
                        ? "starts at an odd address; rows must lie at even ones"
                        : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
+  // Rows of latents keep what their format has.
+  if (facts(k().dtype).row_bytes != 0) return std::max(2, common_alignment({&q(), &arguments_.o}));
   return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
 }
 

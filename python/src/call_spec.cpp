@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/spec_table.h>
 
 #include "argument_names.h"
@@ -13,7 +14,7 @@
 namespace jit::python {
 namespace {
 
-// What the scales of fp8 keys and values are for, by their shapes.
+// What the scales of keys and values are for, by their shapes.
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   // Under queries of fp8 a value has no scale of its own.
   const bool has_fp8_q = has_fp8_queries(spec);
@@ -69,11 +70,11 @@ ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const Attenti
 // Values that are k's first columns, by the names of a call's arguments: the spec's own are none of them.
 void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
   if (!spec.values_in_keys) return;
-  if (has_fp8_keys(spec))
-    refuse(
-        has_kv_dtype ? "kv_dtype" : "k",
-        fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16 or fp16",
-                    to_string(spec.kv_dtype.value_or(spec.dtype))));
+  if (has_narrow_keys(spec) && facts(spec.key_dtype()).row_bytes == 0)
+    refuse(has_kv_dtype ? "kv_dtype" : "k",
+           fmt::format("is {}; with head_dim_v, by which values are k's first columns, k must be bf16, fp16, "
+                       "latent_656, latent_584 or latent_528",
+                       to_string(spec.kv_dtype.value_or(spec.dtype))));
   if (spec.dropout)
     refuse("dropout_p",
            "was given beside head_dim_v, by which values are k's first columns, and there is no dropout "
@@ -95,7 +96,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.dtype = q.dtype;
   spec.head_dim = head_dim(q, "q");
   spec.values_in_keys = head_dim_v.has_value();
-  spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v");
+  spec.head_dim_v = head_dim_v ? *head_dim_v : head_dim(v, "v") * facts(v.dtype).numbers;
   if (!head_dim_v && spec.head_dim_v == 0) refuse("v", "has head_dim 0");
   spec.gqa_ratio = gqa_ratio(q, k);
   spec.alignment = call.alignment();
@@ -124,7 +125,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.sinks = arguments.sinks.is_present();
   spec.dropout = arguments.dropout_p != 0;
   check_has_effect(arguments.dropout_p, arguments.rng_state);
-  if (given_kind && !has_fp8_keys(spec) && !has_fp8_queries(spec))
+  if (given_kind && !has_narrow_keys(spec) && !has_fp8_queries(spec))
     refuse("descale_per",
            fmt::format("was given, and q, k and v are {}, which no scales belong to: leave it out",
                        to_string(spec.dtype)));

@@ -26,6 +26,8 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"q_descale", &AttentionArguments::q_descale},
     SequenceArray{"k_descale", &AttentionArguments::k_descale},
     SequenceArray{"v_descale", &AttentionArguments::v_descale},
+    SequenceArray{"k_block_scales", &AttentionArguments::k_block_scales},
+    SequenceArray{"v_block_scales", &AttentionArguments::v_block_scales},
     SequenceArray{"v_mean", &AttentionArguments::v_mean},
     SequenceArray{"lse_shift", &AttentionArguments::lse_shift},
     SequenceArray{"rng_state", &AttentionArguments::rng_state},

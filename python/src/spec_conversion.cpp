@@ -154,9 +154,11 @@ void set(std::optional<DType>& member, nb::handle value, const char* field) {
   if (value.is_none()) return;
   const DTypeFacts* row = dtype_row(value);
   if (row == nullptr)
-    refuse(field, fmt::format("is {}; it must be None, {}", nb::repr(value).c_str(),
-                              std::string(field) == "out_dtype" ? "\"bf16\", \"fp16\" or \"fp32\""
-                                                                : "\"fp8_e4m3\" or \"fp8_e5m2\""));
+    refuse(field,
+           fmt::format("is {}; it must be None, {}", nb::repr(value).c_str(),
+                       std::string(field) == "out_dtype" ? "\"bf16\", \"fp16\" or \"fp32\""
+                                                         : "\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", "
+                                                           "\"nvfp4\" or \"mxfp4\""));
   member = row->dtype;
 }
 void set(Mask& member, nb::handle value, const char*) { member = mask_of(value); }
@@ -215,6 +217,10 @@ std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument) {
 
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument) {
   return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_fp8(); });
+}
+
+std::optional<DType> stored_dtype_of(nb::handle dtype, const char* argument) {
+  return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_stored(); });
 }
 
 std::optional<ScaleKind> scale_kind_of(nb::handle descale_per) {

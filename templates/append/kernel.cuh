@@ -3,6 +3,8 @@
 // reads a few at once, so that enough of memory is on the way.
 #pragma once
 
+#include "append/latent_row.cuh"
+#include "append/packed_row.cuh"
 #include "append/params.cuh"
 #include "append/token_place.cuh"
 #include "base/prelude.cuh"
@@ -13,8 +15,14 @@
 #include "base/touch_lines.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 
 namespace jit {
+
+/// The parameters of a kernel.
+template <class Config>
+using ParamsOf = typename ChosenType<scale_columns_of<typename Config::CacheElement> != 0, BlockAppendParams,
+                                     AppendParams>::type;
 
 /// One token's rows, for the lanes that have one of them: numbers from 0 on, of q, then of k, then of v.
 template <class Config>
@@ -39,7 +47,9 @@ class TokenRows {
     unsigned words[iterations][piece_words];
   };
 
-  JIT_DEVICE TokenRows(const AppendParams& params, int token)
+  using Params = ParamsOf<Config>;
+
+  JIT_DEVICE TokenRows(const Params& params, int token)
       : params_(params),
         batch_(token / params.seqlen),
         seq_(token % params.seqlen),
@@ -71,6 +81,14 @@ class TokenRows {
     const bool is_moved = is_row && (is_query || place.is_stored);
     Values loaded = upcast(words);
     normalize_and_rotate(row, is_moved && !is_value(row), words, rotation, loaded);
+    if constexpr (is_latent<CacheElement>) {
+      store_latent(row, is_moved && !is_query, loaded, place);
+      if (!is_query) return;
+    }
+    if constexpr (is_packed) {
+      store_packed(row, is_moved && !is_query, loaded, place);
+      if (!is_query) return;
+    }
     const float scale = cache_scale(row, is_moved && !is_query, loaded, place);
     if (!is_moved) return;
     if (is_query) {
@@ -103,6 +121,7 @@ class TokenRows {
   static constexpr bool values_are_alike = copied.piece == rotated.piece;
   static constexpr int cache_alignment =
       Config::alignment * static_cast<int>(sizeof(CacheElement)) / static_cast<int>(sizeof(Element));
+  static constexpr bool is_packed = numbers_of<CacheElement> > 1;
 
   JIT_DEVICE bool is_value(int row) const { return row >= params_.heads_q + params_.heads_kv; }
   /// A new row of q, k or v.
@@ -140,7 +159,7 @@ class TokenRows {
   /// The scale by which the elements of a row of k or v are divided as they are stored; left beside them, if
   /// each row has its own. By all lanes of a warp.
   JIT_DEVICE float cache_scale(int row, bool is_stored, const Values& loaded, const TokenPlace& place) const {
-    if constexpr (!is_fp8<CacheElement>) {
+    if constexpr (!is_fp8<CacheElement> || is_packed || is_latent<CacheElement>) {
       return 1.0f;
     } else {
       const int head = row - params_.heads_q - (is_value(row) ? params_.heads_kv : 0);
@@ -149,7 +168,7 @@ class TokenRows {
       if constexpr (Config::scale_per == ScaleKind::head) {
         return is_stored && (is_value(row) ? params_.v_scale : params_.k_scale) != nullptr ? *scale : 1.0f;
       } else {
-        const float found = scale_of<CacheElement>(largest_magnitude(row, is_stored, loaded));
+        const float found = token_scale<CacheElement>(largest_magnitude(row, is_stored, loaded));
         if (is_stored && lane_ == 0) *scale = found;
         return found;
       }
@@ -160,7 +179,7 @@ class TokenRows {
   JIT_DEVICE float largest_magnitude(int row, bool is_there, const Values& loaded) const {
     float largest = 0;
     const auto look_at = [&](const auto& piece) {
-      for (const float x : piece) largest = fmaxf(largest, fabsf(x));
+      for (const float x : piece) largest = larger(largest, fabsf(x));
     };
     if (is_there && is_value(row)) {
       for_values(row, loaded, [&](int, const float(&piece)[copied.piece]) { look_at(piece); });
@@ -169,8 +188,46 @@ class TokenRows {
     }
 #pragma unroll
     for (int offset = lanes / 2; offset > 0; offset /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, offset));
+      largest = larger(largest, __shfl_xor_sync(full_warp, largest, offset));
     return largest;
+  }
+  // Whole numbers cannot say that one was none: their scale does.
+  static JIT_DEVICE float larger(float x, float y) {
+    return is_same<CacheElement, int8_number> ? max_nan(x, y) : fmaxf(x, y);
+  }
+
+  /// Writes a row of k or v to the columns of a latent that it is. By all lanes of a warp.
+  JIT_DEVICE void store_latent(int row, bool is_there, const Values& loaded, const TokenPlace& place) const {
+    static_assert(rotated.piece == packed_piece && copied.piece == packed_piece, "a lane has eight columns");
+    const bool has_values = is_value(row);
+    CacheElement* const start =
+        is_there ? cache_row(params_.k_cache, params_.k_cache_strides, place, 0) : nullptr;
+    store_latent_columns<CacheElement, lanes>(
+        loaded.x, is_there, lane_, has_values ? copied.pieces : rotated.pieces,
+        has_values ? 0 : Config::head_dim_v, reinterpret_cast<unsigned char*>(start), place.offset,
+        params_.page_size);
+  }
+
+  /// Rounds a row of k or v to packed numbers, where it is there. By all lanes of a warp.
+  JIT_DEVICE void store_packed(int row, bool is_there, const Values& loaded, const TokenPlace& place) const {
+    static_assert(rotated.piece == packed_piece && copied.piece == packed_piece,
+                  "a lane has a word of a row");
+    constexpr bool has_blocks = scale_columns_of<CacheElement> != 0;
+    const bool has_values = is_value(row);
+    PackedTarget<CacheElement> target{nullptr, nullptr, nullptr, has_values ? copied.pieces : rotated.pieces};
+    if (is_there) {
+      const int head = row - params_.heads_q - (has_values ? params_.heads_kv : 0);
+      target.row = has_values ? cache_row(params_.v_cache, params_.v_cache_strides, place, head)
+                              : cache_row(params_.k_cache, params_.k_cache_strides, place, head);
+      float* const scales = has_values ? params_.v_scale : params_.k_scale;
+      if (scales != nullptr)
+        target.scale =
+            scale_at(scales, has_values ? params_.v_scale_strides : params_.k_scale_strides, place, head);
+      if constexpr (has_blocks)
+        target.blocks = has_values ? scale_at(params_.v_blocks, params_.v_blocks_strides, place, head)
+                                   : scale_at(params_.k_blocks, params_.k_blocks_strides, place, head);
+    }
+    store_packed_row<CacheElement, lanes>(loaded.x, is_there, lane_, target);
   }
 
   JIT_DEVICE Values upcast(const Row& words) const {
@@ -237,7 +294,7 @@ class TokenRows {
            head * strides.head;
   }
 
-  const AppendParams& params_;
+  const Params& params_;
   int batch_, seq_;
   int lane_;
   const Element *q_, *k_, *v_;  // the token's first rows
@@ -245,7 +302,7 @@ class TokenRows {
 
 /// A few rows are on the way at once, the first ones while the token's place is looked for.
 template <class Config>
-JIT_DEVICE void append_rows(const AppendParams& params) {
+JIT_DEVICE void append_rows(const ParamsOf<Config>& params) {
   touch_lines(params);
   wait_for_grids_before();
   using Rows = TokenRows<Config>;

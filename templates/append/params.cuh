@@ -48,4 +48,12 @@ struct AppendParams {
   float norm_eps;
 };
 
+/// With caches whose blocks of columns have scales. The host fills one for all kernels, others take what it inherits.
+struct BlockAppendParams : AppendParams {
+  unsigned char* k_blocks;  ///< scales of blocks of columns of each place in the cache
+  unsigned char* v_blocks;
+  TensorStrides k_blocks_strides;
+  TensorStrides v_blocks_strides;
+};
+
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 
 namespace jit {
 
@@ -72,8 +73,16 @@ JIT_DEVICE TokenPlace place_of(const AppendParams& params, int token) {
 }
 
 /// Where the scale of a row of the cache is.
-JIT_DEVICE float* scale_at(float* scales, const TensorStrides& strides, const TokenPlace& place, int head) {
+template <class Scale>
+JIT_DEVICE Scale* scale_at(Scale* scales, const TensorStrides& strides, const TokenPlace& place, int head) {
   return scales + place.page * strides.batch + place.offset * strides.seq + head * strides.head;
+}
+
+/// The scale with which `magnitude` becomes the largest element. Of whole numbers it is no number where that is none.
+template <class Element>
+JIT_DEVICE float token_scale(float magnitude) {
+  if (is_same<Element, int8_number> && magnitude != magnitude) return magnitude;
+  return scale_of<Element>(magnitude);
 }
 
 template <int alignment, int count, class Element>

@@ -81,18 +81,45 @@ struct KvElementOf<Config> {
 template <class Config>
 using KvElement = typename KvElementOf<Config>::type;
 
-/// Whether k and v have elements of 8 bits, with scales beside them.
+/// Numbers in an element: a byte may have two.
+template <class Element>
+inline constexpr int numbers_of = 1;
+template <class Element>
+requires requires { Element::numbers; }
+inline constexpr int numbers_of<Element> = Element::numbers;
+/// Elements of a row of so many columns.
+template <class Element>
+JIT_HOST_DEVICE constexpr int stored_columns(int columns) {
+  return columns / numbers_of<Element>;
+}
+/// Columns that share a scale of a byte; 0: there are none.
+template <class Element>
+inline constexpr int scale_columns_of = 0;
+template <class Element>
+requires requires { Element::scale_columns; }
+inline constexpr int scale_columns_of<Element> = Element::scale_columns;
+
+/// Whether bytes of k and v have two numbers each.
 template <class Config>
-inline constexpr bool keys_are_fp8 = sizeof(KvElement<Config>) == 1;
+inline constexpr bool keys_are_packed = numbers_of<KvElement<Config>> > 1;
+
+/// Bytes of the scales of blocks of a row in shared memory: whole words.
+JIT_HOST_DEVICE constexpr int block_scale_bytes(int columns, int scale_columns) {
+  return scale_columns == 0 ? 0 : (columns / scale_columns + (columns % scale_columns != 0) + 3) / 4 * 4;
+}
+
+/// Whether k and v have elements of less than 16 bits, with scales beside them.
+template <class Config>
+inline constexpr bool keys_are_narrow = sizeof(KvElement<Config>) == 1;
 
 /// Whether they had, and another kernel has made numbers of q's type of them.
 template <class Config>
-concept keys_were_fp8 = Config::upcast_ahead;
+concept keys_were_narrow = Config::upcast_ahead;
 
 /// Whether scales stand beside k and v.
 template <class Config>
 // mutate: KeysUpcastAheadUnscaled
-inline constexpr bool has_scaled_keys = keys_are_fp8<Config> || keys_were_fp8<Config>;
+inline constexpr bool has_scaled_keys = keys_are_narrow<Config> || keys_were_narrow<Config>;
 
 /// Whether each key has scales of its own.
 template <class Config>

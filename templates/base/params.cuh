@@ -42,10 +42,23 @@ struct DescaleParams {
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;
-  const float* v_mean;     ///< of each column of a KV head, what values have lost; if Config::v_mean
-  const float* lse_shift;  ///< of each query, what its scores have lost; if Config::lse_shift
-  TensorStrides v_mean_strides;
-  TensorStrides lse_shift_strides;
+  // Kernels of q of 8 bits have the first of each two, those of k and v whose blocks have scales the second.
+  union {
+    const float* v_mean;            ///< of each column of a KV head, what values have lost; if Config::v_mean
+    const unsigned char* k_blocks;  ///< a byte for each block of columns of a key, side by side
+  };
+  union {
+    const float* lse_shift;         ///< of each query, what its scores have lost; if Config::lse_shift
+    const unsigned char* v_blocks;  ///< the same of values
+  };
+  union {
+    TensorStrides v_mean_strides;
+    TensorStrides k_blocks_strides;  ///< `batch` from page to page
+  };
+  union {
+    TensorStrides lse_shift_strides;
+    TensorStrides v_blocks_strides;
+  };
 };
 
 /// A tensor that a mask or score functor reads. Up to three leading strides in elements, the last one is 1.

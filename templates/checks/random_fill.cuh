@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
+#include "ptx/stored_numbers.cuh"
 
 namespace jit {
 
@@ -27,7 +28,9 @@ JIT_DEVICE float normal_like(unsigned counter, unsigned seed) {
 template <class Element>
 JIT_DEVICE unsigned random_word(unsigned counter, unsigned seed) {
   const auto number = [&](unsigned i) { return normal_like(counter + i, seed); };
-  if constexpr (is_fp8<Element>) {
+  if constexpr (sizeof(Element) == 1 && !requires { Element::mantissa_bits; }) {
+    return mix(counter ^ mix(seed));  // whole numbers, and packed ones: all bits may occur
+  } else if constexpr (is_fp8<Element>) {
     return pack_fp8<Element>(number(0), number(1)) | pack_fp8<Element>(number(2), number(3)) << 16;
   } else {
     return pack<Element>(number(0), number(1));

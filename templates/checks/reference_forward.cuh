@@ -12,6 +12,7 @@
 #include "problem/scores.cuh"
 #include "problem/sequences.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 #include "steps/dropout.cuh"
 
 namespace jit {
@@ -21,10 +22,30 @@ namespace jit {
 template <class Config>
 JIT_DEVICE float descale_of(const float* scales, const TensorStrides& strides, int batch, int kv_head,
                             int key) {
-  if constexpr (!keys_are_fp8<Config>) return 1;
+  if constexpr (!keys_are_narrow<Config>) return 1;
   if (scales == nullptr) return 1;
   const int row = has_block_scales<Config> ? key / scale_block_rows : key;
-  return scales[batch * strides.batch + kv_head * strides.head + row * strides.seq];
+  const float scale = scales[batch * strides.batch + kv_head * strides.head + row * strides.seq];
+  return is_same<KvElement<Config>, int4_pair> ? without_zero_point(__float_as_int(scale)) : scale;
+}
+
+/// A number of a row of keys or values as it is stored, but for the scale of its token or head. `of_tokens` has zero
+/// points, `of_blocks` scales of blocks of columns.
+template <class Config, class Row>
+JIT_DEVICE float stored_number(const Row* row, int column, const float* of_tokens,
+                               const TensorStrides& token_strides, const unsigned char* of_blocks,
+                               const TensorStrides& block_strides, int batch, int kv_head, int key) {
+  const auto place = [&](const TensorStrides& strides) {
+    return batch * strides.batch + kv_head * strides.head + key * strides.seq;
+  };
+  if constexpr (!keys_are_packed<Config>) {
+    return to_float(row[column]);
+  } else if constexpr (constexpr int block = scale_columns_of<Row>; block != 0) {
+    return number_of_pair(row, column, 0) *
+           block_scale<Row>(of_blocks[place(block_strides) + column / block]);
+  } else {
+    return number_of_pair(row, column, zero_point_of(__float_as_int(of_tokens[place(token_strides)])));
+  }
 }
 
 template <class Config>
@@ -61,8 +82,10 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (key < context.seqlen_kv && mask.keep(query, key)) {
       const Stored* k = keys.at(key);
       float dot = 0;
-      for (int d = 0; d < Config::head_dim; ++d) dot += to_float(q[d]) * to_float(k[d]);
-      if constexpr (keys_are_fp8<Config>)
+      for (int d = 0; d < Config::head_dim; ++d)
+        dot += to_float(q[d]) * stored_number<Config>(k, d, descale.k, descale.k_strides, descale.k_blocks,
+                                                      descale.k_blocks_strides, batch, kv_head, key);
+      if constexpr (keys_are_narrow<Config>)
         dot *=
             descale_of<Config>(descale.k, descale.k_strides, batch, kv_head, key) *
             descale_of<Config>(descale.q, descale.q_strides, batch,
@@ -85,13 +108,15 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     for (int j = 0; j < keys; ++j) {
       float weight = __shfl_sync(full_warp, p, j);
       if (weight == 0) continue;
-      if constexpr (keys_are_fp8<Config> && !has_channel_scales<Config>)
+      if constexpr (keys_are_narrow<Config> && !has_channel_scales<Config>)
         weight *= descale_of<Config>(descale.v, descale.v_strides, batch, kv_head, k_begin + j);
       const int key = k_begin + j;
       for (int i = 0; i < values_per_lane; ++i) {
         const int d = i * warp_size + lane_id();
         if (d >= Config::head_dim_v) continue;
-        output[i] += weight * to_float(values.at(key)[d]);
+        output[i] +=
+            weight * stored_number<Config>(values.at(key), d, descale.v, descale.v_strides, descale.v_blocks,
+                                           descale.v_blocks_strides, batch, kv_head, key);
       }
     }
   }

@@ -79,13 +79,14 @@ class BoxConsumer {
     const int keys = split.kv.length - info.k_begin;
     if (keys < Config::tile_kv) clear_values(v, keys);  // mutate: RowsBehindTheSequenceInBoxes
     typename Traits::Scores scores;
-    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes);
+    Products::multiply_qk(scores, q_, stage + Traits::layout.k + first_key() * Traits::KTile::row_bytes,
+                          stage, first_key());
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, split,
                                score_origin(split, info, row_warp() * rows_per_warp, first_key()));
     online_softmax<split_rescale<Config>>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
-    Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes);
+    Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes, stage, first_key());
   }
 
   // Rows from `first` on are not the sequence's. By all consumers.

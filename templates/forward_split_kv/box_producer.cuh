@@ -1,10 +1,11 @@
 // The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
-// rows of several heads with which a split begins.
+// rows of several heads with which a split begins, and scales of tokens or of blocks of columns.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "mainloop/key_scales.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "pipeline/pipeline.cuh"
@@ -46,6 +47,8 @@ template <class Config>
 class BoxProducer {
   using Traits = KernelTraits<Config>;
   using Tiles = typename Traits::Tiles;
+  static constexpr int scale_columns = scale_columns_of<KvElement<Config>>;
+  static constexpr bool has_scales = has_row_scales<Config> || scale_columns != 0;
 
  public:
   JIT_DEVICE BoxProducer(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
@@ -82,6 +85,7 @@ class BoxProducer {
       const unsigned stage = pipeline_.tile(), full = pipeline_.full();
       start_boxes<Traits, typename Tiles::KPanels>(stage + Traits::layout.k, memory_.k, full, box);
       start_boxes<Traits, typename Tiles::VPanels>(stage + Traits::layout.v, memory_.v, full, box);
+      if constexpr (has_scales) copy_scales(box, info.kv_head, info.kv.length - tiles.key(0));
       await_queries();
       end_stage(info, brings && is_first);
       if (!has_next) return await_queries();
@@ -100,8 +104,40 @@ class BoxProducer {
     __syncwarp();
   }
 
+  // Starts the copies of scales of the stage's tile, of which `keys` exist.
+  JIT_DEVICE void copy_scales(const RowPlace& box, int kv_head, int keys) const {
+    const DescaleParams& descale = params_.descale;
+    const unsigned stage = pipeline_.tile();
+    for_tile_rows<Traits>(params_, box, keys, [&](int row, const RowPlace& place, bool exists) {
+      const auto source = [&](const auto* scales, const TensorStrides& strides) {
+        return exists ? scales + PagedKv<Config>::offset(strides, {place.seq, kv_head, place.batch})
+                      : nullptr;
+      };
+      if constexpr (has_row_scales<Config>) {
+        copy_scale(stage + Traits::layout.k_scales + row * 4, source(descale.k, descale.k_strides));
+        copy_scale(stage + Traits::layout.v_scales + row * 4, source(descale.v, descale.v_strides));
+      } else {
+        copy_scale_words<Config::head_dim / scale_columns>(
+            stage + Traits::layout.k_blocks + row * Traits::k_block_bytes,
+            source(descale.k_blocks, descale.k_blocks_strides));
+        copy_scale_words<Config::head_dim_v / scale_columns>(
+            stage + Traits::layout.v_blocks + row * Traits::v_block_bytes,
+            source(descale.v_blocks, descale.v_blocks_strides));
+      }
+    });
+  }
+
   // Each lane arrives, if the stage brings queries when these have come.
   JIT_DEVICE void end_stage(const Info<Config>& info, bool brings) {
+    if constexpr (has_scales) {  // what comes by cp.async arrives by itself
+      if (brings) {
+        copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
+            pipeline_.tile(), QueryRows<Config>(params_, info), lane_id());
+      }
+      cp_async_mbarrier_arrive(pipeline_.full());  // mutate: ScalesBesideBoxesWithoutWait
+      pipeline_.advance();
+      return;
+    }
     if (brings) {
       copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
           pipeline_.tile(), QueryRows<Config>(params_, info), lane_id());

@@ -91,7 +91,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
       const int first_key = key_warp * Traits::warp_keys;
       typename Traits::Scores scores;
       Products::multiply_qk(scores, q,
-                            smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes);
+                            smem_address(stage) + Traits::layout.k + first_key * Traits::KTile::row_bytes,
+                            smem_address(stage), first_key);
       scales.scale_scores(scores, smem_address(stage), first_key);
       apply_row_functors<Config>(scores, params, split,
                                  {.row = split.row_begin + row_warp * rows_per_warp,
@@ -101,7 +102,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
       scales.scale_weights(scores, smem_address(stage), first_key);
       Products::multiply_pv(output, scores,
                             smem_address(stage) + Traits::layout.v + first_key * Traits::VTile::row_bytes +
-                                Traits::first_column() * ElementTraits<KvElement<Config>>::bytes);
+                                Traits::first_column() * ElementTraits<KvElement<Config>>::bytes,
+                            smem_address(stage), first_key);
     }
     if (has_pages_ahead) pages.put(smem.pages(step + pages_ahead));
     if (info.flags & step_ends) {

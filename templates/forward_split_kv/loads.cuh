@@ -7,6 +7,7 @@
 #include "forward_split_kv/smem_layout.cuh"
 #include "forward_split_kv/step_list.cuh"
 #include "forward_split_kv/traits.cuh"
+#include "mainloop/key_scales.cuh"
 #include "mainloop/kv_row_copies.cuh"
 #include "problem/paged_kv.cuh"
 #include "ptx/cp_async.cuh"
@@ -54,6 +55,15 @@ JIT_DEVICE void copy_scales(unsigned target, const Rows& scales) {
   }
 }
 
+/// Copies the scales of blocks of a tile's rows of so many columns, in rows of whole words; 0 for those that do not exist.
+template <class Config, int columns, class Rows>
+JIT_DEVICE void copy_block_scales(unsigned target, const Rows& scales) {
+  constexpr int count = columns / scale_columns_of<KvElement<Config>>;
+  constexpr int words = block_scale_bytes(columns, scale_columns_of<KvElement<Config>>) / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < Config::tile_kv * words; i += KernelTraits<Config>::threads)
+    copy_scale_word<count>(target + i * 4, scales.at(i / words), i % words);
+}
+
 /// Starts the loads of a step, and closes their group. By all threads.
 template <class Config>
 JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
@@ -68,11 +78,21 @@ JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& sme
           stage, QueryRows<Config>(params, split));
     }
     const KvRows<Config> keys(params, split, info.k_begin, pages, params.k, params.k_strides);
-    copy_kv_tile<typename Traits::KTile, Config::head_dim, Traits::threads>(stage + Traits::layout.k, keys,
-                                                                            keys);
+    copy_kv_tile<typename Traits::KTile, stored_columns<KvElement<Config>>(Config::head_dim),
+                 Traits::threads>(stage + Traits::layout.k, keys, keys);
     const KvRows<Config> values(params, split, info.k_begin, pages, params.v, params.v_strides);
-    copy_kv_tile<typename Traits::VTile, Config::head_dim_v, Traits::threads>(stage + Traits::layout.v,
-                                                                              values, values);
+    copy_kv_tile<typename Traits::VTile, stored_columns<KvElement<Config>>(Config::head_dim_v),
+                 Traits::threads>(stage + Traits::layout.v, values, values);
+    if constexpr (scale_columns_of<KvElement<Config>> != 0) {
+      using Scales = KvRows<Config, unsigned char>;
+      const DescaleParams& descale = params.descale;
+      copy_block_scales<Config, Config::head_dim>(
+          stage + Traits::layout.k_blocks,
+          Scales(params, split, info.k_begin, pages, descale.k_blocks, descale.k_blocks_strides));
+      copy_block_scales<Config, Config::head_dim_v>(
+          stage + Traits::layout.v_blocks,
+          Scales(params, split, info.k_begin, pages, descale.v_blocks, descale.v_blocks_strides));
+    }
     if constexpr (has_row_scales<Config>) {
       using Scales = KvRows<Config, float, rows_of_scale<Config>>;
       const DescaleParams& descale = params.descale;

@@ -32,6 +32,18 @@ struct Storage {
   int query_bytes = jit::element_bytes;    ///< of an element of q
   int element_bytes = jit::element_bytes;  ///< of k and v
   bool has_row_scales = false;             ///< whether a step has a scale for each of its keys
+  int numbers = 1;                         ///< in an element of k and v
+  int scale_columns = 0;                   ///< that share a scale of a byte; 0: there are none
+
+  /// Columns of a row that are multiplied: whole chunks of packed numbers.
+  JIT_HOST_DEVICE constexpr int columns(int head_dim) const {
+    return padded_head_dim(head_dim, numbers == 1 ? ElementTraits<bf16>::mma_k : chunk_bytes * numbers);
+  }
+  /// Bytes of so many columns.
+  JIT_HOST_DEVICE constexpr int bytes(int columns) const { return columns * element_bytes / numbers; }
+  JIT_HOST_DEVICE constexpr int scale_bytes(int head_dim) const {
+    return block_scale_bytes(head_dim, scale_columns);
+  }
 };
 
 /// Byte offsets within a stage: the queries with which a split begins, a tile of keys and one of values.
@@ -40,6 +52,8 @@ struct StageLayout {
   int v;
   int k_scales;  ///< a float for each key
   int v_scales;  ///< the same
+  int k_blocks;  ///< a byte for each block of columns of each key, in rows of whole words
+  int v_blocks;  ///< the same
   int stage_bytes;
 };
 
@@ -71,15 +85,19 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
                                                  const Storage& stored = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   const int columns_v =
-      shared_columns(head_dim_v, split_column_warps(head_dim, head_dim_v), stored.element_bytes);
+      stored.numbers > 1
+          ? stored.columns(head_dim_v)
+          : shared_columns(head_dim_v, split_column_warps(head_dim, head_dim_v), stored.element_bytes);
   const int scales = stored.has_row_scales ? tile_kv * 4 : 0;
   SmemAllocator stage, place;
   SmemLayout layout{};
   stage.rows(row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes);
-  layout.k = stage.rows(tile_kv * padded_head_dim(head_dim) * stored.element_bytes);
-  layout.v = stage.rows(tile_kv * columns_v * stored.element_bytes);
+  layout.k = stage.rows(tile_kv * stored.bytes(stored.columns(head_dim)));
+  layout.v = stage.rows(tile_kv * stored.bytes(columns_v));
   layout.k_scales = stage.rows(scales);
   layout.v_scales = stage.rows(scales);
+  layout.k_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim));
+  layout.v_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim_v));
   const int results = result_bytes(row_warps * key_warps, columns_v);
   layout.stage_bytes = stage.total() < results ? (results + 127) / 128 * 128 : stage.total();
   place.rows(stages * layout.stage_bytes);
@@ -92,12 +110,16 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
 }
 
 template <class Config>
+JIT_HOST_DEVICE constexpr Storage storage_of() {
+  return {static_cast<int>(sizeof(typename Config::Element)), static_cast<int>(sizeof(KvElement<Config>)),
+          has_row_scales<Config>, numbers_of<KvElement<Config>>, scale_columns_of<KvElement<Config>>};
+}
+
+template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
                      Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
-                     Config::split_keys != 0,
-                     {static_cast<int>(sizeof(typename Config::Element)),
-                      static_cast<int>(sizeof(KvElement<Config>)), has_row_scales<Config>});
+                     Config::split_keys != 0, storage_of<Config>());
 }
 
 // The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,
@@ -129,9 +151,18 @@ JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Stor
   SmemAllocator stage, place;
   BoxLayout layout{};
   stage.tiles(sizes.row_warps * rows_per_warp * padded_head_dim(sizes.head_dim) * stored.query_bytes);
-  layout.k = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim, stored.element_bytes));
-  layout.v = stage.tiles(panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, stored.element_bytes));
-  const int end = stage.tiles(0), results = result_bytes(sizes.row_warps * sizes.key_warps, sizes.head_dim_v);
+  const auto tile_bytes = [&](int head_dim) {
+    return panel_tile_bytes(sizes.tile_kv, head_dim / stored.numbers, stored.element_bytes);
+  };
+  const int scales = stored.has_row_scales ? sizes.tile_kv * 4 : 0;
+  layout.k = stage.tiles(tile_bytes(sizes.head_dim));
+  layout.v = stage.tiles(tile_bytes(sizes.head_dim_v));
+  layout.k_scales = stage.rows(scales);
+  layout.v_scales = stage.rows(scales);
+  layout.k_blocks = stage.rows(sizes.tile_kv * stored.scale_bytes(sizes.head_dim));
+  layout.v_blocks = stage.rows(sizes.tile_kv * stored.scale_bytes(sizes.head_dim_v));
+  const int end = stage.tiles(0),
+            results = result_bytes(sizes.row_warps * sizes.key_warps, stored.columns(sizes.head_dim_v));
   layout.stage_bytes = ((end < results ? results : end) + 1023) / 1024 * 1024;
   layout.stages.tiles = place.tiles(sizes.stages * layout.stage_bytes);
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
@@ -151,8 +182,7 @@ JIT_HOST_DEVICE constexpr BoxLayout box_layout() {
                      .tile_kv = Config::tile_kv,
                      .stages = Config::stages,
                      .has_spans = Config::split_keys != 0},
-                    {static_cast<int>(sizeof(typename Config::Element)),
-                     static_cast<int>(sizeof(KvElement<Config>)), has_row_scales<Config>});
+                    storage_of<Config>());
 }
 
 }  // namespace jit::forward_split_kv

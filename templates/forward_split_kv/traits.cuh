@@ -24,8 +24,10 @@ struct CopiedTiles {
 };
 template <class Config>
 struct CopiedTiles<Config, true> {
-  using KPanels = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
-  using VPanels = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  using KPanels =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using VPanels =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
   using K = PanelRows<KPanels, WarpTraits<Config>::KRows::chunks>;
   using V = PanelRows<VPanels, WarpTraits<Config>::VRows::chunks>;
   static constexpr BoxLayout layout = box_layout<Config>();
@@ -54,6 +56,12 @@ struct KernelTraits : WarpTraits<Config> {
   static_assert(!uses_tma || Base::column_warps == 1, "TMA copies panels of rows of one group of columns");
   static_assert(!uses_tma || boxes <= warp_size, "each box of a tile has a lane that copies it");
   static constexpr int consumers_barrier = 1;  ///< named; 0 is __syncthreads'
+
+  /// Bytes of the scales of blocks of a key, and of a value.
+  static constexpr int k_block_bytes =
+      block_scale_bytes(Config::head_dim, scale_columns_of<KvElement<Config>>);
+  static constexpr int v_block_bytes =
+      block_scale_bytes(Config::head_dim_v, scale_columns_of<KvElement<Config>>);
 };
 
 }  // namespace jit::forward_split_kv

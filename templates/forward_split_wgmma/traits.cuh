@@ -19,7 +19,7 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Whether a warpgroup makes numbers of 16 bits of keys and values.
-  static constexpr bool upcasts = keys_are_fp8<Config>, has_converters = upcasts;
+  static constexpr bool upcasts = keys_are_narrow<Config>, has_converters = upcasts;
   static constexpr int converter_warps = upcasts ? warpgroup_size / warp_size : 0;
   static constexpr int threads = Base::consumer_threads + warpgroup_size * (upcasts ? 2 : 1);
   static constexpr int key_readers = upcasts ? converter_warps : Base::consumer_warps;

@@ -41,7 +41,7 @@ struct KernelTraits {
   /// Whether a warpgroup transposes values on their way to the consumers.
   static constexpr bool transposes_v = multiplies_fp8;
   /// Whether one makes numbers of 16 bits of keys and values of 8.
-  static constexpr bool upcasts = keys_are_fp8<Config> && !multiplies_fp8;
+  static constexpr bool upcasts = keys_are_narrow<Config> && !multiplies_fp8;
   static constexpr bool has_converters = transposes_v || upcasts;
   static constexpr int converter_warps = Config::converter_warps;
   static_assert(upcasts == (Config::stages_stored > 0), "what is upcast has buffers of its own");
@@ -89,7 +89,7 @@ struct KernelTraits {
   /// mean, or 0 times a scale that is no number.
   static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
                                         may_drop_keys<typename Config::Score> || upcasts ||
-                                        keys_were_fp8<Config> || has_value_means<Config>;
+                                        keys_were_narrow<Config> || has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;

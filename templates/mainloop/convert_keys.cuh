@@ -12,6 +12,7 @@
 #include "mainloop/pipelines.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 #include "ptx/warpgroup.cuh"
 #include "steps/wgmma_products.cuh"
 #include "tiles/shared_words.cuh"

@@ -4,13 +4,60 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "problem/paged_kv.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "steps/block_factors.cuh"
+#include "tiles/bounded_box.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
+
+/// Starts the copy of word `word` of the scales of blocks of a row, of which it has `count`, a byte each; zeros where
+/// `row` is null. Rows of whole words begin at multiples of 4 bytes; others come byte by byte.
+template <int count>
+JIT_DEVICE void copy_scale_word(unsigned target, const unsigned char* row, int word) {
+  if constexpr (count % 4 == 0) {
+    cp_async_zfill<4>(target, row + word * 4, row != nullptr);
+  } else {
+    unsigned bytes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (row != nullptr && word * 4 + i < count)
+        bytes |= static_cast<unsigned>(row[word * 4 + i]) << (8 * i);
+    }
+    store_shared(target, static_cast<int>(bytes));
+  }
+}
+
+/// Starts the copy of a scale of fp32; 0 where `scale` is null.
+JIT_DEVICE void copy_scale(unsigned target, const float* scale) {
+  cp_async_zfill<4>(target, scale, scale != nullptr);
+}
+/// Starts the copies of all scales of blocks of a row, which has so many, in whole words.
+template <int count>
+JIT_DEVICE void copy_scale_words(unsigned target, const unsigned char* row) {
+  static_assert(count % 4 == 0, "scales that come by cp.async are whole words");
+#pragma unroll
+  for (int word = 0; word < count / 4; ++word) copy_scale_word<count>(target + word * 4, row, word);
+}
+
+/// Calls use(row, place, exists) for the rows of a tile that comes in boxes, of which `box` is the lane's, and of which so
+/// many exist: each lane for some of them. By a whole warp.
+template <class Traits, class Use>
+JIT_DEVICE void for_tile_rows(const AttentionParams& params, const RowPlace& box, int keys, const Use& use) {
+  using Config = typename Traits::Config;
+  const PagedKv<Config> paged(params);
+#pragma unroll 1
+  for (int first = 0; first < Config::tile_kv; first += warp_size) {
+    const int row = first + lane_id(), lane = minimum(row / Traits::box_rows, Traits::boxes - 1);
+    const int batch = __shfl_sync(full_warp, box.batch, lane), seq = __shfl_sync(full_warp, box.seq, lane);
+    // mutate: ScalesOfTheBoxesFirstRow
+    const RowPlace place{seq + row % Traits::box_rows, box.head, batch};
+    if (row < Config::tile_kv) use(row, place, row < keys && paged.exists(batch));
+  }
+}
 
 /// The scale of row `row` of those that a sequence's keys are counted in; `of_head` is the first one of the KV head. 0 where
 /// its page does not exist, whose keys are zeros.

@@ -47,4 +47,10 @@ JIT_DEVICE void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/// Arrives at a barrier once all copies that this thread issued before are complete. The phase counts the arrival as one of
+/// those that it was initialized with.
+JIT_DEVICE void cp_async_mbarrier_arrive(unsigned barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 }  // namespace jit

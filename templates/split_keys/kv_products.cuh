@@ -16,6 +16,8 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
+#include "ptx/stored_numbers.cuh"
+#include "split_keys/packed_products.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/fp16_rows.cuh"
 #include "steps/mma_sync_products.cuh"
@@ -23,9 +25,13 @@
 
 namespace jit {
 
+/// Bits of a number of keys and values.
+template <class Config>
+inline constexpr int key_bits = sizeof(KvElement<Config>) * 8 / numbers_of<KvElement<Config>>;
+
 /// Products of keys and values of q's type. A Traits is that of a kernel family: its Config, the tiles QTile,
 /// KTile and VTile, Scores and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
-template <class KernelTraits, bool has_fp8 = keys_are_fp8<typename KernelTraits::Config>>
+template <class KernelTraits, int bits = key_bits<typename KernelTraits::Config>>
 struct KvProducts {
   using Traits = KernelTraits;
   using Config = typename Traits::Config;
@@ -64,13 +70,14 @@ struct KvProducts {
   using Queries = typename ChosenType<Traits::holds_queries, HeldQueries, StagedQueries>::type;
 
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`.
-  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile,
+                                     unsigned = 0, int = 0) {
     jit::multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile);
   }
 
   /// O += P V over these keys.
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
-                                     unsigned v_tile) {
+                                     unsigned v_tile, unsigned = 0, int = 0) {
     jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
@@ -88,7 +95,7 @@ struct KvProducts {
 
 /// Products of keys and values of 8 bits.
 template <class KernelTraits>
-struct KvProducts<KernelTraits, true> {
+struct KvProducts<KernelTraits, 8> {
   using Traits = KernelTraits;
   using Config = typename Traits::Config;
   using Stored = KvElement<Config>;
@@ -186,7 +193,8 @@ struct KvProducts<KernelTraits, true> {
   };
   using Queries = typename ChosenType<Traits::holds_queries, HeldQueries, StagedQueries>::type;
 
-  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile) {
+  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile,
+                                     unsigned = 0, int = 0) {
     using Scores = typename Traits::Scores;
     constexpr int even_chunks = KTile::chunks / 2 * 2;
     const int lane = lane_id();
@@ -220,7 +228,7 @@ struct KvProducts<KernelTraits, true> {
   }
 
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
-                                     unsigned v_tile) {
+                                     unsigned v_tile, unsigned = 0, int = 0) {
     constexpr int chunks = Traits::Output::column_blocks / 2, even_chunks = chunks / 2 * 2;
     const int lane = lane_id();
     const unsigned pairs = v_tile + VTile::offset(lane % 16, lane / 16);
@@ -273,5 +281,9 @@ struct KvProducts<KernelTraits, true> {
                          upcast_fp8<Weight, Stored>(second >> 16));
   }
 };
+
+/// Products of keys and values of 4 bits.
+template <class KernelTraits>
+struct KvProducts<KernelTraits, 4> : PackedProducts<KernelTraits> {};
 
 }  // namespace jit

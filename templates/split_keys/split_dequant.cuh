@@ -8,6 +8,7 @@
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/warp_layout.cuh"
@@ -15,10 +16,18 @@
 
 namespace jit {
 
+/// A scale with a zero point beside it.
+struct ScaleBesideZero {
+  JIT_DEVICE float operator()(int bits) const { return without_zero_point(bits); }
+};
+/// The scale of a token.
+template <class Element>
+using TokenScale = typename ChosenType<is_same<Element, int4_pair>, ScaleBesideZero, WholeScale>::type;
+
 /// Applies the scales of a split to a warp's scores, P and O. `Queries` are those of KvProducts, whose rows have factors
 /// for being fp16, which multiply scores as scales do; by wgmma there are none, and the scale of keys is a factor of
 /// exponents where it can.
-template <class Traits, class Queries, bool is_used = keys_are_fp8<typename Traits::Config>>
+template <class Traits, class Queries, bool is_used = keys_are_narrow<typename Traits::Config>>
 class SplitDequant {
   using Config = typename Traits::Config;
   using Scores = typename Traits::Scores;
@@ -34,6 +43,8 @@ class SplitDequant {
   };
   // Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
   static constexpr bool has_each_value = has_each && !is_fp8<typename Config::Element>;
+  static constexpr bool has_blocks = scale_columns_of<KvElement<Config>> != 0;
+  using Scale = TokenScale<KvElement<Config>>;
 
  public:
   JIT_DEVICE explicit SplitDequant(const AttentionParams& params) : descale_(params.descale) {}
@@ -60,6 +71,7 @@ class SplitDequant {
           k *= read(descale_.q, descale_.q_strides, split);
           if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
         }
+        if constexpr (has_blocks) k *= e2m1_shrinks;
 #pragma unroll
         for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = k * q.factors[r];
         take_values(split);
@@ -75,9 +87,10 @@ class SplitDequant {
   /// Multiplies a warp's scores, whose first key is key `first_key` of the stage at this shared address.
   JIT_DEVICE void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
     if constexpr (has_each) {
-      scale_by_rows(scores, of_scores_.of_rows,
-                    // mutate: ScalesOfTheFirstKeys
-                    stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+      scale_by_rows<Scale>(
+          scores, of_scores_.of_rows,
+          // mutate: ScalesOfTheFirstKeys
+          stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
     } else if constexpr (has_query_factors) {
       scores.scale_rows(of_scores_.of_rows);
     } else {
@@ -87,8 +100,8 @@ class SplitDequant {
   /// Multiplies their exponentials, which were summed.
   JIT_DEVICE void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
-      scale_by_columns(p,
-                       stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
+      scale_by_columns<Scale>(
+          p, stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
   }
   /// Behind the last step of a split.
   template <class Output>
@@ -100,6 +113,7 @@ class SplitDequant {
   // That of all values of a split; 1 where columns have their own.
   JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
+    if constexpr (has_blocks) v_ *= e2m1_shrinks;
   }
   static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const SplitInfo& split) {
     return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;

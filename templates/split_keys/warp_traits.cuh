@@ -26,7 +26,12 @@ struct WarpTraits {
   static constexpr int threads = warps * warp_size;
   static constexpr int tile_rows = row_warps * rows_per_warp;
   static constexpr int warp_keys = keys;
-  static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;
+  /// Columns to which rows of so wide elements are padded: whole chunks of whole steps.
+  template <class Element>
+  static constexpr int chunk_columns = maximum(mma_k, ElementTraits<Element>::per_chunk* numbers_of<Element>);
+  static constexpr int head_dim_steps =
+      padded_head_dim(Config::head_dim, keys_are_packed<Config> ? chunk_columns<KvElement<Config>> : mma_k) /
+      mma_k;
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
 
   /// Whether a warp has its queries in registers, or each stage has them.
@@ -34,7 +39,10 @@ struct WarpTraits {
 
   // Scores of one warp.
   static constexpr int warp_columns =
-      jit::warp_columns(Config::head_dim_v, column_warps, ElementTraits<KvElement<Config>>::bytes);
+      keys_are_packed<Config>
+          ? padded_head_dim(Config::head_dim_v, chunk_columns<KvElement<Config>>)
+          : jit::warp_columns(Config::head_dim_v, column_warps, ElementTraits<KvElement<Config>>::bytes);
+  static_assert(!keys_are_packed<Config> || column_warps == 1, "a warp has all columns of packed values");
   using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
   using Output = Accumulator<MmaLayout, rows_per_warp, warp_columns>;
 
@@ -47,7 +55,8 @@ struct WarpTraits {
   /// Chunks of a row in shared memory.
   template <class Element>
   static constexpr int chunks(int columns) {
-    return padded_head_dim(columns, mma_k) / ElementTraits<Element>::per_chunk;
+    return padded_head_dim(columns, chunk_columns<Element>) /
+           (ElementTraits<Element>::per_chunk * numbers_of<Element>);
   }
   using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim)>;
   // Where cp.async copies rows.

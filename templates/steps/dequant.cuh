@@ -46,9 +46,14 @@ JIT_DEVICE ScoreFactor score_factor(float factor) {
   return {is_of_exponents ? factor : 1.0f, is_of_exponents ? 1.0f : factor};
 }
 
+/// A scale as it lies in memory, where it has nothing beside it.
+struct WholeScale {
+  JIT_DEVICE float operator()(int bits) const { return __int_as_float(bits); }
+};
+
 /// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
 /// shared address, and by `of_queries(row)`.
-template <class Scores, class OfQueries>
+template <class Scale = WholeScale, class Scores, class OfQueries>
 JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys, const OfQueries& of_queries) {
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
@@ -56,18 +61,18 @@ JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys, const OfQueri
     load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      scores.at(r, n, 0) *= of_queries(r) * __int_as_float(pair[0]);
-      scores.at(r, n, 1) *= of_queries(r) * __int_as_float(pair[1]);
+      scores.at(r, n, 0) *= of_queries(r) * Scale()(pair[0]);
+      scores.at(r, n, 1) *= of_queries(r) * Scale()(pair[1]);
     }
   }
 }
-template <class Scores>
+template <class Scale = WholeScale, class Scores>
 JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys) {
-  scale_by_columns(scores, of_keys, [](int) { return 1.0f; });
+  scale_by_columns<Scale>(scores, of_keys, [](int) { return 1.0f; });
 }
-template <class Scores>
+template <class Scale = WholeScale, class Scores>
 JIT_DEVICE void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::rows], unsigned of_keys) {
-  scale_by_columns(scores, of_keys, [&](int r) { return of_queries[r]; });
+  scale_by_columns<Scale>(scores, of_keys, [&](int r) { return of_queries[r]; });
 }
 
 /// Where scales of scores vary, which says how products become scores.

@@ -14,6 +14,7 @@ struct UpcastKeys {
   TensorStrides k_strides;
   TensorStrides v_strides;
   int chunks;  ///< of rows that an entry may have at most
+  int rows;    ///< that an entry may have
 };
 
 /// Rows of one head that a block upcasts, of k and of v, and the threads that do.

@@ -66,7 +66,7 @@ RandomKernel random_serving_kernel(Random random, const DeviceLimits& limits) {
     kernel.config = config;
     break;
   }
-  const bool is_cache = has_fp8_keys(spec) && !has_fp8_queries(spec);
+  const bool is_cache = has_narrow_keys(spec) && !has_fp8_queries(spec);
   if (is_cache && limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && draw(random, 0, 1) == 0) {
     const KernelConfig config = reference::random_cache_config(spec, limits, random);
     if (config_rejection(spec, config, limits).empty()) kernel.config = config;

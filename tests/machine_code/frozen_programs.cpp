@@ -64,6 +64,14 @@ void add_append(Programs& programs) {
   add("append.sections", sm_120, {.rotary_dim = 128, .mrope_sections = {16, 24, 24}});
   add("append.fp8", sm_89, {.cache_dtype = DType::fp8_e4m3, .rotary_dim = 128});
   add("append.fp8_of_tokens", sm_90a, {.cache_dtype = DType::fp8_e4m3, .scale_per = ScaleKind::token});
+  add("append.int4", sm_90a, {.cache_dtype = DType::int4, .scale_per = ScaleKind::token, .rotary_dim = 128});
+  add("append.nvfp4", sm_89, {.cache_dtype = DType::nvfp4});
+  add("append.latent_656", sm_90a,
+      {.cache_dtype = DType::latent_656,
+       .head_dim = 64,
+       .head_dim_v = 512,
+       .rotary_dim = 64,
+       .rotary_interleaved = true});
 }
 
 void add_block_mask(Programs& programs) {

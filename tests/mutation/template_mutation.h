@@ -36,6 +36,7 @@ struct Subject {
   bool values_in_keys = false;
   DType dtype = DType::bf16;
   std::optional<DType> kv_dtype = {};
+  ScaleKind descale_per = ScaleKind::head;
   int batch = 1;
   int heads = 2;  ///< of k
   int seqlen_q = 150;
@@ -91,6 +92,7 @@ inline AttentionCase case_of(const Subject& subject) {
   problem.spec.values_in_keys = subject.values_in_keys;
   problem.spec.dtype = subject.dtype;
   problem.spec.kv_dtype = subject.kv_dtype;
+  problem.spec.descale_per = subject.descale_per;
   problem.spec.mask = parse_mask(subject.mask, reference::mask_texts());
   problem.batch = subject.batch;
   problem.heads_kv = subject.heads;

@@ -22,6 +22,7 @@ from comparison.flash_attention_peers import FlashAttention3, FlashAttention4, V
 from comparison.flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa  # noqa: E402
 from comparison.ours import Bf16Cache, JitAttention, TwoCalls  # noqa: E402
 from comparison.serving_inputs import make_request_inputs  # noqa: E402
+from comparison.stored_keys import KINDS  # noqa: E402
 from comparison.torch_peers import CuDnn, FlashAttention2  # noqa: E402
 from serving_stand_ins import FakeFlashInfer, serve  # noqa: E402
 
@@ -44,6 +45,8 @@ FP8 = dataclasses.replace(PAGED, kv_dtype="fp8_e4m3")
 FP8_CHUNKS = dataclasses.replace(CHUNKS, kv_dtype="fp8_e4m3")
 LATENTS = batch((1, 6, 70), (1, 1, 5), heads_kv=1, head_dim=96, mask="causal", q_sequences="varlen", **PAGES)
 LATENTS = dataclasses.replace(LATENTS, head_dim_v=64, values_in_keys=True)
+STORED = [dataclasses.replace(CHUNKS if kind == "int8" else PAGED, kv_dtype=kind, inline_scales=kind == "int4")
+          for kind in KINDS]
 PROBLEMS = dict(dense=DENSE, paged=PAGED, hnd=HND, page_1=PAGE_1, varlen=VARLEN, prefill=PREFILL, mixed=MIXED,
                 chunks=CHUNKS, fp8=FP8, fp8_chunks=FP8_CHUNKS)
 every_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
@@ -399,7 +402,7 @@ def test_ours_is_called_as_the_problem_says(problem, monkeypatch):
 
 
 @pytest.mark.parametrize("contender, problem", [
-    *((JitAttention, problem) for problem in (*PROBLEMS.values(), LATENTS)), (TwoCalls, MIXED)])
+    *((JitAttention, problem) for problem in (*PROBLEMS.values(), LATENTS, *STORED)), (TwoCalls, MIXED)])
 def test_ours_passes_the_check(contender, problem, emulated):
     inputs = make_request_inputs(problem, "cpu" if emulated else "cuda", 3)
     runner, fields = measure.prepare(problem, inputs, reference.Reference(problem, inputs), contender("off"))

@@ -238,19 +238,21 @@ def test_caches_that_no_kernel_reads_are_refused(rng, device, change, stores, re
             step.run(impl, layer, cache)
 
 
-@pytest.mark.parametrize("layout", ["NHD", "HND"])
-def test_a_cache_with_a_scale_for_each_token_and_head(rng, device, layout):
+@pytest.mark.parametrize("layout, kind", [("NHD", "fp8"), ("HND", "fp8"), ("NHD", "int8")])
+def test_a_cache_with_a_scale_for_each_token_and_head(rng, device, layout, kind):
     step = Step(rng, device)
     spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=64, head_size_v=64, dtype=torch.uint8,
-                             kv_quant_mode=KVQuantMode.FP8_PER_TOKEN_HEAD)  # fmt: skip
+                             kv_quant_mode=KVQuantMode[f"{kind.upper()}_PER_TOKEN_HEAD"])  # fmt: skip
     assert Backend.customize_spec(spec).state_content_bytes == 2 * (64 + 4)
-    cache = step.cache(layout, torch.uint8, scale_bytes=4)
-    impl, layer = impl_of(step, kv_cache_dtype="fp8_per_token_head"), layer_of(device)
+    cache = step.cache(layout, torch.int8 if kind == "int8" else torch.uint8, scale_bytes=4)
+    impl, layer = impl_of(step, kv_cache_dtype=f"{kind}_per_token_head"), layer_of(device)
+    largest = 127 if kind == "int8" else 448
+    rounded = (lambda x: numpy.rint(x)) if kind == "int8" else (lambda x: x.astype(FP8["fp8"]))
     step.store(impl, layer, cache)
     for name in "kv":
         rows = [x.astype(numpy.float32) for x in getattr(step, name)]
-        scales = [numpy.abs(x).max(-1, keepdims=True, initial=0) / numpy.float32(448) for x in rows]
-        stored = [(x / scale).astype(FP8["fp8"]).astype(numpy.float64) * scale for x, scale in zip(rows, scales)]
+        scales = [numpy.abs(x).max(-1, keepdims=True, initial=0) / numpy.float32(largest) for x in rows]
+        stored = [rounded(x / scale).astype(numpy.float64) * scale for x, scale in zip(rows, scales)]
         setattr(step, name, stored)
     step.check(step.run(impl, layer, cache), causal=True)
 
@@ -326,7 +328,7 @@ def test_configurations_that_are_served():
     [
         (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 512"),
         (dict(head_size=100), "multiples of 8"),
-        (dict(kv_cache_dtype="int8_per_token_head"), "give --kv-cache-dtype auto, fp8_e4m3"),
+        (dict(kv_cache_dtype="int4_per_token_head"), "give --kv-cache-dtype auto, fp8_e4m3"),
         (dict(use_mla=True), "leave --attention-backend out"),
         (dict(device_capability=DeviceCapability(7, 5)), "GPUs from 8.0 on"),
         (dict(kv_cache_dtype="float16"), "a cache of float16 under queries of torch.bfloat16; give"),

@@ -310,7 +310,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
     fill_random(inputs_, q_, case_.amplitude, random);
   }
   for (const auto& [keys, scales] : {std::pair{&k_, &k_descale_}, {&v_, &v_descale_}}) {
-    if (has_fp8_keys(spec)) {
+    if (has_narrow_keys(spec)) {
       *scales = place_scales(inputs_, case_, *keys, kv_rows_, keys == &v_, random);
       fill_codes(inputs_, *keys, *scales, 1, case_.amplitude, random);
     } else {
@@ -371,7 +371,7 @@ AttentionRun::AttentionRun(const AttentionCase& wanted, int device)
               .sinks = std::move(sinks)};
   const bool has_lengths = !case_.used_keys.empty() || !case_.used_queries.empty();
   if (has_lengths) give_entries_their_lengths(problem_, case_, *functors);
-  if (has_fp8_keys(spec) || has_lengths) upcast();
+  if (has_narrow_keys(spec) || has_lengths) upcast();
 }
 
 void AttentionRun::upcast() {
@@ -403,7 +403,7 @@ AttentionArguments AttentionRun::arguments() const {
   if (!case_.spec.values_in_keys) arguments.v = inputs_.view(v_);
   if (case_.with_lse) arguments.lse = outputs_.view(lse_);
   if (has_fp8_queries(case_.spec)) arguments.q_descale = inputs_.view(q_descale_);
-  if (has_fp8_keys(case_.spec)) {
+  if (has_narrow_keys(case_.spec)) {
     arguments.k_descale = inputs_.view(k_descale_);
     arguments.v_descale = without_rows(inputs_.view(v_descale_));
   }

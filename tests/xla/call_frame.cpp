@@ -108,6 +108,8 @@ FrameBuffer buffer_of(const TensorView& view) {
         return ElementType::fp8_e4m3;
       case DType::fp8_e5m2:
         return ElementType::fp8_e5m2;
+      default:
+        return ElementType::fp64;
     }
     return ElementType::fp64;
   }();

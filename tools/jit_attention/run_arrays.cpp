@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 #include <jit/spec_table.h>
 #include <CLI/CLI.hpp>
 
@@ -231,7 +232,12 @@ int alignment_of(const AttentionSpec& spec) {
 // Of files that hold what `spec.dtype` says; `option` is why these are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
   const bool are_made = options.scales.quantize.scales.has_value(),
-             has_bytes = has_fp8_keys(spec) && !are_made;
+             has_bytes = has_narrow_keys(spec) && !are_made;
+  if (facts(spec.key_dtype()).kind == NumberKind::packed) {
+    throw BadInput(
+        fmt::format("--kv-dtype is {}, whose scales have no option here: give fp8_e4m3, fp8_e5m2 or int8",
+                    to_string(spec.key_dtype())));
+  }
   const std::optional<DType> bytes = has_bytes ? std::optional(spec.key_dtype()) : std::nullopt;
   const char* const option = has_fp8_queries(spec) ? "--dtype of fp8 and without --quantize" : "--kv-dtype";
   arrays.q = read_operand(options.q, has_fp8_queries(spec) ? bytes : std::nullopt, option);
@@ -279,7 +285,7 @@ RunProblem read_problem(const RunOptions& options) {
   if (quantizes && !has_fp8_queries(spec))
     throw BadInput(
         fmt::format("--quantize makes fp8; --dtype is {}, and must be fp8_e4m3 or fp8_e5m2", options.dtype));
-  if (problem.backward && has_fp8_keys(spec))
+  if (problem.backward && has_narrow_keys(spec))
     throw BadInput("--backward has no gradients of fp8; leave it out");
   spec.values_in_keys = options.head_dim_v != 0;
   read_operands(options, spec, arrays);
@@ -309,7 +315,7 @@ RunProblem read_problem(const RunOptions& options) {
   }
   spec.gqa_ratio = static_cast<int>(heads_q / heads_kv);
   apply(options.functors, spec);
-  if (has_fp8_keys(spec)) spec.alignment = alignment_of(spec);
+  if (has_narrow_keys(spec)) spec.alignment = alignment_of(spec);
   if (quantizes) {
     problem.quantizer = make_quantizer(options.scales, arrays.q, arrays.k, arrays.v, arrays.scales, spec);
     problem.quantizer->spec.sequences = quantized_sequences(arrays);
@@ -319,7 +325,7 @@ RunProblem read_problem(const RunOptions& options) {
 
   for (const auto& [array, path] :
        {std::pair{&arrays.q, &options.q}, {&arrays.k, &options.k}, {&arrays.v, &options.v}}) {
-    const bool is_stored = has_fp8_keys(spec) && array->dtype == spec.key_dtype();
+    const bool is_stored = has_narrow_keys(spec) && array->dtype == spec.key_dtype();
     if (!array->shape.empty() && !is_stored) *array = convert(std::move(*array), spec.dtype, *path);
   }
   arrays.tensors = read_tensors(options.tensors, spec);

@@ -44,7 +44,8 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
       ->needs(serving)
       ->capture_default_str();
   CLI::Option* kv_dtype =
-      app.add_option("--kv-dtype", options.kv_dtype, "With --serving: fp8_e4m3 or fp8_e5m2, of the cache")
+      app.add_option("--kv-dtype", options.kv_dtype,
+                     "With --serving: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4, of the cache")
           ->needs(serving);
   app.add_option_function<std::string>(
          "--descale-per",

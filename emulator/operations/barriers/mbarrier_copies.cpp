@@ -25,6 +25,11 @@ class ArrivalAfterCopies final : public PendingOperation {
         copies_(track_copies(warp, lanes)) {}
 
   void complete() override {
+    if (is_done_) return;
+    std::deque<PendingOperation*>& arrivals = warp_.cp_async->arrivals;
+    while (arrivals.front() != this) arrivals.front()->complete();
+    arrivals.pop_front();
+    is_done_ = true;
     const int lane = std::countr_zero(lanes_);
     if (has_ended(block_)) {
       warp_.launch().report_at(
@@ -56,6 +61,7 @@ class ArrivalAfterCopies final : public PendingOperation {
   Mbarrier& mbarrier_;
   const Knowledge before_;
   const TrackedCopies copies_;
+  bool is_done_ = false;  // before its turn, because a later arrival came
 };
 
 struct ArriveAfterCopies final : Operation {
@@ -87,8 +93,9 @@ struct ArriveAfterCopies final : Operation {
         report_fault(warp.pc, warp, first,
                      mbarrier->expect_arrivals(static_cast<std::uint32_t>(std::popcount(together))));
       }
-      warp.block.cluster.async.push(
-          std::make_unique<ArrivalAfterCopies>(warp, together, *place.block, *mbarrier));
+      auto arrival = std::make_unique<ArrivalAfterCopies>(warp, together, *place.block, *mbarrier);
+      warp.cp_async->arrivals.push_back(arrival.get());
+      warp.block.cluster.async.push(std::move(arrival));
     }
     return Flow::next;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 
 #include "machine/warp.h"
 
@@ -12,6 +13,10 @@ struct CpAsyncState {
   virtual ~CpAsyncState() = default;
   /// Called when the warp's last lane exits: reports copies that nobody waited for.
   virtual void finish(Warp& warp) = 0;
+
+  /// Arrivals that wait for copies, in the order in which they were announced. One is never before another: it follows
+  /// all copies that the other follows.
+  std::deque<PendingOperation*> arrivals = {};
 };
 
 /// The copies that lanes had issued when cp.async.mbarrier.arrive was executed: what it signals the end of.

@@ -21,9 +21,11 @@ Outcome run(const std::string& body, unsigned block, std::uint64_t seed = 0) {
   TestDevice device;
   const std::uint64_t in = device.upload(std::vector<std::uint32_t>(1024, 5));
   const std::uint64_t out = device.upload(std::vector<std::uint32_t>(64, 77));
-  LaunchResult result =
-      device.run(kernel_of(body, ".shared .align 8 .b64 bar;\n.shared .align 16 .b8 buf[4096];\n"),
-                 {.block = {block, 1, 1}}, {.seed = seed, .threads = 1}, in, out);
+  LaunchResult result = device.run(
+      kernel_of(
+          body,
+          ".shared .align 8 .b64 bar;\n.shared .align 8 .b64 other;\n.shared .align 16 .b8 buf[4096];\n"),
+      {.block = {block, 1, 1}}, {.seed = seed, .threads = 1}, in, out);
   return {std::move(result), device.download<std::uint32_t>(out, 64)};
 }
 
@@ -63,6 +65,23 @@ TEST(MbarrierCopies, TracksCpAsync) {
             128, seed);
     EXPECT_EQ(findings_of(counted.result), "");
     EXPECT_EQ(counted.out, std::vector<std::uint32_t>(64, 5));
+  }
+}
+
+TEST(MbarrierCopies, AnArrivalTellsOfItsCopiesWhereALaterOneIsWaitedForToo) {
+  const std::string later = R"(
+  add.u32 %r6, %r3, 2048;
+  cp.async.cg.shared.global [%r6], [%rd1], 16;
+  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [other];
+)";
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Outcome outcome =
+        run(init_by_first("bar", 128) + init_by_first("other", 128) +
+                copies("  cp.async.mbarrier.arrive.noinc.shared::cta.b64 [bar];\n" + later, true) +
+                wait_for("other", "0", "WAIT_FOR_ALL"),
+            128, seed);
+    EXPECT_EQ(findings_of(outcome.result), "") << "seed " << seed;
+    EXPECT_EQ(outcome.out, std::vector<std::uint32_t>(64, 5));
   }
 }
 

@@ -50,8 +50,14 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     return fmt::format("{} shares out the columns of values: head_dim_v = {} must be a multiple of {}", name,
                        columns, value_columns);
   }
+  if (has_narrow_keys(spec) && spec.checked) {
+    return fmt::format(
+        "{} does not know which rows queries see where it converts them: checked must be false with "
+        "kv_dtype {}",
+        name, to_string(spec.key_dtype()));
+  }
   if (config.copies == Copies::tma) {
-    if (std::string reason = box_rejection(spec, tile_kv, true); !reason.empty()) return reason;
+    if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
   }
   return span_rejection(spec, tile_kv);
 }

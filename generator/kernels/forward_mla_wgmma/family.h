@@ -4,6 +4,7 @@
 #include "generator/kernels/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
+#include "generator/kernels/upcast_keys.h"
 
 namespace jit {
 
@@ -13,6 +14,10 @@ namespace forward_mla_wgmma {
 constexpr RegisterShares register_shares(Copies copies) {
   if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
   return {.producer = 56, .consumer = 160, .score = 136};
+}
+/// The spec of the kernel that reads latents: those of 8 bits become numbers of 16 ahead of it.
+inline AttentionSpec read_spec(const AttentionSpec& spec) {
+  return has_narrow_keys(spec) ? upcast_spec(spec) : spec;
 }
 }  // namespace forward_mla_wgmma
 
@@ -24,6 +29,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
+  static constexpr bool reads_latents = true;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};
@@ -36,9 +42,9 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMlaWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardMlaWgmma& config);
-  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMlaWgmma&, const AttentionParams&,
-                                     int) {
-    return 0;
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMlaWgmma&,
+                                     const AttentionParams& params, int /*sm_count*/) {
+    return has_narrow_keys(spec) ? upcast_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardMlaWgmma& config);
 };

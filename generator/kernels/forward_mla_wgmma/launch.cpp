@@ -31,9 +31,19 @@ TensorMap map_of_keys(const AttentionSpec& spec, const AttentionParams& params) 
 
 }  // namespace
 
-void Family<ForwardMlaWgmma>::launch(const KernelLaunch& launch, const ForwardMlaWgmma& config) {
+void Family<ForwardMlaWgmma>::launch(const KernelLaunch& given, const ForwardMlaWgmma& config) {
+  AttentionParams params = has_narrow_keys(given.spec) ? launch_upcast_keys(given) : given.params;
+  const AttentionSpec spec = read_spec(given.spec);
+  const KernelLaunch launch{.kernel = given.kernel,
+                            .spec = spec,
+                            .params = params,
+                            .stream = given.stream,
+                            .memory = given.memory,
+                            .workspace = given.workspace,
+                            .turn = given.turn,
+                            .mailbox = given.mailbox};
   KernelMemory memory{};
-  if (config.copies == Copies::tma) memory.k = map_of_keys(launch.spec, launch.params);
+  if (config.copies == Copies::tma) memory.k = map_of_keys(spec, params);
   const SplitLaunch split =
       split_launch(launch, {.tile_rows = rows_per_warpgroup, .tile_kv = tile_kv, .blocks_per_sm = 1}, name);
   memory.split_params = split.params;

@@ -4,6 +4,7 @@
 #include "generator/kernels/forward_mla_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/program/emit.h"
+#include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
 #include "templates/base/element.cuh"
 #include "templates/forward_mla_wgmma/smem_layout.cuh"
@@ -42,8 +43,9 @@ std::string wgmma_products(const AttentionSpec& spec) {
 
 }  // namespace
 
-Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return split_wgmma_program(
+Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const ForwardMlaWgmma& config) {
+  const AttentionSpec spec = read_spec(stored);
+  Program program = split_wgmma_program(
       spec, {.family = name,
              .tiles = fmt::format("s{}", config.stages),
              .products = wgmma_products(spec),
@@ -51,6 +53,12 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& spec, const Forwar
              .registers = register_shares(config.copies),
              .needs = footprint(spec, config),
              .memory_bytes = sizeof(KernelMemory)});
+  if (has_narrow_keys(stored)) {
+    program.ahead = upcast_keys_name(program.name);
+    program.source += std::string("\n") + upcast_keys_include +
+                      upcast_keys_source(stored, functor_source(stored), program.name);
+  }
+  return program;
 }
 
 }  // namespace jit

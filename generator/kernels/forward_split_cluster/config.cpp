@@ -4,6 +4,7 @@
 #include <bit>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_cluster/family.h"
@@ -60,6 +61,10 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
   if (spec.split_keys != 0) {
     return fmt::format("{} has no spans of keys; spec.split_keys is {}", name, spec.split_keys);
   }
+  if (facts(spec.key_dtype()).numbers > 1) {
+    return fmt::format("{} reads k and v whose bytes are one number each; spec.kv_dtype is {}", name,
+                       to_string(spec.key_dtype()));
+  }
   if (spec.descale_per != ScaleKind::head)
     return fmt::format("{} reads scales of heads, none of tokens or blocks", name);
   if (!std::has_single_bit(static_cast<unsigned>(config.cluster)))
@@ -90,7 +95,7 @@ Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
                                      .has_pages = spec.sequences_kv == SequenceKind::paged})
                             .total,
           .registers = output + scores + q + other_registers + functors * functor_registers +
-                       (has_fp8_keys(spec) ? fp8_registers : 0),
+                       (has_narrow_keys(spec) ? fp8_registers : 0),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

@@ -65,7 +65,7 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
                       ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
-  const double conversion = has_fp8_keys(spec) ? fp8_conversion : 1;
+  const double conversion = has_narrow_keys(spec) ? fp8_conversion : 1;
   const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
   const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,

@@ -3,6 +3,8 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_kv/family.h"
@@ -21,6 +23,7 @@ constexpr int other_registers = 64;
 constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
+constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -58,8 +61,16 @@ std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
         "takes any",
         most_warp_columns, spec.head_dim, spec.value_head_dim());
   }
-  if (spec.descale_per != ScaleKind::head)
-    return "copies = tma brings no scales of tokens or blocks; copies = cp_async does";
+  if (has_fp8_queries(spec) && spec.descale_per != ScaleKind::head)
+    return "copies = tma brings no scales of tokens or blocks beside q of fp8; copies = cp_async does";
+  constexpr int scales_of_word = 4;
+  if (const int columns = scale_columns(spec) * scales_of_word;
+      columns != 0 && (spec.head_dim % columns != 0 || spec.value_head_dim() % columns != 0)) {
+    return fmt::format(
+        "copies = tma brings scales of blocks in whole words, of multiples of {} columns; head_dim is {}, "
+        "head_dim_v {}; copies = cp_async takes any",
+        columns, spec.head_dim, spec.value_head_dim());
+  }
   return jit::box_rejection(spec, config.tile_kv, true);
 }
 
@@ -70,7 +81,9 @@ std::span<const ConfigField<ForwardSplitKv>> Family<ForwardSplitKv>::fields() { 
 forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec& spec) {
   return {.query_bytes = size_of(spec.dtype),
           .element_bytes = size_of(spec.key_dtype()),
-          .has_row_scales = spec.descale_per != ScaleKind::head};
+          .has_row_scales = spec.descale_per != ScaleKind::head,
+          .numbers = facts(spec.key_dtype()).numbers,
+          .scale_columns = scale_columns(spec)};
 }
 
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
@@ -99,10 +112,15 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const bool uses_tma = config.copies == Copies::tma;
   const int parts = split_column_warps(spec.head_dim, spec.value_head_dim());
   const int warps = config.row_warps * config.key_warps * parts + (uses_tma ? 1 : 0), threads = warps * 32;
-  const int output = warp_columns(spec.value_head_dim(), parts, size_of(spec.key_dtype())) / 8 * 4;
+  const forward_split_kv::Storage stored = storage_of(spec);
+  const bool is_packed = stored.numbers > 1;
+  const int columns = is_packed ? stored.columns(spec.value_head_dim())
+                                : warp_columns(spec.value_head_dim(), parts, stored.element_bytes);
+  const int output = columns / 8 * 4;
   const int scores = config.tile_kv / config.key_warps / 8 * 4;
-  const int q = spec.head_dim > most_warp_columns ? 4 : padded_head_dim(spec.head_dim) / 16 * 4;
+  const int q = spec.head_dim > most_warp_columns ? 4 : stored.columns(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
+  const bool copies_scales = uses_tma && (stored.has_row_scales || stored.scale_columns != 0);
   // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
   constexpr int quarters = 4;
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
@@ -128,7 +146,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                                        spec.split_keys != 0, storage_of(spec))
                              .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers + (has_fp8_keys(spec) ? fp8_registers : 0),
+                       functors * functor_registers + (has_narrow_keys(spec) ? fp8_registers : 0) +
+                       (copies_scales ? scale_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,
@@ -142,7 +161,7 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   std::vector<ForwardSplitKv> configs;
   // Keys of 16 bits in boxes are forward_split_wgmma's.
   std::vector<Copies> kinds = {Copies::cp_async};
-  if (problem.limits.arch == arch_of_tma && has_fp8_keys(problem.spec)) kinds.push_back(Copies::tma);
+  if (problem.limits.arch == arch_of_tma && has_narrow_keys(problem.spec)) kinds.push_back(Copies::tma);
   // Rows of more columns fill shared memory with few of them.
   const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const auto warp_counts =

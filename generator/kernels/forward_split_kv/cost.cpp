@@ -58,7 +58,8 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
   const Storage kv = storage_of(spec);
-  const double key_bytes = (d + dv) * kv.element_bytes + (kv.has_row_scales ? 8 : 0);
+  const double key_bytes = (d + dv) * kv.element_bytes / kv.numbers + (kv.has_row_scales ? 8 : 0) +
+                           kv.scale_bytes(spec.head_dim) + kv.scale_bytes(spec.value_head_dim());
   const double tile_bytes = config.tile_kv * key_bytes;
   const double blocks = config.blocks_per_sm;
   const double in_flight = tile_bytes * (config.stages - 1) * blocks;
@@ -69,7 +70,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (parts * d + dv) / flops_per_clock;
   const bool has_value_scales = kv.has_row_scales && !has_fp8_queries(spec);
-  const double conversion = has_fp8_keys(spec)
+  const double conversion = has_narrow_keys(spec)
                                 ? config.row_warps * config.tile_kv *
                                       (parts * d * slots_to(DType::fp16) +
                                        dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /

@@ -2,6 +2,7 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <jit/dtype.h>
 
 #include "generator/functors/functor_node.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
@@ -59,10 +60,14 @@ int threads_of(const ForwardSplitWgmma& config) {
 // Why the buffers do not suit what k and v are stored as; empty: they do.
 std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   constexpr std::string_view name = Family<ForwardSplitWgmma>::name;
-  if (!has_fp8_keys(spec)) {
+  if (!has_narrow_keys(spec)) {
     return converts(config) ? fmt::format("stages_stored = {} must be 0 with k and v of {}",
                                           config.stages_stored, to_string(spec.key_dtype()))
                             : "";
+  }
+  if (facts(spec.key_dtype()).numbers > 1) {
+    return fmt::format("{} converts k and v whose bytes are one number each; spec.kv_dtype is {}", name,
+                       to_string(spec.key_dtype()));
   }
   if (spec.descale_per == ScaleKind::token) {
     return fmt::format("{} reads k and v that have a scale for each head; spec.descale_per is token", name);
@@ -107,7 +112,7 @@ std::span<const ConfigField<ForwardSplitWgmma>> Family<ForwardSplitWgmma>::field
 
 ForwardSplitWgmma Family<ForwardSplitWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardSplitWgmma config = smallest;
-  if (has_fp8_keys(spec)) config.stages_stored = 1;
+  if (has_narrow_keys(spec)) config.stages_stored = 1;
   return config;
 }
 
@@ -163,7 +168,7 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
 
 std::vector<ForwardSplitWgmma> Family<ForwardSplitWgmma>::space(const Case& problem) {
   std::vector<ForwardSplitWgmma> configs;
-  const bool is_stored = has_fp8_keys(problem.spec);
+  const bool is_stored = has_narrow_keys(problem.spec);
   const std::vector<int> tiles =
       is_stored ? std::vector{32, 48, 64, 80, 96, 112, 128} : std::vector{32, 64, 80, 96, 112, 128, 160, 176};
   const std::vector<int> buffers = is_stored ? std::vector{1, 2} : std::vector{1, 2, 3, 4, 6};

@@ -79,7 +79,7 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double blocks = config.blocks_per_sm;
-  const bool is_stored = has_fp8_keys(spec);
+  const bool is_stored = has_narrow_keys(spec);
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double on_the_way = tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks;
   const double memory = tile_bytes / memory_bytes_per_clock / row_tiles *

@@ -26,7 +26,7 @@ std::string wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& c
              "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
              {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
          wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.",
-                        {.dtype = has_fp8_keys(spec) ? DType::fp16 : spec.dtype,
+                        {.dtype = has_narrow_keys(spec) ? DType::fp16 : spec.dtype,
                          .n = padded_head_dim(spec.value_head_dim()),
                          .steps = config.tile_kv / mma_k,
                          .accumulate = true,

@@ -131,7 +131,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per != ScaleKind::head,
+                      .key_scales = spec.descale_per != ScaleKind::head && !config.upcast_ahead,
                       .stages_stored = config.stages_stored,
                       .mask_bit_words = mask_bit_words(spec, config),
                       .sums_by_products = has_sums_by_products(spec, config)})
@@ -175,9 +175,11 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
         config.stages_stored, converters, config.upcast_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
-  if (spec.descale_per == ScaleKind::token) {
-    return fmt::format("{} reads k and v of {} that have a scale for each head; spec.descale_per is token",
-                       name, to_string(spec.key_dtype()));
+  if (wants_upcast_ahead(spec) && !config.upcast_ahead) {
+    return fmt::format(
+        "{} converts k and v of {} tile by tile where a byte is a number and scales are those of heads; "
+        "descale_per is {}: upcast_ahead must be true",
+        name, to_string(spec.key_dtype()), to_string(spec.descale_per));
   }
   if (config.upcast_ahead) {
     if (config.stages_stored != 0 || config.converter_warps != 0) {
@@ -279,7 +281,12 @@ DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config) {
 
 bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1; }
 
-bool has_stored_keys(const AttentionSpec& spec) { return has_fp8_keys(spec) && !has_fp8_queries(spec); }
+bool has_stored_keys(const AttentionSpec& spec) { return has_narrow_keys(spec) && !has_fp8_queries(spec); }
+
+bool wants_upcast_ahead(const AttentionSpec& spec) {
+  return has_stored_keys(spec) &&
+         (spec.descale_per == ScaleKind::token || facts(spec.key_dtype()).kind == NumberKind::packed);
+}
 
 bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
   return has_stored_keys(spec) && !config.upcast_ahead;
@@ -321,7 +328,7 @@ int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config
   const int own = padded_head_dim(spec.value_head_dim()), with_sums = own + sum_columns_of(spec, config);
   const int columns = with_sums <= most_columns_of_wgmma ? with_sums : own;
   const int most = (launched_registers(config) - instruction_registers) * 2 / 16 * 16;
-  if (columns <= most || !has_fp8_keys(spec) || config.upcast_ahead) return columns;
+  if (columns <= most || !has_narrow_keys(spec) || config.upcast_ahead) return columns;
   if (upcasts(spec, config)) return panel_columns(columns);  // an instruction begins with a panel
   return padded_head_dim(own / 2);
 }
@@ -334,8 +341,9 @@ ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
   if (spec.dropout || has_fp8_queries(spec)) config.tile_kv = std::max(dropout_keys, facts(spec.dtype).mma_k);
   if (has_wide_output(spec) && !has_fp8_queries(spec)) config.output = OutputPlace::direct;
-  if (has_stored_keys(spec)) config.stages_stored = 1;
-  if (has_stored_keys(spec) || transposes_v(spec)) config.converter_warps = spare_warps;
+  config.upcast_ahead = wants_upcast_ahead(spec);
+  if (upcasts(spec, config)) config.stages_stored = 1;
+  if (upcasts(spec, config) || transposes_v(spec)) config.converter_warps = spare_warps;
   return config;
 }
 

@@ -174,7 +174,8 @@ double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
 double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                         const DeviceLimits& limits) {
   if (!config.upcast_ahead) return 0;
-  const double bytes = key_elements(spec, shape) * (size_of(spec.key_dtype()) + size_of(spec.dtype));
+  const double bytes =
+      key_elements(spec, shape) * (1.0 / facts(spec.key_dtype()).numbers + size_of(spec.dtype));
   return upcasting_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 

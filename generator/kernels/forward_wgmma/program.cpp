@@ -34,7 +34,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
                   .a_in_registers = true,
                   .b_along_rows = !has_fp8_queries(spec),
                   .sum_columns = sums};
-  if (has_fp8_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
+  if (has_narrow_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
   if (has_fp8_queries(spec))
     pv.a_dtype = DType::fp8_e4m3;  // P needs its third bit, and has no use for e5m2's range
   text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
@@ -76,7 +76,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
                         "of 8 exponentials, how many are interpolated where nothing else is lost");
   source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  if (has_fp8_keys(spec)) {
+  if (has_narrow_keys(spec)) {
     source += number_line("converter_registers", shares.converter,
                           "the same for those who transpose values, or upcast keys and values");
   }

@@ -39,7 +39,7 @@ std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
 
 // A token's rows are one block's where there are many tokens, so that what is read for all of them, its cosines and
 // sines, is read once; of few tokens they are scheduled to as many blocks as keep the device busy.
-int rows_per_block(const AppendParams& params, int rows_at_once, int sm_count) {
+int rows_per_block(const BlockAppendParams& params, int rows_at_once, int sm_count) {
   constexpr int blocks_per_sm = 8;
   const int rows = params.heads_q + 2 * params.heads_kv;
   const int steps = ceil_div(rows, rows_at_once);
@@ -49,7 +49,7 @@ int rows_per_block(const AppendParams& params, int rows_at_once, int sm_count) {
 
 // As without a state, whose last call vouches for one of the same shapes.
 bool fill_params(const OperationState& state, const AppendSpec& spec, const AppendArguments& arguments,
-                 AppendParams& params) {
+                 BlockAppendParams& params) {
   bool is_known = false;
   state.last_call.use([&](const std::optional<std::shared_ptr<void>>& last) {
     if (!last) return;
@@ -71,12 +71,12 @@ bool fill_params(const OperationState& state, const AppendSpec& spec, const Appe
 }  // namespace
 
 void check_arguments(const AppendSpec& spec, const AppendArguments& arguments) {
-  AppendParams unused;
+  BlockAppendParams unused;
   fill_params(spec, arguments, unused);
 }
 
 void Append::operator()(const AppendArguments& arguments, Stream stream) const {
-  AppendParams params;
+  BlockAppendParams params;
   if (!fill_params(*state_, spec_, arguments, params)) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);

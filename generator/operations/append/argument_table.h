@@ -23,6 +23,7 @@ struct AppendRow {
 
 constexpr DType new_rows(const AppendSpec& spec) { return spec.dtype; }
 constexpr DType fp32_elements(const AppendSpec&) { return DType::fp32; }
+constexpr DType bytes(const AppendSpec&) { return DType::uint8; }
 constexpr DType int32_elements(const AppendSpec&) { return DType::int32; }
 constexpr DType int64_elements(const AppendSpec&) { return DType::int64; }
 
@@ -63,8 +64,15 @@ inline constexpr std::array append_table = {
               [](const AppendSpec& spec) { return spec.norm_dtype; }},
     AppendRow{"k_scale", &AppendArguments::k_scale, "heads_kv", "heads_kv", fp32_elements, false},
     AppendRow{"v_scale", &AppendArguments::v_scale, "heads_kv", "heads_kv", fp32_elements, false},
+    AppendRow{"k_block_scales", &AppendArguments::k_block_scales, "pages, page_size, heads_kv, k_blocks",
+              "pages, page_size, heads_kv, k_blocks", bytes, false, true},
+    AppendRow{"v_block_scales", &AppendArguments::v_block_scales, "pages, page_size, heads_kv, v_blocks",
+              "pages, page_size, heads_kv, v_blocks", bytes, false, true},
 };
 inline constexpr DimNames positions_by_axis = "3, tokens", dense_positions_by_axis = "3, batch, seqlen",
-                          scale_of_all_heads = "1", scale_of_each_row = "pages, page_size, heads_kv";
+                          scale_of_all_heads = "1", scale_of_each_row = "pages, page_size, heads_kv",
+                          packed_keys = "pages, page_size, heads_kv, k_row",
+                          packed_values = "pages, page_size, heads_kv, v_row",
+                          latent_rows = "pages, page_size, 1, k_row";
 
 }  // namespace jit

@@ -9,6 +9,7 @@
 
 #include "generator/operations/append/argument_table.h"
 #include "generator/operations/operands.h"
+#include "generator/tensors/latent_rows.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
@@ -17,9 +18,11 @@ namespace {
 // Names every member: arguments with another tensor do not compile here until it has a row.
 auto members_of(const AppendArguments& arguments) {
   const auto& [k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out, cos_sin,
-               cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale] = arguments;
+               cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale, k_block_scales,
+               v_block_scales] = arguments;
   return std::tie(k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out,
-                  cos_sin, cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale);
+                  cos_sin, cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale,
+                  k_block_scales, v_block_scales);
 }
 static_assert(append_table.size() == std::tuple_size_v<decltype(members_of(AppendArguments()))>);
 
@@ -54,9 +57,20 @@ void check_presence(const AppendSpec& spec, const AppendArguments& a) {
        "slots do not tell the positions that q and k are rotated by");
   want_none(!rotates, "positions", a.positions,
             "there is no cos_sin, nor cos and sin, to rotate by (spec.rotary_dim is 0)");
-  const bool is_fp8 = facts(spec.stored_dtype()).is_fp8();
-  want_none(!is_fp8, "k_scale", a.k_scale, "the caches are none of fp8");
-  want_none(!is_fp8, "v_scale", a.v_scale, "the caches are none of fp8");
+  const DTypeFacts& stored = facts(spec.stored_dtype());
+  const bool has_latents = stored.row_bytes != 0;
+  const char* const no_scales =
+      has_latents ? "rows of latents have their scales" : "the caches are none of 8 or 4 bits";
+  want_none(!stored.is_stored() || has_latents, "k_scale", a.k_scale, no_scales);
+  want_none(!stored.is_stored() || has_latents, "v_scale", a.v_scale, no_scales);
+  want_none(has_latents, "v_cache", a.v_cache, "k_cache has whole rows of latents");
+  const bool has_blocks = stored.scale_columns != 0;
+  constexpr const char *found = "scales of blocks are written there",
+                       *no_blocks = "the caches have no scales of blocks";
+  want(has_blocks, "k_block_scales", a.k_block_scales, found);
+  want(has_blocks, "v_block_scales", a.v_block_scales, found);
+  want_none(!has_blocks, "k_block_scales", a.k_block_scales, no_blocks);
+  want_none(!has_blocks, "v_block_scales", a.v_block_scales, no_blocks);
   const bool finds_scales = spec.scale_per == ScaleKind::token;
   want(finds_scales, "k_scale", a.k_scale, "the scale of each token and head is written there");
   want(finds_scales, "v_scale", a.v_scale, "the scale of each token and head is written there");
@@ -76,17 +90,28 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
   if (row.view == &AppendArguments::positions && spec.has_sections())
     return is_dense ? dense_positions_by_axis : positions_by_axis;
   if (is_scale(row) && spec.scale_per == ScaleKind::token) return scale_of_each_row;
+  if (facts(spec.stored_dtype()).row_bytes != 0 && row.view == &AppendArguments::k_cache) return latent_rows;
+  if (facts(spec.stored_dtype()).numbers > 1) {
+    if (row.view == &AppendArguments::k_cache) return packed_keys;
+    if (row.view == &AppendArguments::v_cache) return packed_values;
+  }
   if (is_scale(row) && tensor.rank == 1 && tensor.shape[0] == 1) return scale_of_all_heads;
   return is_dense ? row.dense_dims : row.dims;
 }
 
-// As many elements of 8 bits lie in half of the bytes.
+// As many elements of 8 bits lie in half of the bytes. Packed rows begin anywhere.
 int row_alignment(const AppendSpec& spec, DType dtype) {
-  return facts(dtype).is_fp8() ? spec.alignment / 2 : spec.alignment;
+  const DTypeFacts& stored = facts(dtype);
+  constexpr int of_latents = 8;
+  return stored.row_bytes != 0 ? of_latents
+         : stored.numbers > 1  ? 1
+         : stored.is_stored()  ? spec.alignment / 2
+                               : spec.alignment;
 }
 
 CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments) {
   const bool is_dense = arguments.k.rank == 4;
+  constexpr int last_dimension = 3;
   CallSizes sizes;
   sizes.know("head_dim", spec.head_dim);
   sizes.know("head_dim_v", spec.value_head_dim());
@@ -94,10 +119,21 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
   sizes.know("rotary_dim / 2", spec.rotary_dim / 2);
   sizes.know("3", 3);
   sizes.know("1", 1);
+  const bool has_latents = facts(spec.stored_dtype()).row_bytes != 0;
+  if (has_latents) sizes.know("k_row", facts(spec.stored_dtype()).row_bytes);
+  if (const DTypeFacts& stored = facts(spec.stored_dtype()); stored.numbers > 1) {
+    sizes.know("k_row", spec.head_dim / stored.numbers);
+    sizes.know("v_row", spec.value_head_dim() / stored.numbers);
+    if (stored.scale_columns != 0) {
+      sizes.know("k_blocks", spec.head_dim / stored.scale_columns);
+      sizes.know("v_blocks", spec.value_head_dim() / stored.scale_columns);
+    }
+  }
   for (const AppendRow& row : append_table) {
     const TensorView& tensor = arguments.*row.view;
     const bool is_required = row.view == &AppendArguments::k || row.view == &AppendArguments::v ||
-                             row.view == &AppendArguments::k_cache || row.view == &AppendArguments::v_cache;
+                             row.view == &AppendArguments::k_cache ||
+                             (row.view == &AppendArguments::v_cache && !has_latents);
     if (!is_required && !tensor.is_present()) continue;
     if (row.view == &AppendArguments::cu_seqlens_q) sizes.know("batch + 1", sizes["batch"] + 1);
     if (is_scale(row) && spec.scale_per == ScaleKind::head && tensor.rank != 1) {
@@ -110,6 +146,11 @@ CallSizes check_tensors(const AppendSpec& spec, const AppendArguments& arguments
     const int alignment = row.has_aligned_rows ? row_alignment(spec, dtype) : 0;
     sizes.check({row.name, dims_of(spec, row, tensor, is_dense), dtype, alignment}, tensor);
   }
+  check_dense_numbers("k_block_scales", arguments.k_block_scales, last_dimension);
+  check_dense_numbers("v_block_scales", arguments.v_block_scales, last_dimension);
+  if (has_latents) check_latent_rows(spec.stored_dtype(), "k_cache", arguments.k_cache);
+  if (has_latents && sizes["heads_kv"] != 1)
+    refuse("k", fmt::format("has {} heads; latents are of one", sizes["heads_kv"]));
   if (spec.scale_per == ScaleKind::head) {
     check_dense_numbers("k_scale", arguments.k_scale);
     check_dense_numbers("v_scale", arguments.v_scale);
@@ -175,11 +216,12 @@ const T* array_of(const TensorView& tensor) {
 
 }  // namespace
 
-KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments, const AppendParams& filled)
+KnownAppend::KnownAppend(const AppendSpec& spec, const AppendArguments& arguments,
+                         const BlockAppendParams& filled)
     : tensors(arguments, [&](const AppendRow& row) { return writes(spec, arguments, row); }),
       params(filled) {}
 
-void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params) {
   const bool in_two = arguments.cos.is_present();
   params.k = arguments.k.data;
   params.v = arguments.v.data;
@@ -198,9 +240,11 @@ void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, Appe
   params.k_norm_weight = arguments.k_norm_weight.data;
   params.k_scale = static_cast<float*>(arguments.k_scale.data);
   params.v_scale = static_cast<float*>(arguments.v_scale.data);
+  params.k_blocks = static_cast<unsigned char*>(arguments.k_block_scales.data);
+  params.v_blocks = static_cast<unsigned char*>(arguments.v_block_scales.data);
 }
 
-bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, AppendParams& params) {
+bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params) {
   check_presence(spec, arguments);
   const CallSizes sizes = check_tensors(spec, arguments);
   check_outputs(spec, arguments);
@@ -229,8 +273,11 @@ bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, Appen
   params.q_out_strides = strides_of(q_out);
   params.k_cache_strides = strides_of(arguments.k_cache);
   params.v_cache_strides = strides_of(arguments.v_cache);
+  if (spec.stored_dtype() == DType::latent_584) params.k_cache_strides.seq = latent_row_in_page;
   params.k_scale_strides = scale_strides(spec, arguments.k_scale);
   params.v_scale_strides = scale_strides(spec, arguments.v_scale);
+  params.k_blocks_strides = strides_of(arguments.k_block_scales);
+  params.v_blocks_strides = strides_of(arguments.v_block_scales);
   params.page_table_stride = first_stride(arguments.page_table);
   params.positions_stride = spec.has_sections() ? first_stride(arguments.positions) : 0;
   params.cos_stride = first_stride(cosines);

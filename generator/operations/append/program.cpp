@@ -1,10 +1,12 @@
 #include "generator/operations/append/program.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <jit/dtype.h>
+#include <jit/spec_table.h>
 
 #include "generator/operations/spec_rules.h"
 #include "templates/append/params.cuh"
@@ -32,6 +34,43 @@ void check_sections(const AppendSpec& spec) {
   refuse_spec("mrope_sections", fmt::format("({}, {}, {})", first, second, third),
               fmt::format("must be numbers from 0 on, together {}, half of rotary_dim", spec.rotary_dim / 2),
               fmt::format("({}, 0, 0)", spec.rotary_dim / 2));
+}
+
+// Refuses what caches cannot have whose bytes have two numbers: they want scales of one kind, whole blocks, and lanes that have whole words of a row.
+void check_packing(const AppendSpec& spec) {
+  const DTypeFacts& stored = facts(spec.stored_dtype());
+  if (stored.row_bytes != 0) {
+    const int values = stored.dtype == DType::latent_656 ? 512 : 448;
+    if (spec.head_dim != 64)
+      refuse_spec("head_dim", std::to_string(spec.head_dim),
+                  fmt::format("must be 64 with cache_dtype {}", stored.name), "64");
+    if (spec.value_head_dim() != values)
+      refuse_spec("head_dim_v", std::to_string(spec.value_head_dim()),
+                  fmt::format("must be {} with cache_dtype {}", values, stored.name), std::to_string(values));
+    if (spec.scale_per != ScaleKind::head)
+      refuse_spec("scale_per", std::string(to_string(spec.scale_per)), "must be head with latents", "head");
+  }
+  if (stored.numbers == 1 && stored.row_bytes == 0) return;
+  if (stored.numbers > 1) {
+    const ScaleKind kind = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
+    if (spec.scale_per != kind)
+      refuse_spec("scale_per", std::string(to_string(spec.scale_per)),
+                  fmt::format("must be {} with cache_dtype {}", to_string(kind), stored.name),
+                  std::string(to_string(kind)));
+    const int columns = std::max(8, stored.scale_columns);
+    for (const auto& [name, value] :
+         {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.value_head_dim()}}) {
+      if (value % columns != 0 || value > max_packed_head_dim)
+        refuse_spec(name, std::to_string(value),
+                    fmt::format("must be a multiple of {} up to {} with cache_dtype {}", columns,
+                                max_packed_head_dim, stored.name),
+                    std::to_string(std::clamp(value / columns * columns, columns, max_packed_head_dim)));
+    }
+  }
+  if (const int step = spec.rotary_interleaved ? 8 : 16; spec.rotary_dim % step != 0)
+    refuse_spec("rotary_dim", std::to_string(spec.rotary_dim),
+                fmt::format("must be a multiple of {} with cache_dtype {}", step, stored.name),
+                std::to_string(std::max(step, spec.rotary_dim / step * step)));
 }
 
 std::string summary_of(const AppendSpec& spec) {
@@ -87,14 +126,16 @@ std::string config_lines(const AppendSpec& spec) {
 void validate(const AppendSpec& spec) {
   check_choice("dtype", spec.dtype, {DType::bf16, DType::fp16});
   check_choice("cache_dtype", spec.stored_dtype(),
-               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2});
-  if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_fp8())
-    refuse_spec("scale_per", "token", "wants a cache_dtype of fp8", "head");
+               {DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2, DType::int8, DType::int4,
+                DType::nvfp4, DType::mxfp4, DType::latent_656, DType::latent_584, DType::latent_528});
+  if (spec.scale_per == ScaleKind::token && !facts(spec.stored_dtype()).is_stored())
+    refuse_spec("scale_per", "token", "wants a cache_dtype of 8 or 4 bits", "head");
   check_head_dim("head_dim", spec.head_dim);
   if (spec.head_dim_v != 0) check_head_dim("head_dim_v", spec.head_dim_v);
   check_alignment(spec.alignment);
   check_rotary(spec.rotary_dim, spec.head_dim, spec.cos_sin_dtype);
   check_sections(spec);
+  check_packing(spec);
   check_norm(spec.norm_dtype, spec.norm_eps);
 }
 
@@ -107,6 +148,7 @@ int append_lanes(const AppendSpec& spec) {
 }
 
 Program append_program(const AppendSpec& spec) {
+  const bool has_blocks = facts(spec.stored_dtype()).scale_columns != 0;
   Program program;
   program.threads = 128;
   program.name = fmt::format("append_{}_d{}{}{}", to_string(spec.dtype), spec.head_dim,
@@ -118,7 +160,8 @@ Program append_program(const AppendSpec& spec) {
       fmt::format("// Append to a cache: {}. Generated: change the spec, not this file.\n", summary_of(spec));
   source += "#include \"append/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n" +
             config_lines(spec) + "};\n";
-  source += kernel_text(program, "AppendParams", sizeof(AppendParams), "append_rows",
+  source += kernel_text(program, has_blocks ? "BlockAppendParams" : "AppendParams",
+                        has_blocks ? sizeof(BlockAppendParams) : sizeof(AppendParams), "append_rows",
                         fmt::format("static_assert(TokenRows<Config>::lanes == {}, "
                                     "\"host and device disagree on the lanes of a row\");\n",
                                     append_lanes(spec)));

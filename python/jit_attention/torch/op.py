@@ -20,7 +20,7 @@ from .._written import read, written
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
-from ..typing import Fp8DType, Layout, OutputDType, ScaleKind, TuningMode
+from ..typing import Layout, OutputDType, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         split_keys: int
         k_descale: torch.Tensor | None
         v_descale: torch.Tensor | None
-        kv_dtype: Fp8DType | torch.dtype | None
+        kv_dtype: StoredDType | torch.dtype | None
         descale_per: ScaleKind | None
         head_dim_v: int | None
         q_descale: torch.Tensor | None
@@ -311,7 +311,8 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
     lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
     dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
-    return q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1)), dtype=dtype), lse
+    numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
+    return q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype), lse
 
 
 _RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

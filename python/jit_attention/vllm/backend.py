@@ -20,7 +20,7 @@ check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 _INSTEAD = {
     "head_size not supported": "head sizes are multiples of 8 up to 512",
     "dtype not supported": "give --dtype bfloat16 or float16",
-    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2 or fp8_per_token_head",
+    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2, fp8_per_token_head or int8_per_token_head",
     "block_size not supported": "give --block-size 16 or a multiple of it",
     "partial multimodal token full attention not supported": "TRITON_ATTN has it",
     "MLA not supported": "leave --attention-backend out for layers with latents in a model that vLLM lists without",
@@ -37,7 +37,7 @@ class JitAttentionBackend(AttentionBackend):
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2",
-                                                 "fp8_per_token_head"]  # fmt: skip
+                                                 "fp8_per_token_head", "int8_per_token_head"]  # fmt: skip
     forward_includes_kv_cache_update = False
     supports_kv_cache_update_bypass = True
 
@@ -60,7 +60,8 @@ class JitAttentionBackend(AttentionBackend):
     @classmethod
     def customize_spec(cls, spec):
         """Room for the scales of each token and head, inline behind K and behind V."""
-        if spec.state_content_bytes is not None or spec.kv_quant_mode != KVQuantMode.FP8_PER_TOKEN_HEAD:
+        if spec.state_content_bytes is not None or spec.kv_quant_mode not in (
+                KVQuantMode.FP8_PER_TOKEN_HEAD, KVQuantMode.INT8_PER_TOKEN_HEAD):
             return spec
         return dataclasses.replace(spec, state_content_bytes=spec.head_size + spec.head_size_v + 2 * SCALE_BYTES)
 

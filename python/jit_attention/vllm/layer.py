@@ -10,7 +10,8 @@ from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS
 from .seen import Seen
 
-_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", "fp8_per_token_head": "fp8_e4m3"}
+_INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8"}  # with a scale for each token and head
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", **_INLINE}
 SCALE_BYTES = 4  # of each token and head, behind the elements of its key, and of its value
 
 
@@ -41,7 +42,7 @@ class JitAttentionImpl(AttentionImpl):
         self._masks = _masks_of(sliding_window)
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
         self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
-        self._scales_are_inline = kv_cache_dtype == "fp8_per_token_head"
+        self._scales_are_inline = kv_cache_dtype in _INLINE
         self._reads_inputs = attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
         self._is_decoder = attn_type == AttentionType.DECODER
         self._seen = Seen()

@@ -306,7 +306,12 @@ TEST(ConfigRejection, BoxesWantWhatTmaReads) {
   EXPECT_EQ(config_rejection(paged(4), ForwardSplitKv{}, hopper), "");
   AttentionSpec spec = paged(16);
   spec.descale_per = ScaleKind::token;
+  EXPECT_EQ(config_rejection(spec, boxes, hopper), "");
+  spec.dtype = DType::fp8_e4m3;
+  spec.kv_dtype.reset();
   EXPECT_THAT(config_rejection(spec, boxes, hopper), HasSubstr("brings no scales of tokens"));
+  const AttentionSpec narrow{.head_dim = 32, .kv_dtype = DType::mxfp4};
+  EXPECT_THAT(config_rejection(narrow, boxes, hopper), HasSubstr("multiples of 128 columns"));
   EXPECT_THAT(config_rejection({.alignment = 8}, boxes, hopper), HasSubstr("spec.alignment is 8"));
   EXPECT_THAT(config_rejection({}, boxes, device_limits(Arch{8, 0, 0})),
               HasSubstr("copies = tma needs sm_90a"));

@@ -22,7 +22,8 @@ TEST(ConfigRejection, CachesOfFp8NeedBuffersForWhatIsStored) {
   EXPECT_EQ(config_rejection(stored, with, limits), "");
   EXPECT_THAT(config_rejection(plain, with, limits), HasSubstr("stages_stored = 2 must be 0"));
   EXPECT_THAT(config_rejection(stored, without, limits), HasSubstr("stages_stored must be 1 or more"));
-  EXPECT_THAT(config_rejection(tokens, with, limits), HasSubstr("; forward_split_kv serves it"));
+  EXPECT_THAT(config_rejection(tokens, with, limits),
+              HasSubstr("; forward_wgmma and forward_split_kv serve it"));
   // 80 registers to begin with.
   AttentionSpec narrow = stored;
   narrow.head_dim = 32;
@@ -62,7 +63,7 @@ TEST(ConfigRejection, CachesOfFp8NeedWarpsThatUpcast) {
   EXPECT_THAT(rejection(stored, {.converter_warps = 2}), HasSubstr("stages_stored must be 1 or more"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1}), HasSubstr("converter_warps must be 2 or 4"));
   EXPECT_THAT(rejection(stored, {.stages_stored = 1, .converter_warps = 3}), HasSubstr("converter_warps"));
-  EXPECT_THAT(rejection(tokens, own), HasSubstr("; forward_split_kv serves it"));
+  EXPECT_THAT(rejection(tokens, own), HasSubstr("upcast_ahead must be true"));
   ForwardWgmma separate = spare;
   separate.output = OutputPlace::separate;
   EXPECT_EQ(rejection(stored, separate), "");
@@ -147,7 +148,16 @@ TEST(ConfigRejection, KeysThatAreUpcastAheadAreReadAsAny) {
   EXPECT_THAT(rejection(paged, ahead), HasSubstr("upcast_ahead must be false with checked and pages"));
   AttentionSpec tokens = stored;
   tokens.descale_per = ScaleKind::token;
-  EXPECT_THAT(rejection(tokens, ahead), HasSubstr("; forward_split_kv serves it"));
+  EXPECT_EQ(rejection(tokens, ahead), "");  // scales are applied ahead
+  for (const DType packed : {DType::int4, DType::nvfp4, DType::mxfp4}) {
+    AttentionSpec four{.kv_dtype = packed};
+    if (packed == DType::int4) four.descale_per = ScaleKind::token;
+    EXPECT_EQ(rejection(four, ahead), "");
+    EXPECT_THAT(rejection(four, {.stages_stored = 1, .converter_warps = 2}),
+                HasSubstr("upcast_ahead must be true"));
+    EXPECT_THAT(config_rejection(four, ForwardSplitWgmma{.stages_stored = 2}, device_limits(Arch{9, 0, 'a'})),
+                HasSubstr("bytes are one number each"));
+  }
   AttentionSpec spans = stored;
   spans.split_keys = 512;
   EXPECT_THAT(rejection(spans, ahead), HasSubstr("split_keys"));

@@ -145,7 +145,7 @@ AppendArguments append_arguments() {
 
 TEST(KnownAppend, VouchesForTensorsThatMovedAndForNoOthers) {
   const AppendSpec spec{.head_dim = head_dim, .head_dim_v = head_dim};
-  AppendParams params;
+  BlockAppendParams params;
   ASSERT_TRUE(fill_params(spec, append_arguments(), params));
   const KnownAppend known(spec, append_arguments(), params);
   AppendArguments moved = append_arguments();

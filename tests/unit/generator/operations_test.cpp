@@ -200,7 +200,7 @@ TEST(AppendArgumentsTest, FindsOutWhereTokensGo) {
                             .k_cache = dense(3, DType::bf16, {7, 4, 2, 8}),
                             .v_cache = dense(4, DType::bf16, {7, 4, 2, 8}),
                             .slot_mapping = dense(5, DType::int64, {5})};
-  AppendParams params;
+  BlockAppendParams params;
   ASSERT_TRUE(fill_params(spec, arguments, params));
   EXPECT_EQ(params.tokens, 5);
   EXPECT_EQ(params.heads_q, 0);

@@ -1,0 +1,16 @@
+// Rows of latents of 8 bits as tensors: (pages, page_size, 1, bytes), or without pages.
+#pragma once
+
+#include <string_view>
+
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// Bytes from row to row of latent_584 in a page, behind whose rows their scales lie. Pages are padded to a multiple.
+inline constexpr int latent_row_in_page = 576;
+
+/// Checks that rows, and pages, lie as the format has them. Throws Error invalid_argument of field `name`.
+void check_latent_rows(DType dtype, std::string_view name, const TensorView& tensor);
+
+}  // namespace jit

@@ -1,0 +1,174 @@
+// Numbers of caches that are no floats of 8 bits: int8, and two numbers of 4 bits in a byte, the first in its low half.
+// A word becomes pairs of 16 bits by few instructions, all exact:
+//
+//     int8, int4    the digits of a number of 16 bits whose exponent makes them whole; its power of two is taken away
+//     e2m1          sign and three bits where fp16 has them, which is the number times 2^-14 (OCP, "Microscaling Formats")
+//
+// Of eight numbers of a word, pair i consists of numbers i and i + 4: the word's halves.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/fp8.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+struct int8_number {
+  unsigned char bits;
+  static constexpr float largest = 127;
+};
+/// Numbers from 0 to 15 less a zero point, which the scale of their row has in its lowest four bits (vLLM,
+/// int4_per_token_head).
+struct int4_pair {
+  unsigned char bits;
+  static constexpr int numbers = 2, scale_columns = 0;
+};
+/// e2m1, and a scale of e4m3 for each 16 columns (NVFP4), or a power of two, e8m0, for each 32 (MXFP4).
+struct nvfp4_pair {
+  unsigned char bits;
+  static constexpr int numbers = 2, scale_columns = 16;
+};
+struct mxfp4_pair {
+  unsigned char bits;
+  static constexpr int numbers = 2, scale_columns = 32;
+};
+
+/// a · b + c of two numbers of fp16, or bf16.
+template <class Number>
+JIT_DEVICE unsigned multiply_add_pair(unsigned a, unsigned b, unsigned c) {
+  unsigned d;
+  if constexpr (is_same<Number, fp16>) {
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  } else {
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  }
+  return d;
+}
+JIT_DEVICE unsigned multiply_halves(unsigned a, unsigned b) {
+  unsigned d;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
+/// A number in both halves of a word.
+JIT_DEVICE constexpr unsigned twice(unsigned bits) { return bits * 0x10001u; }
+/// 1 of a type of 16 bits, and the number of which the lowest digit is 1: 2^10 and 2^7.
+template <class Number>
+inline constexpr unsigned one_of = is_same<Number, fp16> ? 0x3c00u : 0x3f80u;
+template <class Number>
+inline constexpr unsigned digits_of = is_same<Number, fp16> ? 0x6400u : 0x4300u;
+inline constexpr unsigned sign_of_both = 0x80008000u;
+
+/// The two numbers of int8 in the low half of `pair`.
+template <class Number>
+JIT_DEVICE unsigned numbers_of_int8(unsigned pair) {
+  const unsigned spread = pick_bytes(pair, 0, 0x4140);  // a byte in each half
+  if constexpr (is_same<Number, fp16>) {
+    // As a number without sign it is larger by 128.
+    return multiply_add_pair<fp16>((spread ^ twice(0x80)) | twice(digits_of<fp16>), twice(one_of<fp16>),
+                                   twice(0xe480));
+  } else {
+    // bf16 has seven digits: the eighth makes of 2^7, which is taken away, 2^8.
+    return multiply_add_pair<bf16>((spread & twice(0x80)) | twice(digits_of<bf16>),
+                                   twice(one_of<bf16>) ^ sign_of_both,
+                                   (spread & twice(0x7f)) | twice(digits_of<bf16>));
+  }
+}
+
+template <>
+JIT_DEVICE unsigned halves_of_fp8<int8_number>(unsigned pair) {
+  return numbers_of_int8<fp16>(pair);
+}
+template <>
+JIT_DEVICE unsigned upcast_fp8<bf16, int8_number>(unsigned pair) {
+  return numbers_of_int8<bf16>(pair);
+}
+/// Two floats rounded to int8, to nearest even, what is too large to the largest number; 0 for what is none.
+template <>
+JIT_DEVICE unsigned pack_fp8<int8_number>(float low, float high) {
+  const auto bits = [](float x) {
+    return static_cast<unsigned>(minimum(maximum(__float2int_rn(x), -128), 127)) & 0xffu;
+  };
+  return bits(low) | bits(high) << 8;
+}
+JIT_DEVICE float to_float(int8_number x) { return static_cast<float>(static_cast<signed char>(x.bits)); }
+
+/// The zero point of a row of int4 beside its scale, and the scale.
+JIT_DEVICE unsigned zero_point_of(int scale) { return static_cast<unsigned>(scale) & 15u; }
+JIT_DEVICE float without_zero_point(int scale) { return __int_as_float(scale & ~15); }
+
+/// The pairs of a word of eight numbers of int4 less their zero points, of which `zeros` has that of each half.
+template <class Number>
+JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4]) {
+  const unsigned one = twice(one_of<Number>), digits = twice(digits_of<Number>);
+  const unsigned less = (digits | zeros) ^ sign_of_both;
+  const auto lowest = [&](unsigned bits) {
+    return multiply_add_pair<Number>((bits & twice(15)) | digits, one, less);
+  };
+  pairs[0] = lowest(word);
+  pairs[2] = lowest(word >> 8);
+  if constexpr (is_same<Number, fp16>) {
+    // Digits four places up are the number times 16.
+    const unsigned sixteenth = twice(0x2c00), less_of_64 = (twice(0x5400) | zeros << 4) ^ sign_of_both;
+    const auto upper = [&](unsigned bits) {
+      return multiply_add_pair<fp16>((bits & twice(0xf0)) | digits, sixteenth, less_of_64);
+    };
+    pairs[1] = upper(word);
+    pairs[3] = upper(word >> 8);
+  } else {
+    pairs[1] = lowest(word >> 4);
+    pairs[3] = lowest(word >> 12);
+  }
+}
+
+/// The pairs of a word of eight numbers of e2m1, times 2^-14, times two factors of fp16.
+JIT_DEVICE void pairs_of_e2m1(unsigned word, unsigned factors, unsigned (&pairs)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const unsigned top = word << (12 - 4 * i);
+    pairs[i] = multiply_halves((top & sign_of_both) | (top >> 3 & 0x0e000e00u), factors);
+  }
+}
+
+/// By so much are numbers of e2m1 smaller that were multiplied by their factors: factors of fp16 reach less far than
+/// scales times 2^14.
+inline constexpr float e2m1_shrinks = 0x1p7f;
+
+/// Factors of fp16 of two scales of blocks, the first in the low byte: each times 2^14 / e2m1_shrinks.
+template <class Element>
+JIT_DEVICE unsigned factors_of_scales(unsigned pair) {
+  if constexpr (is_same<Element, nvfp4_pair>) {
+    return multiply_halves(halves_of_fp8<fp8_e4m3>(pair), 0x58005800u);
+  } else {
+    // 2^(bits - 127), which fp16 has from 2^-21 to 2^8. What is smaller is 0, what is larger is no number.
+    const auto of = [](unsigned bits) {
+      constexpr unsigned least = 106, most = 135, nan = 0x7e00;
+      return bits > most ? nan : bits < least ? 0u : (bits - least + 1) << 10;
+    };
+    return of(pair & 0xff) | of(pair >> 8 & 0xff) << 16;
+  }
+}
+
+/// One number of a row of pairs: column `column`, without scales.
+template <class Element>
+JIT_DEVICE float number_of_pair(const Element* row, int column, unsigned zero_point) {
+  const unsigned four = static_cast<unsigned>(row[column / 2].bits) >> (column % 2 * 4) & 15u;
+  if constexpr (scale_columns_of<Element> == 0) {
+    return static_cast<float>(static_cast<int>(four) - static_cast<int>(zero_point));
+  } else {
+    const float magnitude =
+        four % 8 < 2 ? 0.5f * static_cast<float>(four % 2)
+                     : static_cast<float>(2 + four % 2) * static_cast<float>(1 << (four % 8 / 2)) / 4;
+    return four < 8 ? magnitude : -magnitude;
+  }
+}
+
+/// The scale of a block, by its byte.
+template <class Element>
+JIT_DEVICE float block_scale(unsigned char bits) {
+  constexpr float by = e2m1_shrinks / 0x1p14f;
+  return by * to_float(fp16{static_cast<unsigned short>(factors_of_scales<Element>(bits))});
+}
+
+}  // namespace jit

@@ -1,0 +1,246 @@
+// The products of a step out of keys and values of which a byte has two numbers.
+//
+// Of a chunk of 16 bytes, 32 columns, ldmatrix brings a lane four bytes: eight numbers of a key, that pairs_of_… makes
+// four pairs of. They are the B fragments of two k-steps, and queries are put in the order of these once. Of values, which
+// ldmatrix transposes in pairs of bytes, it brings four columns of two keys: a pair for each of four blocks of
+// columns. No bit is moved between lanes.
+//
+// What a key has of its own is applied to its numbers where they become fp16: zero points, of which those of values are
+// taken away in bf16, and scales of blocks. Scales of tokens multiply scores and P (split_keys/split_dequant.cuh).
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/math.cuh"
+#include "ptx/mma.cuh"
+#include "ptx/stored_numbers.cuh"
+#include "split_keys/warp_layout.cuh"
+#include "steps/fp16_rows.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// Makes pairs of the numbers of a key that a lane has of its chunks, or of two keys' values. `Stored` has zero points.
+template <class Traits, class Stored = KvElement<typename Traits::Config>,
+          bool has_blocks = scale_columns_of<Stored> != 0>
+struct PackedNumbers {
+  using Weight = bf16;  ///< P times scales of values wants the range of bf16
+
+  /// The lane's key of a block of eight, of which `key` is the first of the stage at a shared address.
+  struct Key {
+    unsigned zeros;
+
+    JIT_DEVICE Key(unsigned stage, int key)
+        : zeros(twice(
+              zero_point_of(load_shared(stage + Traits::layout.k_scales + (key + lane_id() / 4) * 4)))) {}
+    JIT_DEVICE void go_to(int) {}
+    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const {
+      pairs_of_int4<fp16>(word, zeros, pairs);
+    }
+  };
+
+  /// The lane's two keys among eight, of a step of values.
+  struct Values {
+    unsigned zeros;
+
+    JIT_DEVICE Values(unsigned stage, int key) {
+      int scales[2];
+      load_shared(scales, stage + Traits::layout.v_scales + (key + lane_id() % 4 * 2) * 4);
+      zeros = zero_point_of(scales[0]) | zero_point_of(scales[1]) << 16;
+    }
+    JIT_DEVICE void go_to(int) {}
+    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const {
+      pairs_of_int4<bf16>(word, zeros, pairs);
+    }
+  };
+};
+
+/// Where blocks of columns have scales, a byte each, these lie in rows beside the tile.
+template <class Traits, class Stored>
+struct PackedNumbers<Traits, Stored, true> {
+  using Config = typename Traits::Config;
+  using Weight = fp16;
+  /// Scales of a chunk: one or two.
+  static constexpr int of_chunk = 32 / scale_columns_of<Stored>, chunks_of_word = 4 / of_chunk;
+
+  struct Key {
+    unsigned row;
+    unsigned word;  // of the chunk that was gone to, and of those that follow in a word
+
+    JIT_DEVICE Key(unsigned stage, int key)
+        : row(stage + Traits::layout.k_blocks +
+              (key + lane_id() / 4) * block_scale_bytes(Config::head_dim, scale_columns_of<Stored>)) {}
+    /// A chunk, every second one.
+    JIT_DEVICE void go_to(int chunk) {
+      if (chunk % chunks_of_word == 0) word = static_cast<unsigned>(load_shared(row + chunk * of_chunk));
+    }
+    JIT_DEVICE void pairs(unsigned numbers, int chunk, unsigned (&pairs)[4]) const {
+      const int first = chunk % chunks_of_word * of_chunk;  // byte of the word
+      unsigned factors = factors_of_scales<Stored>(word >> (8 * first));
+      const bool is_second = of_chunk == 2 && lane_id() % 4 >= 2;
+      factors = pick_bytes(factors, 0, is_second ? 0x3232 : 0x1010);
+      pairs_of_e2m1(numbers, factors, pairs);
+    }
+  };
+
+  struct Values {
+    unsigned rows;
+    unsigned words[2];
+
+    JIT_DEVICE Values(unsigned stage, int key)
+        : rows(stage + Traits::layout.v_blocks + (key + lane_id() % 4 * 2) * row_bytes) {}
+    JIT_DEVICE void go_to(int chunk) {
+      if (chunk % chunks_of_word != 0) return;
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        words[i] = static_cast<unsigned>(load_shared(rows + i * row_bytes + chunk * of_chunk));
+    }
+    JIT_DEVICE void pairs(unsigned numbers, int chunk, unsigned (&pairs)[4]) const {
+      // The byte of the lane's four columns, of both keys.
+      const unsigned byte = chunk % chunks_of_word * of_chunk + (of_chunk == 2 ? lane_id() / 16 : 0);
+      pairs_of_e2m1(numbers, factors_of_scales<Stored>(pick_bytes(words[0], words[1], byte * 0x11 + 0x40)),
+                    pairs);
+    }
+
+   private:
+    static constexpr int row_bytes = block_scale_bytes(Config::head_dim_v, scale_columns_of<Stored>);
+  };
+};
+
+/// A Traits is that of KvProducts (split_keys/kv_products.cuh), of keys of which a byte has two numbers.
+template <class KernelTraits>
+struct PackedProducts {
+  using Traits = KernelTraits;
+  using Config = typename Traits::Config;
+  using Numbers = PackedNumbers<Traits>;
+  using KTile = typename Traits::KTile;
+  using VTile = typename Traits::VTile;
+  using Weight = typename Numbers::Weight;
+  static_assert(Traits::holds_queries, "rows of packed keys are short enough for queries in registers");
+
+  /// The queries of a lane as the pairs of its keys: of 32 columns it has the eight from 8 · (lane mod 4) on.
+  struct Queries {
+    unsigned registers[Traits::head_dim_steps][4];
+    float factors[2];  ///< of the scores of the lane's rows
+
+    JIT_DEVICE void load(unsigned tile, int row_warp) {
+      using QTile = typename Traits::QTile;
+      const int lane = lane_id(), row = row_warp * rows_per_warp + lane / 4;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int chunk = 0; chunk < KTile::chunks; ++chunk) {
+          const int own = 4 * chunk + lane % 4;
+          unsigned words[4] = {};
+          if (4 * chunk + 3 < QTile::chunks || own < QTile::chunks)
+            load_shared(words, tile + QTile::offset(row + 8 * half, own));
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            registers[2 * chunk + i][half] = pick_bytes(words[i], words[i + 2], 0x5410);
+            registers[2 * chunk + i][half + 2] = pick_bytes(words[i], words[i + 2], 0x7632);
+          }
+        }
+        factors[half] = 1;
+        if constexpr (is_same<typename Config::Element, bf16>) factors[half] = row_to_fp16(registers, half);
+      }
+    }
+    JIT_DEVICE void go_on(unsigned, int) {}
+  };
+
+  /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`, of the stage at `stage` from key
+  /// `first_key` on.
+  static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile,
+                                     unsigned stage, int first_key) {
+    using Scores = typename Traits::Scores;
+    constexpr int even_chunks = KTile::chunks / 2 * 2;
+    const int lane = lane_id();
+    const unsigned both = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
+    scores.clear();
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; n += 2) {
+      typename Numbers::Key keys[2] = {{stage, first_key + 8 * n}, {stage, first_key + 8 * n + 8}};
+      const auto multiply = [&](int block, int chunk, unsigned word) {
+        unsigned pairs[4];
+        keys[block].pairs(word, chunk, pairs);
+        float(&sums)[4] = scores.registers[0][n + block];
+        mma_m16n8k16<fp16>(sums, q.registers[2 * chunk], pairs[0], pairs[1]);
+        mma_m16n8k16<fp16>(sums, q.registers[2 * chunk + 1], pairs[2], pairs[3]);
+      };
+#pragma unroll
+      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
+        unsigned words[4];
+        ldmatrix_x4(words, KTile::advance(both, 8 * n, chunk));
+        keys[0].go_to(chunk);
+        keys[1].go_to(chunk);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) multiply(i / 2, chunk + i % 2, words[i]);
+      }
+      if constexpr (even_chunks < KTile::chunks) {
+        unsigned words[2];
+        ldmatrix_x2(words[0], words[1], KTile::advance(singles, 8 * n, even_chunks));
+        keys[0].go_to(even_chunks);
+        keys[1].go_to(even_chunks);
+        for (int i = 0; i < 2; ++i) multiply(i, even_chunks, words[i]);
+      }
+    }
+  }
+
+  /// O += P V over these keys.
+  static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
+                                     unsigned v_tile, unsigned stage, int first_key) {
+    constexpr int chunks = Traits::Output::column_blocks / 4, even_chunks = chunks / 2 * 2;
+    const int lane = lane_id();
+    const unsigned both = v_tile + VTile::offset(lane % 16, lane / 16);
+    const unsigned singles = v_tile + VTile::offset(lane % 16, 0);
+#pragma unroll
+    for (int step = 0; step < Traits::warp_keys / 16; ++step) {
+      unsigned a[4];
+      p.template pack_step<Weight>(a, 0, step);
+      typename Numbers::Values values[2] = {{stage, first_key + 16 * step},
+                                            {stage, first_key + 16 * step + 8}};
+      const auto multiply = [&](int chunk, unsigned first, unsigned second) {
+        unsigned pairs[2][4];
+        values[0].pairs(first, chunk, pairs[0]);
+        values[1].pairs(second, chunk, pairs[1]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          mma_m16n8k16<Weight>(output.registers[0][4 * chunk + i], a, pairs[0][i], pairs[1][i]);
+      };
+#pragma unroll
+      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
+        unsigned words[4];
+        ldmatrix_x4_trans(words, VTile::advance(both, 16 * step, chunk));
+        values[0].go_to(chunk);
+        values[1].go_to(chunk);
+        multiply(chunk, words[0], words[1]);
+        multiply(chunk + 1, words[2], words[3]);
+      }
+      if constexpr (even_chunks < chunks) {
+        unsigned words[2];
+        ldmatrix_x2_trans(words[0], words[1], VTile::advance(singles, 16 * step, even_chunks));
+        values[0].go_to(even_chunks);
+        values[1].go_to(even_chunks);
+        multiply(even_chunks, words[0], words[1]);
+      }
+    }
+  }
+
+  /// Calls f(column, pair) for the neighbors that a lane has of its row `r` of the output: eight of 32 columns, of four
+  /// blocks.
+  template <class F>
+  static JIT_DEVICE void for_each_pair(const typename Traits::Output& output, int r, F f) {
+#pragma unroll
+    for (int n = 0; n < Traits::Output::column_blocks; n += 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int block = n + i % 2 * 2;
+        f(8 * n + lane_id() % 4 * 8 + i / 2 * 4 + i % 2 * 2,
+          make_float2(output.at(r, block, i / 2), output.at(r, block + 1, i / 2)));
+      }
+    }
+  }
+};
+
+}  // namespace jit

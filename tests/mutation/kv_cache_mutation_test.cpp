@@ -1,0 +1,31 @@
+// Mutations of the warp that copies scales of tokens by cp.async beside boxes of keys: consumers wait for both.
+#include "tests/mutation/template_mutation.h"
+
+namespace jit::testing::kv_cache_mutations {
+namespace {
+
+// More tiles than stages, and more splits than one of each block.
+const Subject tokens = {.config = "family=forward_split_kv copies=tma tile_kv=64 stages=2 blocks_per_sm=1",
+                        .head_dim = 32,
+                        .head_dim_v = 32,
+                        .kv_dtype = DType::fp8_e4m3,
+                        .descale_per = ScaleKind::token,
+                        .heads = 140,
+                        .seqlen_q = 3,
+                        .seqlen_kv = 300,
+                        .launches = 2};
+
+TEST(KvCaches, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, tokens), ""); }
+
+INSTANTIATE_TEST_SUITE_P(
+    KvCaches, TemplateMutationTest,
+    ::testing::Values(TemplateMutation{"ScalesBesideBoxesWithoutWait",
+                                       {"cp_async_$(", "mbarrier_arrive("},
+                                       {"data race", "access in flight", "unfinished copy"},
+                                       tokens},
+                      TemplateMutation{
+                          "ScalesOfTheBoxesFirstRow", {" + row % Traits::box_rows", ""}, {}, tokens}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing::kv_cache_mutations

@@ -1,0 +1,151 @@
+"""Caches of int8, int4, NVFP4 and MXFP4 under queries of 16 bits: against double precision over what bytes stand for."""
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import DTYPES
+from request_batches import causal
+from seeded import paired, some
+from stored_caches import DESCALE, NAMES, cached, call, pages, varlen
+
+
+@pytest.mark.parametrize("name, inline", paired(NAMES, [False, True]))
+def test_pages(rng, place, fetch, name, inline):
+    batch = cached(rng, [1, 3, 0, 17], [100, 37, 5, 300], name)
+    o, lse = call(place, batch, pages(rng, batch, 16, inline=inline), mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize("name, dtype", some(paired(NAMES, DTYPES)))
+def test_varlen(rng, place, fetch, name, dtype):
+    if DESCALE[name] == "token":
+        dtype = "bf16"  # as which P times scales of tokens is rounded
+    batch = cached(rng, [5, 40, 1], [2, 40, 130], name, dtype=DTYPES[dtype])
+    o, lse = call(place, batch, varlen(batch), mask=ja.mask.causal(), return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    some(
+        [
+            *(("int8", sizes) for sizes in [(1, 8, 8), (12, 72, 40), (2, 24, 48)]),
+            *(("int4", sizes) for sizes in [(1, 8, 8), (12, 72, 40), (2, 24, 48), (3, 80, 128), (2, 256, 256)]),
+            *(("nvfp4", sizes) for sizes in [(1, 16, 16), (3, 80, 48), (8, 128, 128), (2, 256, 256)]),
+            *(("mxfp4", sizes) for sizes in [(1, 32, 96), (3, 160, 32), (8, 128, 128)]),
+        ]
+    ),
+)
+def test_heads_and_head_dims(rng, place, fetch, name, sizes):
+    ratio, head_dim, head_dim_v = sizes
+    batch = cached(rng, [1, 2], [90, 33], name, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
+    batch.check(fetch(call(place, batch, pages(rng, batch, 16))))
+
+
+def window(b, h, i, j, seqlen_q, seqlen_k):
+    place = i + seqlen_k - seqlen_q
+    return (j <= place) & (j >= place - 20)
+
+
+@pytest.mark.parametrize("name", some(NAMES, 2))
+def test_masks_scores_sinks_and_splits(rng, place, fetch, name):
+    batch = cached(rng, [1, 9, 3], [130, 20, 64], name)
+    slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
+    options = {"tensors": {"alibi_slopes": place(slopes)}, "score": ja.score.alibi()}
+    arrays = pages(rng, batch, 16)
+    o, lse = call(place, batch, arrays, mask=ja.mask.sliding_window(20, 0), return_lse=True, **options)
+    with_slopes = lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)  # noqa: E731
+    batch.check(fetch(o), fetch(lse), keep=window, score=with_slopes)
+    sinks = place(numpy.full(8, -numpy.inf, numpy.float32))
+    batch.check(fetch(call(place, batch, arrays, num_splits=3, sinks=sinks)))
+
+
+@pytest.mark.parametrize("name, lies", some(paired(NAMES, ["pages", "varlen"])))
+def test_prefill_by_numbers_of_16_bits(rng, place, fetch, name, lies):
+    """A kernel ahead makes numbers of q's type of what is stored, with scales of tokens and of blocks."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("by wgmma")
+    batch = cached(rng, [70, 1, 150], [0, 33, 210], name, head_dim=128, head_dim_v=64)
+    arrays = pages(rng, batch, 16) if lies == "pages" else varlen(batch)
+    spec = ja.AttentionSpec(
+        head_dim=128,
+        head_dim_v=64,
+        gqa_ratio=4,
+        sequences_q="varlen",
+        sequences_kv="paged" if lies == "pages" else "varlen",
+        page_size=16 if lies == "pages" else 0,
+        kv_dtype=name,
+        descale_per=DESCALE[name],
+        mask=ja.mask.causal(),
+    )
+    attend = ja.prepare(spec, config="family=forward_wgmma upcast_ahead=true tile_q=128 tile_kv=64 stages_k=2 stages_v=2")
+    o, lse = call(place, batch, arrays, attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal, rounded=True)
+
+
+INT8_FAMILIES = {
+    "forward_split_kv copies=tma": "forward_split_kv copies=tma tile_kv=64 stages=2",
+    "forward_split_wgmma": "forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_stored=1",
+    "forward_split_cluster": "forward_split_cluster",
+    "forward_wgmma": "forward_wgmma tile_q=64 tile_kv=64 stages_k=2 stages_v=2 stages_stored=1 converter_warps=2",
+    "forward_wgmma, ahead": "forward_wgmma tile_q=64 tile_kv=64 stages_k=2 stages_v=2 upcast_ahead=true",
+}
+
+
+@pytest.mark.parametrize("family", some(INT8_FAMILIES))
+def test_int8_with_scales_of_heads(rng, place, fetch, family):
+    """Families that read fp8 with scales of heads read int8."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("families of sm_90a")
+    batch = cached(rng, [5, 1, 60], [40, 130, 70], "int8", by_head=True)
+    paged = dict(sequences_q="varlen", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, kv_dtype="int8", mask=ja.mask.causal(), **paged)
+    attend = ja.prepare(spec, config=f"family={INT8_FAMILIES[family]}")
+    o, lse = call(place, batch, pages(rng, batch, 16), attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal)
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (dict(kv_dtype="int4"), "descale_per.*must be token with kv_dtype int4"),
+        (dict(kv_dtype="nvfp4", descale_per="token"), "descale_per.*must be head with kv_dtype nvfp4"),
+        (dict(kv_dtype="mxfp4", head_dim=80), "kv_dtype.*multiples of 32"),
+        (dict(kv_dtype="nvfp4", head_dim=512), "kv_dtype.*up to 256"),
+        (dict(kv_dtype="int8", values_in_keys=True), "values_in_keys.*int8"),
+        (dict(kv_dtype="int4", descale_per="token", dropout=True), "dropout"),
+        (dict(dtype="fp8_e4m3", kv_dtype="int8"), "kv_dtype.*must be that of q"),
+    ],
+)
+def test_specs_that_are_refused(change, match):
+    with pytest.raises(ja.errors.InvalidSpecError, match=match):
+        ja.prepare(ja.AttentionSpec(**{"head_dim": 64, **change}))
+
+
+def test_arrays_that_are_refused(rng, place):
+    batch = cached(rng, [1], [20], "nvfp4")
+    arrays = pages(rng, batch, 16)
+    without = {name: array for name, array in arrays.items() if name != "v_block_scales"}
+    with pytest.raises(ja.errors.InvalidArgumentError, match="v_block_scales"):
+        call(place, batch, without)
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales"):
+        call(place, batch, {**arrays, "k_block_scales": arrays["k_block_scales"][..., :2]})
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales"):
+        call(place, batch, {**arrays, "k_block_scales": arrays["k_block_scales"][..., ::-1]})
+    with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales.*given"):
+        call(place, cached(rng, [1], [20], "int8"), {**pages(rng, cached(rng, [1], [20], "int8"), 16),
+                                                    "k_block_scales": arrays["k_block_scales"]})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_that_are_no_numbers(rng, place, fetch, name):
+    """NaN shows in rows that see such a key, and in no other."""
+    batch = cached(rng, [2, 1], [30, 20], name)
+    arrays = pages(rng, batch, 16)
+    page = arrays["page_table"][0, 1], 29 - 16  # the last key of the first request, which its last query alone sees
+    if DESCALE[name] == "token":
+        arrays["v_descale"][page] = numpy.nan
+    else:
+        arrays["v_block_scales"][page] = {"nvfp4": 0x7F, "mxfp4": 255}[name]
+    o = fetch(call(place, batch, arrays, mask=ja.mask.causal()))
+    assert numpy.isnan(o[1]).all() and not numpy.isnan(o[2]).any()
