@@ -46,7 +46,7 @@ std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec&
 std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionSpec& spec) {
   if (!has_fp8_queries(spec)) {
     if (output_dtype(spec) == spec.dtype) return {};
-    const bool is_part = output_dtype(spec) == DType::fp32 && !has_fp8_keys(spec) && !spec.values_in_keys &&
+    const bool is_part = output_dtype(spec) == DType::fp32 && !has_narrow_keys(spec) && !spec.values_in_keys &&
                          spec.sequences_kv != SequenceKind::paged && spec.split_keys == 0;
     if (is_part) return {};
     return refuse(
