@@ -142,7 +142,8 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
   typename Traits::ValueGradient dv = {};
   for_each_tile<Traits>(tiles, load, [&](int stage) {
     const BlockContext context = sequences.context(batch, tiles.head(0));
-    const auto dropout = dropout_head<Config>(dropout_params, params, batch, context.head);
+    const auto dropout =
+        dropout_head<Config>(dropout_params, params.heads_q, batch, context.head, params.tensors);
     const auto kept = kept_scores<KeysByQueries, Scores>(dropout, tiles.query(0), k_begin + warp_row);
     const Score score(context);
     const int first_query = tiles.query(0) + lane_query;

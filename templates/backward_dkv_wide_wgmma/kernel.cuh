@@ -176,7 +176,7 @@ JIT_DEVICE void compute_p(const OwnKeys<Config>& own, unsigned smem) {
     wgmma_hold(scores.registers[0]);
     const BlockContext context = sequences.context(batch, head);
     const auto kept = kept_scores<KeysByQueries, Scores>(
-        dropout_head<Config>(params.dropout, params, batch, head), query, warp_key);
+        dropout_head<Config>(params.dropout, params.heads_q, batch, head, params.tensors), query, warp_key);
     const int first_query = query + MmaLayout::lane_column(lane_id());
     const auto drop_and_exponentiate = [&] {
       if (is_partial) {
@@ -227,7 +227,8 @@ JIT_DEVICE void compute_ds(const OwnKeys<Config>& own, unsigned smem) {
     weights.hand_over();
     wgmma_hold(d_scores.registers[0]);
     drop(d_scores, kept_scores<KeysByQueries, Scores>(
-                       dropout_head<Config>(params.dropout, params, batch, head), query, warp_key));
+                       dropout_head<Config>(params.dropout, params.heads_q, batch, head, params.tensors),
+                       query, warp_key));
     exchange.receive(factors.registers[0]);
     with_numbers(d_scores, delta, [&](float& value, float number, int r, int n, int i) {
       value = factors.at(r, n, i) * (value - number);  // mutate: DsOfWideKeysWithoutDelta

@@ -92,7 +92,7 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
   const typename Traits::OwnRowsV d_o(smem_base + layout.own_v, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
   const float exponent = score_exponent<Score>(params.softmax_scale);
-  const auto dropout = dropout_head<Config>(dropout_params, params, batch, head);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head, params.tensors);
 
   typename Traits::Gradient dq = {};
   const unsigned own_columns = Traits::part() * Traits::part_columns * ElementTraits<Element>::bytes;

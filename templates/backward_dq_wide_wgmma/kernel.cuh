@@ -108,7 +108,8 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
   const TileMask<Config> tile_mask(context);
   const Score score(context);
   const float exponent = score_exponent<Score>(params.softmax_scale);
-  const auto dropout = dropout_head<Config>(params.dropout, params, work.batch, work.head);
+  const auto dropout =
+      dropout_head<Config>(params.dropout, params.heads_q, work.batch, work.head, params.tensors);
   const int first_query = warp_row + MmaLayout::lane_row(lane_id());
 
   PanelReader<Traits> panels(smem);

@@ -87,7 +87,7 @@ JIT_DEVICE void collect_tensor_gradients(const AttentionParams& params, const Gr
   const typename Traits::OwnRowsV d_o(smem_base + layout.own_v, warp_row);
   const int first_query = q_begin + warp_row + MmaLayout::lane_row(lane_id());
 
-  const auto dropout = dropout_head<Config>(dropout_params, params, batch, head);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head, params.tensors);
   const float scale = over_keep_probability<Config>(1, dropout_params);
   Collector<Config::gradient_slots> collector(sums);
   for_each_tile<Traits>(tiles, load, [&](int) {

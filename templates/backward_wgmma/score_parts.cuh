@@ -119,7 +119,8 @@ JIT_DEVICE auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned st
                 load_query_info_query(info), keys.k_begin + warp_row);
   } else if constexpr (has_dropout<Config>) {
     const unsigned info = pipelines.info(step);
-    const auto head = dropout_head<Config>(dropout, params, keys.batch, load_query_info_head(info));
+    const auto head =
+        dropout_head<Config>(dropout, params.heads_q, keys.batch, load_query_info_head(info), params.tensors);
     const int query = load_query_info_query(info), key = keys.k_begin + warp_row;
     if constexpr (Traits::has_roles) {
       return Kept(head, query, key);

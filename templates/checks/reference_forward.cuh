@@ -69,7 +69,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
   const BlockContext context = sequences.context(batch, head);
   const typename Config::Mask mask(context);
   const typename Config::Score score(context);
-  const auto dropout = dropout_head<Config>(dropout_params, params, batch, head);
+  const auto dropout = dropout_head<Config>(dropout_params, params.heads_q, batch, head, params.tensors);
   const int kv_head = sequences.kv_head(head);
   const auto keys = sequences.key_rows(batch, kv_head), values = sequences.value_rows(batch, kv_head);
   const Element* q = sequences.query_rows(batch, head).at(query);

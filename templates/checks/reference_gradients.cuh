@@ -37,7 +37,7 @@ class ReferencePairs {
         context_(sequences_.context(batch, head)),
         mask_(context_),
         score_(context_),
-        dropout_(dropout_head<Config>(dropout_params, params, batch, head)),
+        dropout_(dropout_head<Config>(dropout_params, params.heads_q, batch, head, params.tensors)),
         dropout_scale_(dropout_params.scale),
         softmax_scale_(params.softmax_scale),
         batch_(batch),
@@ -96,7 +96,7 @@ class ReferencePairs {
   const BlockContext context_;
   const typename Config::Mask mask_;
   const typename Config::Score score_;
-  const decltype(dropout_head<Config>(DropoutParams{}, AttentionParams{}, 0, 0)) dropout_;
+  const decltype(dropout_head<Config>(DropoutParams{}, 0, 0, 0, nullptr)) dropout_;
   const float dropout_scale_, softmax_scale_;
   const int batch_, head_;
 };

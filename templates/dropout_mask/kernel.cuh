@@ -57,7 +57,8 @@ JIT_DEVICE void dropout_mask(const AttentionParams& params) {
   // mutate: ChunksOfOne
   const KeyBlocks own{maximum(all.begin, chunk * own_blocks), minimum(all.end, (chunk + 1) * own_blocks)};
   // mutate: HeadsAlike
-  const auto random = dropout_head<Config>(DropoutSeed(params.dropout), params, batch, head);
+  const auto random =
+      dropout_head<Config>(DropoutSeed(params.dropout), params.heads_q, batch, head, params.tensors);
   const bool draws = random.drops_some();
   const int lane = lane_id();
   unsigned* words = dropout_mask_block<Layout>(mask, head_index, q, own.begin * block.keys);

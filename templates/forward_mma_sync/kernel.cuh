@@ -184,7 +184,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   scales.take_scores(work, Traits::first_row(), [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
   // mutate: EntriesAlike
-  const auto dropout = dropout_head<Config>(params.dropout, params, batch, head);
+  const auto dropout = dropout_head<Config>(params.dropout, params.heads_q, batch, head, params.tensors);
 
   for (; tiles.has(0); tiles.advance()) {
     const int stage_k_load = Config::stages_k == 1 ? 0 : (stage_k + Traits::ahead_k) % Config::stages_k;

@@ -120,7 +120,8 @@ class ComputingWarp {
     } else {
       // Sums are those of all keys.
       const auto kept = kept_scores<QueriesByKeys, Scores>(
-          dropout_head<Config>(seed_, params_, queries_.work().batch, queries_.work().head),
+          dropout_head<Config>(seed_, params_.heads_q, queries_.work().batch, queries_.work().head,
+                               params_.tensors),
           queries_.work().q_begin + queries_.warp_row(), first_key);
       multiply_pv<Element, typename Traits::VRows>(output_, scores, v_tile, kept);
     }

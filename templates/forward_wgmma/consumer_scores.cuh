@@ -112,8 +112,8 @@ class ConsumerScores {
     } else if constexpr (has_dropout<Config>) {
       const auto& work = queries.work();
       kept_ = kept_scores<QueriesByKeys, typename Traits::Scores>(
-          dropout_head<Config>(dropout_, params_, work.batch, work.head), work.q_begin + queries.warp_row(),
-          keys.first_key());
+          dropout_head<Config>(dropout_, params_.heads_q, work.batch, work.head, params_.tensors),
+          work.q_begin + queries.warp_row(), keys.first_key());
     }
   }
   /// Finds the limits that scores may reach before maxima move, while they are multiplied.

@@ -83,7 +83,8 @@ class ScoreWarpgroup {
       const bool is_last = keys_.is_last();
       if (is_last) queries_.release();  // mutate: QueriesOfTheWideReleasedEarly
       const Kept kept = kept_scores<QueriesByKeys, Scores>(
-          dropout_head<Config>(seed_, params_, queries_.work().batch, queries_.work().head),
+          dropout_head<Config>(seed_, params_.heads_q, queries_.work().batch, queries_.work().head,
+                               params_.tensors),
           queries_.work().q_begin + queries_.warp_row(), keys_.first_key());
       apply_functors_of_consumer<Traits>(scores_, queries_, keys_, 0);
       keys_.release();

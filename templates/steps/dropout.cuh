@@ -87,23 +87,25 @@ JIT_DEVICE auto dropout_seed(const DropoutParams& params) {
 template <class Config>
 using DropoutSeedOf = decltype(dropout_seed<Config>(DropoutParams{}));
 
-/// The dropout of a head of a batch entry.
+/// The dropout of a head of a batch entry. `tensors` are those of functors.
 template <class Config>
-JIT_DEVICE auto dropout_head(const DropoutSeed& seed, const AttentionParams& params, int batch, int head) {
+JIT_DEVICE auto dropout_head(const DropoutSeed& seed, int heads_q, int batch, int head,
+                             const FunctorTensor* tensors) {
   if constexpr (has_positions<Config>) {
-    return DropoutBits<PositionedCounter<typename Config::Places>>(seed, params, batch, head);
+    return DropoutBits<PositionedCounter<typename Config::Places>>(seed, heads_q, batch, head, tensors);
   } else {
-    return DropoutHead(seed, params.heads_q, batch, head);
+    return DropoutHead(seed, heads_q, batch, head);
   }
 }
 template <class Config>
-JIT_DEVICE NoDropout dropout_head(NoDropout, const AttentionParams& /*params*/, int /*batch*/, int /*head*/) {
+JIT_DEVICE NoDropout dropout_head(NoDropout, int /*heads_q*/, int /*batch*/, int /*head*/,
+                                  const FunctorTensor* /*tensors*/) {
   return {};
 }
 template <class Config>
-JIT_DEVICE auto dropout_head(const DropoutParams& dropout, const AttentionParams& params, int batch,
-                             int head) {
-  return dropout_head<Config>(dropout_seed<Config>(dropout), params, batch, head);
+JIT_DEVICE auto dropout_head(const DropoutParams& params, int heads_q, int batch, int head,
+                             const FunctorTensor* tensors) {
+  return dropout_head<Config>(dropout_seed<Config>(params), heads_q, batch, head, tensors);
 }
 
 /// Which of a warp's scores are kept. `Axes` says what rows and columns of the product are.
@@ -256,8 +258,8 @@ JIT_DEVICE NoDropout kept_scores(NoDropout, int /*q*/, int /*k*/) {
 
 /// The type that kept_scores makes in a kernel: NoDropout where it has none.
 template <class Config, class Axes, class Product>
-using KeptScoresOf = decltype(kept_scores<Axes, Product>(
-    dropout_head<Config>(DropoutParams{}, AttentionParams{}, 0, 0), 0, 0));
+using KeptScoresOf =
+    decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, 0, 0, 0, nullptr), 0, 0));
 
 /// The factor of a sum over scores that were kept: what is left stands for all.
 template <class Config>

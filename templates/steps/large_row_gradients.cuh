@@ -67,7 +67,8 @@ class RowSum {
 template <class Config>
 JIT_DEVICE bool keeps_score(const AttentionParams& params, int batch, int head, int query, int key) {
   if constexpr (has_dropout<Config>) {
-    return dropout_head<Config>(params.dropout, params, batch, head).keeps(query, key);
+    return dropout_head<Config>(params.dropout, params.heads_q, batch, head, params.tensors)
+        .keeps(query, key);
   } else {
     return true;
   }

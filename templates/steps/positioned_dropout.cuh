@@ -21,9 +21,10 @@ template <class Places>
 struct PositionedCounter : DropoutCounter {
   Places places;
 
-  JIT_DEVICE PositionedCounter(const DropoutSeed& seed, const AttentionParams& params, int batch, int head)
-      : DropoutCounter(seed, params.heads_q, batch, head),
-        places(BlockContext{batch, head, params.heads_q, 0, 0, 0, params.tensors}) {}
+  JIT_DEVICE PositionedCounter(const DropoutSeed& seed, int heads_q, int batch, int head,
+                               const FunctorTensor* tensors)
+      : DropoutCounter(seed, heads_q, batch, head),
+        places(BlockContext{batch, head, heads_q, 0, 0, 0, tensors}) {}
 
   /// The 16 bytes of `lane` for the rows of a group. They are those of a group of the whole if the rows stand as its rows
   /// do; else each is drawn for itself, which takes 16 times as long.

@@ -9,7 +9,7 @@ from seeded import some
 from shards import NO_ROW, any_part, attend, contiguous, positions, striped, table, zigzag
 from test_dropout import kept, rng_state
 
-SHARE = 3  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 
 BF16 = numpy.dtype(ml_dtypes.bfloat16)
 SIDES = ["q", "k", "qk"]
@@ -351,3 +351,22 @@ def test_refusals(rng, place):
 
 def test_unused_tables_end_with_no_row():
     assert table([(0, 1, 2, 3)], 2).tolist() == [[0, 1, 2, 3], [NO_ROW, 0, 1, 1]]
+
+
+def test_gradients_of_torch(rng, place, fetch):
+    torch = pytest.importorskip("torch")
+    jt = pytest.importorskip("jit_attention.torch")
+    part = Part(rng, "qk", queries=150, keys=170)
+    exact = attend(part.q, part.k, part.v, part.do, part.grid(causal))
+
+    def tensor(array):
+        made = torch.from_numpy(array.astype(numpy.float32)).to(torch.bfloat16)[None]
+        return made if ja.devices()[0].emulated else made.cuda()
+
+    tables = {name: torch.from_numpy(array).to(tensor(part.q).device) for name, array in part.tables(rng).items()}
+    q, k, v = (tensor(array).requires_grad_() for array in (part.q, part.k, part.v))
+    o = jt.attention(q, k, v, mask=ja.mask.causal(), **tables)
+    o.backward(tensor(part.do))
+    exact.check(fetch(o.float())[0], gradients=[fetch(x.grad.float())[0] for x in (q, k, v)])
+    with pytest.raises(ja.InvalidArgumentError, match="twice"):
+        jt.attention(q, k, v, tensors=tables, **tables)
