@@ -54,7 +54,7 @@ class Placement:
     written: Any = field(default=None, init=False, repr=False)  # what operators of PyTorch are given
 
     def __post_init__(self) -> None:
-        if "torch" in sys.modules:  # else it is written at the first call, as a compiler could not
+        if sys.modules.get("torch") is not None:  # else it is written at the first call, as a compiler could not
             from .written import written
 
             object.__setattr__(self, "written", written(self))
