@@ -147,7 +147,8 @@ std::optional<Refusal> refuse_dropout(const SpecField& field, const AttentionSpe
   if (!spec.dropout || (!has_fp8 && spec.sequences_kv != SequenceKind::paged && spec.split_keys == 0))
     return {};
   return refuse(field, "true",
-                has_fp8 ? "must be false where k and v are of fp8"
+                has_fp8 ? fmt::format("must be false where k and v are of {}",
+                                      facts(spec.key_dtype()).is_fp8() ? "fp8" : to_string(spec.key_dtype()))
                         : "must be false where keys are paged, or there are split_keys",
                 "false");
 }

@@ -15,7 +15,6 @@ from .typing import (
     ArrayT,
     Config,
     DTypeObject,
-    Fp8DType,
     InputDType,
     Layout,
     OperandDType,

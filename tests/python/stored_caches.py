@@ -102,7 +102,9 @@ class Cached:
         Requests(self.q, numbers["k"], numbers["v"]).check(o, lse, **options)
 
 
-def cached(rng, lengths_q, lengths_k, name, *, heads_kv=2, ratio=4, head_dim=64, head_dim_v=None, dtype=BF16, by_head=False):
+def cached(
+    rng, lengths_q, lengths_k, name, *, heads_kv=2, ratio=4, head_dim=64, head_dim_v=None, dtype=BF16, by_head=False
+):
     """Random ones. `by_head`: int8 with scales of heads."""
     scale = rng.uniform(0.5, 2, heads_kv).astype(numpy.float32) / (32 if by_head else 1)
     parts = {
@@ -137,8 +139,8 @@ def pages(rng, batch, page_size, *, inline=False, spare=3):
         else:
             arrays[f"{name}_descale"] = first.scales
         if blocks:
-            arrays[f"{name}_block_scales"] = pool[..., width:] if inline else numpy.full(
-                (count, page_size, heads, blocks), 0x7F, numpy.uint8
+            arrays[f"{name}_block_scales"] = (
+                pool[..., width:] if inline else numpy.full((count, page_size, heads, blocks), 0x7F, numpy.uint8)
             )
         for b, part in enumerate(parts):
             for i in range(len(part.rows)):

@@ -110,8 +110,10 @@ def test_attention_reads_what_was_written(rng, place, fetch, name):
         own = place(q.copy())
         options = {} if kind == "bf16" else {"cache_dtype": kind}
         ja.append(place(k), place(v), *pools, slot_mapping=place(slots), q=own, **rotation, **scales, **options)
-        read = {key.replace("_scale", "_descale") if key.endswith("k_scale") or key.endswith("v_scale") else key: array
-                for key, array in scales.items()}
+        read = {
+            key.replace("_scale", "_descale") if key.endswith("k_scale") or key.endswith("v_scale") else key: array
+            for key, array in scales.items()
+        }
         o = ja.attention(
             own,
             *pools,
@@ -139,4 +141,6 @@ def test_refusals(rng, place):
     with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales.*is missing"):
         ja.append(place(k), place(v), rows, rows, slot_mapping=slots, cache_dtype="nvfp4")
     with pytest.raises(ja.errors.InvalidArgumentError, match="k_cache"):
-        ja.append(place(k), place(v), rows, rows, slot_mapping=slots, cache_dtype="int8", k_scale=scales, v_scale=scales)
+        ja.append(
+            place(k), place(v), rows, rows, slot_mapping=slots, cache_dtype="int8", k_scale=scales, v_scale=scales
+        )

@@ -270,7 +270,7 @@ REFUSALS = [
     (fa.flash_attn_func, "return_attn_probs", {"return_attn_probs": True, "dropout_p": 0.1}, "with dropout_p = 0.1"),
     (v3.flash_attn_func, "attention_chunk", {"attention_chunk": -3}, "has -3; it must be 0 or more"),
     (v3.flash_attn_func, "qv", {"qv": 1}, "side by side"),
-    (v3.flash_attn_func, "k_descale", {"k_descale": numpy.ones((1, 1), numpy.float32)}, "kv_dtype of fp8"),
+    (v3.flash_attn_func, "k_descale", {"k_descale": numpy.ones((1, 1), numpy.float32)}, "kv_dtype of 8 or 4 bits"),
     (v4.flash_attn_func, "mask_mod", {"mask_mod": max}, "jit_attention.mask.text"),
     (v4.flash_attn_func, "block_sparse_tensors", {"block_sparse_tensors": ()}, "follows from the mask"),
     (v4.flash_attn_func, "gather_kv_indices", {"gather_kv_indices": 1}, "mask of your own"),

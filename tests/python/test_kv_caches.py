@@ -78,7 +78,9 @@ def test_prefill_by_numbers_of_16_bits(rng, place, fetch, name, lies):
         descale_per=DESCALE[name],
         mask=ja.mask.causal(),
     )
-    attend = ja.prepare(spec, config="family=forward_wgmma upcast_ahead=true tile_q=128 tile_kv=64 stages_k=2 stages_v=2")
+    attend = ja.prepare(
+        spec, config="family=forward_wgmma upcast_ahead=true tile_q=128 tile_kv=64 stages_k=2 stages_v=2"
+    )
     o, lse = call(place, batch, arrays, attend=attend, return_lse=True)
     batch.check(fetch(o), fetch(lse), keep=causal, rounded=True)
 
@@ -133,8 +135,11 @@ def test_arrays_that_are_refused(rng, place):
     with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales"):
         call(place, batch, {**arrays, "k_block_scales": arrays["k_block_scales"][..., ::-1]})
     with pytest.raises(ja.errors.InvalidArgumentError, match="k_block_scales.*given"):
-        call(place, cached(rng, [1], [20], "int8"), {**pages(rng, cached(rng, [1], [20], "int8"), 16),
-                                                    "k_block_scales": arrays["k_block_scales"]})
+        call(
+            place,
+            cached(rng, [1], [20], "int8"),
+            {**pages(rng, cached(rng, [1], [20], "int8"), 16), "k_block_scales": arrays["k_block_scales"]},
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ import pytest
 from exact_attention import exact_attention
 from latents import FORMATS, head_dim, pool, put, rounded
 from request_batches import BF16, boundaries, int32
-from seeded import paired, some
+from seeded import paired
 
 HEADS = 16
 
@@ -106,4 +106,6 @@ def test_append_refusals(rng, place):
         ja.append(k, v, view, None, slot_mapping=slots, cache_dtype="latent_528")
     unpadded = numpy.zeros((2, 15, 1, 584), numpy.uint8)
     with pytest.raises(ja.errors.InvalidArgumentError, match="multiple of 576"):
-        ja.append(k, place(numpy.zeros((1, 1, 448), BF16)), unpadded, None, slot_mapping=slots, cache_dtype="latent_584")
+        ja.append(
+            k, place(numpy.zeros((1, 1, 448), BF16)), unpadded, None, slot_mapping=slots, cache_dtype="latent_584"
+        )

@@ -248,8 +248,8 @@ def test_refusals(rng, place, options, name):
 @pytest.mark.parametrize(
     "stored, options, sentence",
     [
-        (numpy.uint8, dict(kv_dtype="fp8_e5m2"), "kv_dtype: is fp8_e5m2; with head_dim_v, .* must be bf16 or fp16"),
-        (ml_dtypes.float8_e4m3fn, {}, "k: is fp8_e4m3; with head_dim_v, .* must be bf16 or fp16"),
+        (numpy.uint8, dict(kv_dtype="fp8_e5m2"), "kv_dtype: is fp8_e5m2; with head_dim_v, .* must be bf16, fp16, latent_656"),
+        (ml_dtypes.float8_e4m3fn, {}, "k: is fp8_e4m3; with head_dim_v, .* must be bf16, fp16, latent_656"),
         (BF16, dict(dropout_p=0.5, rng_state=numpy.zeros(2, numpy.int64)), "dropout_p: was given beside head_dim_v"),
     ],
 )
