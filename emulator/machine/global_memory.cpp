@@ -119,6 +119,11 @@ void GlobalMemory::disable_peer(GlobalMemory& peer) {
   std::erase(peers_, &peer);
 }
 
+bool GlobalMemory::is_peer(const GlobalMemory& memory) const {
+  const std::lock_guard lock(mutex_);
+  return std::find(peers_.begin(), peers_.end(), &memory) != peers_.end();
+}
+
 MemoryRange GlobalMemory::reach() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t begin = begin_, end = begin_ + capacity_;

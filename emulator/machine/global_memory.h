@@ -37,6 +37,7 @@ class GlobalMemory {
   /// Device side: accesses go to the memory of `peer`, too, which outlives this one.
   void enable_peer(GlobalMemory& peer);
   void disable_peer(GlobalMemory& peer);
+  bool is_peer(const GlobalMemory& memory) const;
   /// The smallest range that takes in this address space and those of its peers.
   MemoryRange reach() const;
 

@@ -25,7 +25,8 @@ namespace jit::emulator {
 
 struct Group::Mark::State {
   std::atomic<bool> is_reached = false;
-  GridClock known = {};  ///< what is in front of it, and itself
+  GridClock known = {};   ///< what is in front of it, and itself
+  std::uint64_t era = 0;  ///< Inside::era when it was reached
 };
 
 namespace {
@@ -67,9 +68,10 @@ struct Group::Inside {
   struct Queue {
     int device = 0;
     std::deque<std::unique_ptr<Work>> works = {};
-    GridClock known = {};              ///< the work that has ended
-    GroupMember* last_grid = nullptr;  ///< if the last work was a launch
-    bool host_has_waited = true;       ///< for all that was put in
+    GridClock known = {};                    ///< the work that has ended
+    GroupMember* last_grid = nullptr;        ///< if the last work was a launch
+    std::shared_ptr<Mark::State> last = {};  ///< of all that was put in
+    bool host_has_waited = true;             ///< for all that was put in
   };
   struct Launching;
   struct Copying;
@@ -80,7 +82,8 @@ struct Group::Inside {
   std::condition_variable changed;
   std::vector<Memory*> devices;
   std::deque<Queue> queues;
-  GridClock host;  // what it has waited for
+  GridClock host;         // what it has waited for
+  std::uint64_t era = 0;  // of numbers, which begin anew when everything has ended and the host knows
   bool is_running = false;
   std::set<std::thread::id> threads;  // that have put work in
 
@@ -107,6 +110,7 @@ struct Group::Inside {
   void let_time_pass(std::unique_lock<std::mutex>& lock);
   void stop_all();
   void drop_all();
+  void learn(GridClock& known, const Mark::State& mark) const;
   void forget_if_idle();
 };
 
@@ -243,7 +247,7 @@ struct Group::Inside::Waiting final : Work {
                                     fmt::format("the word at {:#x} is not allocated", address)));
       return Turn::ended;
     }
-    if (!is_over(now)) return is_given_up ? Turn::ended : Turn::waits;
+    if (!Group::is_over(compare, now, value)) return is_given_up ? Turn::ended : Turn::waits;
     GroupMember& member = group.order.add(1);
     member.device = queue.device;
     member.name = "a wait for a value";
@@ -266,20 +270,6 @@ struct Group::Inside::Waiting final : Work {
   void stop_as_deadlock(std::string text) override {
     findings.push_back(finding_of(FindingKind::deadlock, "a wait for a value", std::move(text)));
     is_given_up = true;
-  }
-
-  bool is_over(std::uint32_t now) const {
-    switch (compare) {
-      case Compare::at_least:
-        return static_cast<std::int32_t>(now - value) >= 0;
-      case Compare::equal:
-        return now == value;
-      case Compare::any_bit:
-        return (now & value) != 0;
-      case Compare::no_common_zero:
-        return ~(now | value) != 0;
-    }
-    return true;
   }
 
   std::uint64_t address = 0;
@@ -326,7 +316,7 @@ Group::Mark Group::Inside::put(int queue, std::unique_ptr<Work> work) {
   threads.insert(std::this_thread::get_id());
   work->host = host;
   Mark mark;
-  mark.state_ = work->mark;
+  mark.state_ = to.last = work->mark;
   to.works.push_back(std::move(work));
   to.host_has_waited = false;
   ++changes;
@@ -357,11 +347,10 @@ void Group::Inside::run(const std::shared_ptr<Mark::State>& until,
     changed.notify_all();
   }
   if (until) {
-    host.join(until->known);
+    learn(host, *until);
     if (is_running) return;
     for (Queue& queue : queues) {
-      if (queue.works.empty() && until->is_reached && queue.known.is_shared_with(until->known))
-        queue.host_has_waited = true;
+      if (queue.last == until) queue.host_has_waited = true;
     }
   } else if (!is_running) {
     for (Queue& queue : queues) queue.host_has_waited = true;
@@ -411,7 +400,7 @@ std::vector<Group::Inside::Queue*> Group::Inside::ready() {
 void Group::Inside::take_turn(std::unique_lock<std::mutex>& lock, Queue& queue) {
   Work& work = *queue.works.front();
   for (const auto& mark : std::exchange(work.behind, {})) {
-    queue.known.join(mark->known);
+    learn(queue.known, *mark);
     queue.last_grid = nullptr;
   }
   const std::uint64_t before = changes.load();
@@ -426,6 +415,7 @@ void Group::Inside::end_front(Queue& queue) {
   const std::unique_ptr<Work> work = std::move(queue.works.front());
   queue.works.pop_front();
   work->mark->known = queue.known;
+  work->mark->era = era;
   work->mark->is_reached = true;
   ++changes;
   jump = first_jump;
@@ -480,6 +470,10 @@ void Group::Inside::drop_all() {
   changed.notify_all();
 }
 
+void Group::Inside::learn(GridClock& known, const Mark::State& mark) const {
+  if (mark.era == era) known.join(mark.known);
+}
+
 void Group::Inside::forget_if_idle() {
   const bool is_idle = std::all_of(queues.begin(), queues.end(), [](const Queue& queue) {
     return queue.works.empty() && queue.host_has_waited;
@@ -488,10 +482,25 @@ void Group::Inside::forget_if_idle() {
   races.reset();
   order = GroupOrder();
   host = {};
+  ++era;
   for (Queue& queue : queues) {
     queue.known = {};
     queue.last_grid = nullptr;
   }
+}
+
+bool Group::is_over(Compare compare, std::uint32_t now, std::uint32_t value) {
+  switch (compare) {
+    case Compare::at_least:
+      return static_cast<std::int32_t>(now - value) >= 0;
+    case Compare::equal:
+      return now == value;
+    case Compare::any_bit:
+      return (now & value) != 0;
+    case Compare::no_common_zero:
+      return ~(now | value) != 0;
+  }
+  return true;
 }
 
 Group::Group(std::uint64_t seed) : inside_(std::make_unique<Inside>(seed)) {}
@@ -613,7 +622,7 @@ Group::Mark Group::last(int queue) {
   const std::lock_guard lock(inside_->mutex);
   Inside::Queue& of = inside_->queues.at(static_cast<std::size_t>(queue));
   Mark mark;
-  if (!of.works.empty()) mark.state_ = of.works.back()->mark;
+  mark.state_ = of.last;
   return mark;
 }
 

@@ -48,6 +48,7 @@ class Memory {
   void enable_peer(Memory& peer);
   /// They may not any more.
   void disable_peer(Memory& peer);
+  bool is_peer(const Memory& memory) const;  ///< whether they may
 
   // False when the range is not allocated as a whole.
   bool write(std::uint64_t to, const void* from, std::size_t bytes);
