@@ -23,6 +23,41 @@
 
 namespace jit::emulator {
 
+/// Threads that may put work in, until they end.
+struct GroupThreads {
+  std::mutex mutex;
+  std::set<std::thread::id> ids;
+
+  std::size_t count() {
+    const std::lock_guard lock(mutex);
+    return ids.size();
+  }
+};
+
+namespace {
+
+/// A thread's places among those of groups, which it leaves at its end.
+struct GroupMemberships {
+  std::vector<std::weak_ptr<GroupThreads>> groups;
+
+  ~GroupMemberships() {
+    for (const auto& group : groups) {
+      if (const auto threads = group.lock()) {
+        const std::lock_guard lock(threads->mutex);
+        threads->ids.erase(std::this_thread::get_id());
+      }
+    }
+  }
+};
+
+void add_this_thread(const std::shared_ptr<GroupThreads>& to) {
+  thread_local GroupMemberships memberships;
+  const std::lock_guard lock(to->mutex);
+  if (to->ids.insert(std::this_thread::get_id()).second) memberships.groups.push_back(to);
+}
+
+}  // namespace
+
 struct Group::Mark::State {
   std::atomic<bool> is_reached = false;
   GridClock known = {};   ///< what is in front of it, and itself
@@ -85,7 +120,7 @@ struct Group::Inside {
   GridClock host;         // what it has waited for
   std::uint64_t era = 0;  // of numbers, which begin anew when everything has ended and the host knows
   bool is_running = false;
-  std::set<std::thread::id> threads;  // that have put work in
+  const std::shared_ptr<GroupThreads> threads = std::make_shared<GroupThreads>();
 
   // Of the thread that runs.
   Random random;
@@ -166,6 +201,7 @@ struct Group::Inside::Launching final : Work {
     group.changes += running.residency().changes() - changes;
     if (turn == Worker::Turn::ended) {
       queue.known.join(member->behind_wait);
+      queue.known.join(member->learned);
       queue.known.join(GroupOrder::end_of(*member));
       queue.last_grid = member;
       return Turn::ended;
@@ -313,7 +349,7 @@ Memory* Group::Inside::memory_of(std::uint64_t address) const {
 Group::Mark Group::Inside::put(int queue, std::unique_ptr<Work> work) {
   const std::lock_guard lock(mutex);
   Queue& to = queues.at(static_cast<std::size_t>(queue));
-  threads.insert(std::this_thread::get_id());
+  add_this_thread(threads);
   work->host = host;
   Mark mark;
   mark.state_ = to.last = work->mark;
@@ -437,7 +473,7 @@ bool Group::Inside::all_wait() {
 void Group::Inside::let_time_pass(std::unique_lock<std::mutex>& lock) {
   const bool is_watched = clock.reads != reads_at_jump;
   reads_at_jump = clock.reads;
-  if (threads.size() > 1) {
+  if (threads->count() > 1) {
     const Clock::time_point begin = Clock::now();
     changed.wait_for(lock, pause);
     const Clock::duration passed = Clock::now() - begin;
@@ -508,10 +544,7 @@ Group::~Group() = default;
 
 bool Group::Mark::is_reached() const { return !state_ || state_->is_reached; }
 
-void Group::note_thread() {
-  const std::lock_guard lock(inside_->mutex);
-  inside_->threads.insert(std::this_thread::get_id());
-}
+void Group::note_thread() { add_this_thread(inside_->threads); }
 
 int Group::add_device(Memory& memory) {
   std::unique_lock lock(inside_->mutex);

@@ -20,6 +20,7 @@ void GroupMember::let_next_begin(Warp& warp) {
 }
 
 void GroupMember::end_of(const Block& block) {
+  for (const auto& warp : block.warps) learned.join(warp->knowledge.released(all_lanes).other_clusters);
   if (block.waits_for_grids && !block.lets_next_grid_begin) lets_behind_wait = true;
 }
 

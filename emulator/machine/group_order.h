@@ -35,7 +35,8 @@ struct GroupMember {
   GridClock before = {};       ///< what its threads know when they begin
   GridClock behind_wait = {};  ///< and behind griddepcontrol.wait
   std::uint32_t in_front =
-      0;  ///< number of the grid that it may have begun before the end of; its own for none
+      0;                   ///< number of the grid that it may have begun before the end of; its own for none
+  GridClock learned = {};  ///< what its threads knew when they ended
   bool lets_behind_wait = false;  ///< the next grid of its queue begins behind a wait
 
   std::uint32_t first_cluster() const { return number + 1; }
