@@ -70,6 +70,8 @@ using Clock = std::chrono::steady_clock;
 
 // What %globaltimer jumps by when all wait, at first: it grows, so that any deadline comes soon.
 constexpr std::uint64_t first_jump = 1000;
+// Up to so many powers of 2 of turns.
+constexpr std::uint32_t turns_of_holding_back = 10;
 constexpr std::uint64_t last_jump = std::uint64_t{1} << 60;
 // How long other threads are waited for, in all, where nothing watches the time, and at once.
 constexpr std::chrono::seconds patience(20);
@@ -127,6 +129,8 @@ struct Group::Inside {
   GroupOrder order;
   std::unique_ptr<GlobalRaces> races;
   GroupClock clock;
+  const Queue* held_back = nullptr;
+  std::uint32_t turns_held_back = 0;
   std::atomic<std::uint64_t> changes = 0;  // that others may wait for
   std::uint64_t reads_at_jump = 0, jump = first_jump;
   Clock::duration waited = {};
@@ -139,6 +143,7 @@ struct Group::Inside {
                 const std::function<bool()>& is_interrupted);
   bool is_over(const std::shared_ptr<Mark::State>& until) const;
   std::vector<Queue*> ready();
+  Queue& choose(const std::vector<Queue*>& from);
   void take_turn(std::unique_lock<std::mutex>& lock, Queue& queue);
   void end_front(Queue& queue);
   bool all_wait();
@@ -416,7 +421,7 @@ void Group::Inside::run_here(std::unique_lock<std::mutex>& lock, const std::shar
       drop_all();
       throw std::logic_error("the work that is left waits for marks that nothing will reach");
     }
-    take_turn(lock, *queues_ready[random.below(static_cast<std::uint32_t>(queues_ready.size()))]);
+    take_turn(lock, choose(queues_ready));
     if (all_wait()) let_time_pass(lock);
   }
 }
@@ -431,6 +436,21 @@ std::vector<Group::Inside::Queue*> Group::Inside::ready() {
       found.push_back(&queue);
   }
   return found;
+}
+
+// One queue is held back for a while, now and then, as long as others can go on: what may come late does.
+Group::Inside::Queue& Group::Inside::choose(const std::vector<Queue*>& from) {
+  if (turns_held_back == 0) {
+    held_back = from[random.below(static_cast<std::uint32_t>(from.size()))];
+    turns_held_back = 1 + random.below(1u << random.below(turns_of_holding_back));
+  }
+  --turns_held_back;
+  Queue* const chosen = from[random.below(static_cast<std::uint32_t>(from.size()))];
+  if (chosen != held_back) return *chosen;
+  for (Queue* const other : from) {
+    if (other != held_back && other->works.front()->waits_since != changes.load()) return *other;
+  }
+  return *chosen;
 }
 
 void Group::Inside::take_turn(std::unique_lock<std::mutex>& lock, Queue& queue) {

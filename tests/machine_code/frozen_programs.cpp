@@ -40,10 +40,10 @@ class Programs {
 
 void add_exchange_merge(Programs& programs) {
   const auto add = [&](const char* name, Arch arch, const ExchangeMergeSpec& spec) {
-    programs.push_back({name, arch, [=] {
-                          validate(spec);
-                          return exchange_merge_program(spec);
-                        }});
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return exchange_merge_program(spec);
+    });
   };
   add("exchange_merge.fp32", sm_90a, {});
   add("exchange_merge.heads", sm_90a, {.dtype = DType::bf16, .share = ExchangeShare::heads});
