@@ -752,7 +752,14 @@ class ExchangeBuffer:
     def nbytes(self) -> int:
         """Size in bytes."""
     def clear(self) -> None:
-        """Fills the buffer with 0: what a fault needs, when no call of any rank runs."""
+        """Fills the buffer with 0: what a fault needs, when no call of any rank runs.
+
+        Raises:
+            DriverError: The device failed.
+
+        Examples:
+            >>> ja.ExchangeBuffer(4096).clear()
+        """
 
 def exchange_merge(
     o: ArrayT, lse: Array, *, peers: Iterable[int], nbytes: int, rank: int,
@@ -855,7 +862,8 @@ def exchange_fault(address: int, *, stream: Stream | None = None) -> str | None:
         Any number of threads may call at the same time.
 
     Examples:
-        >>> ja.exchange_fault(ja.ExchangeBuffer(4096).address) is None
+        >>> buffer = ja.ExchangeBuffer(4096)
+        >>> ja.exchange_fault(buffer.address) is None
         True
     """
 

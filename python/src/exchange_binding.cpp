@@ -181,7 +181,8 @@ void bind_exchange(nb::module_& module) {
   define(module, "exchange_merge_bytes", bytes_of, nb::kw_only(), "ranks"_a, "tokens"_a, "heads"_a,
          "head_dim_v"_a, "dtype"_a, "out_dtype"_a = nb::none(), "share"_a = "all");
   define(module, "exchange_fault", fault_of, "address"_a, nb::kw_only(), "stream"_a = nb::none());
-  nb::class_<Buffer>(module, "ExchangeBuffer", documented("ExchangeBuffer"))
+  nb::class_<Buffer> buffer(module, "ExchangeBuffer", documented("ExchangeBuffer"));
+  buffer
       .def(
           "__init__",
           [](Buffer* self, nb::handle nbytes, nb::handle device, nb::handle peers) {
@@ -191,8 +192,8 @@ void bind_exchange(nb::module_& module) {
           },
           "nbytes"_a, nb::kw_only(), "device"_a = 0, "peers"_a = nb::make_tuple())
       .def_prop_ro("address", &Buffer::address, documented("ExchangeBuffer.address"))
-      .def_prop_ro("nbytes", &Buffer::nbytes, documented("ExchangeBuffer.nbytes"))
-      .def("clear", &Buffer::clear, documented("ExchangeBuffer.clear"));
+      .def_prop_ro("nbytes", &Buffer::nbytes, documented("ExchangeBuffer.nbytes"));
+  define(buffer, "clear", [](const Buffer& self) { self.clear(); });
 }
 
 }  // namespace jit::python

@@ -4,10 +4,9 @@ import subprocess
 import sys
 import textwrap
 
+import jit_attention as ja
 import numpy
 import pytest
-
-import jit_attention as ja
 
 PROGRAM = """
 import threading
