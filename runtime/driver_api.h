@@ -82,7 +82,7 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuEventSynchronize, 2000)                          \
   ENTRY(cuEventElapsedTime, 2000)
 
-// Those of devices that see each other's memory: null where the driver lacks them, which only who has peers need know.
+// Entry points of devices that see each other's memory: null where the driver lacks them, which only who has peers need know.
 #define JIT_PEER_ENTRIES(ENTRY)       \
   ENTRY(cuDeviceCanAccessPeer, 4000)  \
   ENTRY(cuCtxEnablePeerAccess, 4000)  \

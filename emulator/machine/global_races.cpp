@@ -134,7 +134,7 @@ bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
   const GlobalAccess& other = shadow_.access(write.access());
   if (other.async) return true;
   if (group_) {
-    // What had ended before the grid began, or what it waits for; a copy that ends beside the grid is no such thing.
+    // Work that had ended before the grid began, or that it waits for, needs none; a copy that ends beside the grid does.
     const GroupMember& own = group_->of(doing.cluster);
     if (group_->has_ended(other.cluster, own.before) || group_->has_ended(other.cluster, own.behind_wait) ||
         group_->has_ended(other.cluster, doing.access.knowledge->async_global))

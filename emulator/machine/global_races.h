@@ -35,7 +35,7 @@ struct Launch;
 class GlobalRaces {
  public:
   explicit GlobalRaces(const Launch& launch);
-  /// Of launches and copies of a group of devices, whose memories lie in `range`. The order outlives it.
+  /// One for launches and copies of a group of devices, whose memories lie in `range`. The order outlives it.
   GlobalRaces(MemoryRange range, GroupOrder& order);
   /// The last launch has ended; what it did was done by a grid in front of `next`. Requires: can_follow.
   void follow(const Launch& next);
@@ -68,7 +68,7 @@ class GlobalRaces {
   void write(const Copy& copy, std::uint64_t address, std::size_t bytes);
   /// A strong store of scope sys to a word, which releases what the copy knows.
   void write_value(const Copy& copy, std::uint64_t address);
-  /// What a strong load of scope sys, which acquires, learns from a word.
+  /// A strong load of scope sys, which acquires: what it learns from a word.
   GridClock acquired(const Copy& copy, std::uint64_t address);
 
   enum class Kind : std::uint8_t { load, store, update };

@@ -46,7 +46,7 @@ struct GroupMember {
   void end_of(const Block& block);
 };
 
-/// What %globaltimer tells a group: a nanosecond for each warp instruction, and more where all only wait.
+/// The time that %globaltimer tells a group: a nanosecond for each warp instruction, and more where all only wait.
 struct GroupClock {
   std::uint64_t now = 0;
   std::uint64_t reads = 0;  ///< how often somebody has looked

@@ -76,7 +76,7 @@ class Worker {
   enum class Turn { ended, goes_on, only_polls };
   /// Lets each cluster go on for a while, in a group of devices for a short one. Never throws: what goes wrong ends it.
   Turn take_turn() noexcept;
-  /// What the clusters poll: "; block (1, 0, 0) warp 0 polls …"
+  /// The words that the clusters poll: "; block (1, 0, 0) warp 0 polls …"
   std::string describe_polling() const;
   /// The block that has no room to begin: "; block (5, 0, 0) has not begun, …"
   std::string describe_next() const;

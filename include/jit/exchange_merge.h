@@ -20,7 +20,8 @@
 /// const jit::ExchangeMerge exchange_merge = jit::exchange_merge(spec);
 /// exchange_merge.prepare();  // loads the kernel on the current device, ahead of a capture
 /// exchange_merge(arguments, stream);
-/// assert(!jit::exchange_fault(buffer.data(), stream));  // waits for the stream
+/// if (const auto fault = jit::exchange_fault(buffer.data(), stream))  // waits for the stream
+///   throw std::runtime_error(fault->to_string());
 /// assert(exchange_merge.spec() == spec && !exchange_merge.source().empty());
 /// @endcode
 ///
@@ -114,7 +115,7 @@ struct ExchangeFault {
   std::string to_string() const;
 };
 
-/// What the first call that failed over the rank's own buffer has found; nothing where none has. Waits for `stream`. Throws
+/// The fault of the first call that failed over the rank's own buffer; nothing where none has. Waits for `stream`. Throws
 /// Error driver_error.
 std::optional<ExchangeFault> exchange_fault(const void* buffer, Stream stream = nullptr);
 

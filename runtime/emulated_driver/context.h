@@ -24,7 +24,7 @@ struct Context {
   std::shared_mutex legacy_order;
   const std::shared_ptr<Stream> legacy_stream;
 
-  // Of a device with peers (Peers).
+  // A device with peers has these (Peers).
   std::atomic<bool> is_of_group = false;
   std::vector<int> queues, blocking_queues;  ///< of its streams; guarded by Peers
   std::mutex failures_mutex;

@@ -82,7 +82,7 @@ Work upload_work(CUdeviceptr to, const void* from, std::size_t bytes) {
                  if (bytes == 0) return;
                  require(from, "srcHost");
                  check_range("the destination", to, bytes);
-                 // What a real driver has taken from memory that is not pinned when the call returns.
+                 // A real driver has taken it from memory that is not pinned when the call returns.
                  const auto* const begin = static_cast<const std::byte*>(from);
                  const auto taken = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
                  place.group.upload(place.queue, to, taken->data(), bytes,

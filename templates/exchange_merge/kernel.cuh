@@ -2,7 +2,7 @@
 //
 //   M = max lseᵢ,  wᵢ = exp(lseᵢ − M),  o = Σ wᵢ oᵢ / Σ wᵢ,  lse = M + log Σ wᵢ
 //
-// in fp32, in the order of ranks, so that all ranks that receive a row get the same bits. Rows are dealt with by tiles. A
+// in fp32, in the order of ranks, so that all ranks that receive a row get the same bits. Rows travel by tiles. A
 // block first stores its tiles to the buffers of those that receive them, a flag behind each, and only then waits for flags:
 // all blocks run at the same time, and none waits before it has sent, so that ranks cannot wait for each other in a circle.
 //
@@ -113,7 +113,7 @@ class Exchange {
                                     2ull * ranks * params_.tiles * tile_rows * Buffer::pitch) +
            slot(source, index);
   }
-  /// What a flag of this call says: how many rows it has, and its epoch.
+  /// A flag of this call: how many rows it has, and its epoch.
   JIT_DEVICE unsigned long long flag_of(unsigned rows) const {
     return static_cast<unsigned long long>(rows) << 32 | epoch_;
   }
@@ -251,7 +251,7 @@ class Exchange {
     for (unsigned source = 0; source < ranks; ++source) {
       const float weight = largest == negative_infinity() ? 0.0f : ex2((lse[source] - largest) * log2_e);
       sum += weight;
-      // What a state without weight holds does not count: 0 times it may not be 0.
+      // A state without weight does not count, whatever it holds: 0 times that may not be 0.
       if (weight == 0) continue;
 #pragma unroll
       for (int iteration = 0; iteration < share.iterations; ++iteration) {

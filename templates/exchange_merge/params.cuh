@@ -8,7 +8,7 @@ namespace jit {
 
 inline constexpr int max_exchange_ranks = 16;
 
-/// What a wait that came to its deadline, or saw another call than its own, has found. All 0: none did.
+/// A wait that came to its deadline, or saw another call than its own. All 0: none did.
 struct ExchangeFaultRecord {
   unsigned has_fault;
   unsigned peer;        ///< rank that was waited for

@@ -37,7 +37,7 @@ std::int64_t tiles_of(const ExchangeMergeSpec& spec, const Share& share) {
   return std::max<std::int64_t>(1, (rows + each - 1) / each);
 }
 
-// Of the rank that receives the most: each has room for as many.
+// Tiles of the rank that receives the most: each has room for as many.
 std::int64_t most_tiles(const ExchangeMergeSpec& spec, std::int64_t tokens, std::int64_t heads) {
   std::int64_t most = 0;
   for (int rank = 0; rank < spec.ranks; ++rank)

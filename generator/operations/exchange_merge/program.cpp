@@ -11,7 +11,7 @@
 namespace jit {
 namespace {
 
-// Of a block: few enough that many blocks share what a batch of one has, and so many that a tile is worth a flag.
+// Threads of a block: few enough that many blocks share what a batch of one has, and so many that a tile is worth a flag.
 constexpr int threads = 256;
 
 std::string_view name_of(ExchangeShare share) {
