@@ -40,8 +40,10 @@ class Exchange {
  public:
   JIT_DEVICE explicit Exchange(const ExchangeMergeParams& params)
       : params_(params), lane_(threadIdx.x % share.lanes), header_(*header_of(params.buffers[params.rank])) {
-    is_broken_ = load_relaxed(&header_.broken) != 0;
     epoch_ = header_.epoch + 1 == 0 ? 2 : header_.epoch + 1;  // 0 is no epoch: flags begin so
+    // A call that fails now goes on sending, so that all threads of a block do the same.
+    const unsigned broken = load_relaxed(&header_.broken);
+    is_broken_ = broken != 0 && broken != epoch_;
     half_ = epoch_ % 2;
   }
 
@@ -210,7 +212,7 @@ class Exchange {
     while (true) {
       const unsigned long long seen = load_acquire_sys(word);
       if (seen == wanted) return true;  // mutate: ExchangeAnyEpoch
-      if (static_cast<unsigned>(seen) == epoch_) return fail(peer, seen);
+      if (static_cast<unsigned>(seen) == epoch_ || seen >> 32 == broken_rows) return fail(peer, seen);
       if (load_relaxed(&header_.broken) != 0) return false;  // other rows of this call have waited in vain
       const unsigned long long now = global_timer();
       if (begin == 0) begin = now;
@@ -219,7 +221,7 @@ class Exchange {
   }
 
   JIT_DEVICE bool fail(unsigned peer, unsigned long long seen) const {
-    if (atomic_cas_relaxed(reinterpret_cast<int*>(&header_.broken), 0, 1) == 0) {
+    if (atomic_cas_relaxed(reinterpret_cast<int*>(&header_.broken), 0, static_cast<int>(epoch_)) == 0) {
       header_.fault = {1,
                        peer,
                        epoch_,

@@ -20,8 +20,9 @@ struct ExchangeFaultRecord {
 
 /// The beginning of a buffer. All 0 before the first call. The rank itself uses it, and no other.
 struct ExchangeHeader {
-  unsigned epoch;   ///< of the last call that has ended
-  unsigned broken;  ///< not 0: a call has failed, and no call sends or receives rows any more
+  unsigned epoch;  ///< of the last call that has ended
+  unsigned
+      broken;  ///< epoch of the first call that failed, behind which none sends or receives rows; 0: none did
   unsigned blocks;  ///< of the running call that have ended
   ExchangeFaultRecord fault;
 };
