@@ -172,8 +172,10 @@ CUresult cuMemFree(CUdeviceptr address) {
     current_context();
     machine().captures.refuse_unsafe_call("cuMemFree");
     Device* const device = machine().device_of(address);
-    if (device && machine().peers.has(*machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]))
-      machine().peers.finish(*machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]);
+    if (device) {
+      Context& owner = *machine().primary_contexts[static_cast<std::size_t>(device->ordinal)];
+      if (machine().peers.has(owner)) machine().peers.drain(owner);
+    }
     // Grids that used the memory have ended before it is given again.
     if (device) ++machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]->waits;
     if (device && device->memory.free(address)) return;

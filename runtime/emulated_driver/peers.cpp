@@ -115,24 +115,33 @@ void Peers::wait(Stream& stream, const Mark& mark) {
   group_.wait(place_of(stream).queue, mark);
 }
 
-void Peers::finish(Context& context, const Mark& mark) {
+void Peers::run_until(const Mark& mark) {
   try {
     group_.run_until(mark, interrupt_check());
   } catch (const emulator::LaunchInterrupted& error) {
     fail(CUDA_ERROR_LAUNCH_FAILED, error.what());
   }
+}
+
+void Peers::drain(Context& context) {
+  std::vector<Mark> marks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const int queue : context.queues) marks.push_back(group_.last(queue));
+  }
+  for (const Mark& mark : marks) run_until(mark);
+}
+
+void Peers::finish(Context& context, const Mark& mark) {
+  run_until(mark);
   fail_with_findings(context);
 }
 
 void Peers::finish(Stream& stream) { finish(stream.context, last(stream)); }
 
 void Peers::finish(Context& context) {
-  std::vector<Mark> marks;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const int queue : context.queues) marks.push_back(group_.last(queue));
-  }
-  for (const Mark& mark : marks) finish(context, mark);
+  drain(context);
+  fail_with_findings(context);
 }
 
 void Peers::fail_with_findings(Context& context) {

@@ -49,6 +49,8 @@ class Peers {
   /// Further work of the stream is behind the mark.
   void wait(Stream& stream, const Mark& mark);
 
+  /// Does all work of the context; what was found stays for who waits for it.
+  void drain(Context& context);
   // Do the work up to there, then fail with what was found in the context.
   void finish(Context& context, const Mark& mark);
   void finish(Stream& stream);
@@ -59,6 +61,7 @@ class Peers {
  private:
   Place place_of(Stream& stream);  // Requires: mutex_ is held
   void join(Device& device);       // Requires: mutex_ is held
+  void run_until(const Mark& mark);
   void fail_with_findings(Context& context);
 
   mutable std::mutex mutex_;

@@ -276,6 +276,15 @@ TEST_F(EmulatedPeers, WhoWaitsInVainIsTold) {
   expect_failure(synchronize(0), CUDA_ERROR_LAUNCH_FAILED, "deadlock");
 }
 
+TEST_F(EmulatedPeers, WhatWasFoundOutlastsTheMemory) {
+  see_each_other();
+  const CUdeviceptr more = upload(std::vector<std::uint32_t>(32, 0));
+  EXPECT_EQ(launch(kernel_of(library_, "tell"), {.stream = stream_[0]}, more + 64, flag(1), 7u),
+            CUDA_SUCCESS);
+  EXPECT_EQ(api().cuMemFree(more), CUDA_SUCCESS) << "the work is done before, and the memory is free";
+  expect_failure(synchronize(0), CUDA_ERROR_LAUNCH_FAILED, "out of bounds");
+}
+
 TEST_F(EmulatedPeers, TheDefaultStreamAndOthersOfADeviceWaitForEachOther) {
   see_each_other();
   CUstream blocking = nullptr;
