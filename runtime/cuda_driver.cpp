@@ -24,8 +24,10 @@ std::string load_entries(DriverApi& api, PFN_cuGetProcAddress_v12000 get_proc_ad
   };
 #define JIT_DRIVER_LOAD(function, since) load_entry(#function, since, api.function);
   JIT_DRIVER_ENTRIES(JIT_DRIVER_LOAD)
+  const std::string needed = missing;
+  JIT_PEER_ENTRIES(JIT_DRIVER_LOAD)
 #undef JIT_DRIVER_LOAD
-  return missing;
+  return needed;
 }
 
 std::string describe_init_failure(CUresult result) {

@@ -82,12 +82,22 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuEventSynchronize, 2000)                          \
   ENTRY(cuEventElapsedTime, 2000)
 
+// Entry points of devices that see each other's memory: null where the driver lacks them, which only who has peers need know.
+#define JIT_PEER_ENTRIES(ENTRY)       \
+  ENTRY(cuDeviceCanAccessPeer, 4000)  \
+  ENTRY(cuCtxEnablePeerAccess, 4000)  \
+  ENTRY(cuCtxDisablePeerAccess, 4000) \
+  ENTRY(cuMemcpyPeerAsync, 4000)      \
+  ENTRY(cuStreamWriteValue32, 11070)  \
+  ENTRY(cuStreamWaitValue32, 11070)
+
 /// The entry points, under the driver's own names: `driver().cuMemGetInfo(...)`.
 struct DriverApi {
   int version = 0;        ///< of the driver: 1000 * major + 10 * minor
   bool emulated = false;  ///< the devices are emulated ones
 #define JIT_DRIVER_MEMBER(function, since) PFN_##function##_v##since function = nullptr;
   JIT_DRIVER_ENTRIES(JIT_DRIVER_MEMBER)
+  JIT_PEER_ENTRIES(JIT_DRIVER_MEMBER)
 #undef JIT_DRIVER_MEMBER
 };
 

@@ -25,6 +25,8 @@ constexpr std::uint32_t rounds_behind = 1024;
 // the same so often.
 constexpr int rounds_to_poll = 4;
 constexpr std::uint64_t reads_in_vain = 10000;
+// In a group of devices it is known whether anything has changed.
+constexpr std::uint64_t reads_in_vain_of_group = 256;
 
 }  // namespace
 
@@ -142,7 +144,7 @@ bool Cluster::is_polling_in_vain() const {
   for (const auto& block : blocks) {
     for (const auto& warp : block->warps) {
       if (warp->alive == 0 || !warp->is_polling()) continue;
-      if (warp->polling.in_a_row < reads_in_vain) return false;
+      if (warp->polling.in_a_row < (launch.member ? reads_in_vain_of_group : reads_in_vain)) return false;
       is_in_vain = true;
     }
   }

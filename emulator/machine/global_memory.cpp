@@ -108,6 +108,60 @@ bool GlobalMemory::free(std::uint64_t address) {
   return true;
 }
 
+void GlobalMemory::enable_peer(GlobalMemory& peer) {
+  const std::lock_guard lock(mutex_);
+  if (&peer != this && std::find(peers_.begin(), peers_.end(), &peer) == peers_.end())
+    peers_.push_back(&peer);
+}
+
+void GlobalMemory::disable_peer(GlobalMemory& peer) {
+  const std::lock_guard lock(mutex_);
+  std::erase(peers_, &peer);
+}
+
+bool GlobalMemory::is_peer(const GlobalMemory& memory) const {
+  const std::lock_guard lock(mutex_);
+  return std::find(peers_.begin(), peers_.end(), &memory) != peers_.end();
+}
+
+MemoryRange GlobalMemory::reach() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t begin = begin_, end = begin_ + capacity_;
+  for (const GlobalMemory* const peer : peers_) {
+    begin = std::min(begin, peer->begin_);
+    end = std::max(end, peer->begin_ + peer->capacity_);
+  }
+  return {begin, end - begin};
+}
+
+GlobalMemory* GlobalMemory::peer_of(std::uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const GlobalMemory* peer) {
+    return address - peer->begin_ < peer->capacity_;
+  });
+  return found == peers_.end() ? nullptr : *found;
+}
+
+// Only what a peer has itself: its own peers are none of this device.
+std::byte* GlobalMemory::at_peer(std::uint64_t address, std::size_t bytes) const {
+  const GlobalMemory* const peer = address - begin_ < capacity_ ? nullptr : peer_of(address);
+  if (!peer || bytes > peer->capacity_ - (address - peer->begin_)) return nullptr;
+  return peer->at(address, bytes);
+}
+
+const std::byte* GlobalMemory::written_at_peer(std::uint64_t address, std::size_t bytes) const {
+  const std::byte* const place = at_peer(address, bytes);
+  return place && is_written_at_peer(address, bytes) ? place : nullptr;
+}
+
+bool GlobalMemory::is_written_at_peer(std::uint64_t address, std::size_t bytes) const {
+  return peer_of(address)->is_written(address, bytes);
+}
+
+void GlobalMemory::mark_written_at_peer(std::uint64_t address, std::size_t bytes) {
+  peer_of(address)->mark_written(address, bytes);
+}
+
 MemoryRange GlobalMemory::allocation_of(std::uint64_t address) const {
   const std::lock_guard lock(mutex_);
   const auto after = allocations_.upper_bound(address);
@@ -124,6 +178,10 @@ std::size_t GlobalMemory::allocated() const {
 }
 
 std::string GlobalMemory::describe(std::uint64_t address) const {
+  if (address - begin_ >= capacity_) {
+    if (const GlobalMemory* const peer = peer_of(address))
+      return peer->describe(address) + " of another device";
+  }
   const std::lock_guard lock(mutex_);
   const auto after = allocations_.upper_bound(address);
   if (after == allocations_.begin()) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <emulator/memory.h>
 
@@ -33,6 +34,13 @@ class GlobalMemory {
   /// Where an address lies: "byte 12 of the 4096 bytes at 0x…", or relative to the nearest allocation below.
   std::string describe(std::uint64_t address) const;
 
+  /// Device side: accesses go to the memory of `peer`, too, which outlives this one.
+  void enable_peer(GlobalMemory& peer);
+  void disable_peer(GlobalMemory& peer);
+  bool is_peer(const GlobalMemory& memory) const;
+  /// The smallest range that takes in this address space and those of its peers.
+  MemoryRange reach() const;
+
   // Host side. False when the range is not allocated as a whole.
   bool write(std::uint64_t to, const void* from, std::size_t bytes);
   bool read(void* to, std::uint64_t from, std::size_t bytes) const;
@@ -44,20 +52,26 @@ class GlobalMemory {
   enum class State : std::uint8_t { unallocated = 0, allocated = 1, written = 3 };
   std::byte* at(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;
-    if (offset >= capacity_ || bytes > capacity_ - offset) return nullptr;
+    if (offset >= capacity_ || bytes > capacity_ - offset) return at_peer(address, bytes);
     return every_has(offset, bytes, State::allocated) ? bytes_ + offset : nullptr;
   }
   /// Whether all were written before; only after `at`.
   bool is_written(std::uint64_t address, std::size_t bytes) const {
-    return every_has(address - begin_, bytes, State::written);
+    const std::uint64_t offset = address - begin_;
+    if (offset >= capacity_) [[unlikely]]
+      return is_written_at_peer(address, bytes);
+    return every_has(offset, bytes, State::written);
   }
   void mark_written(std::uint64_t address, std::size_t bytes) {
-    set(address - begin_, bytes, State::written);
+    const std::uint64_t offset = address - begin_;
+    if (offset >= capacity_) [[unlikely]]
+      return mark_written_at_peer(address, bytes);
+    set(offset, bytes, State::written);
   }
   /// The pointer of `at` when all bytes were written, too; else null.
   const std::byte* written_at(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;
-    if (offset >= capacity_ || bytes > capacity_ - offset) return nullptr;
+    if (offset >= capacity_ || bytes > capacity_ - offset) return written_at_peer(address, bytes);
     return every_has(offset, bytes, State::written) ? bytes_ + offset : nullptr;
   }
 
@@ -105,6 +119,13 @@ class GlobalMemory {
   }
   void set_unaligned(std::uint64_t offset, std::size_t bytes, State state);
 
+  // The peer that an address outside of this memory belongs to; null where there is none.
+  GlobalMemory* peer_of(std::uint64_t address) const;
+  std::byte* at_peer(std::uint64_t address, std::size_t bytes) const;
+  const std::byte* written_at_peer(std::uint64_t address, std::size_t bytes) const;
+  bool is_written_at_peer(std::uint64_t address, std::size_t bytes) const;
+  void mark_written_at_peer(std::uint64_t address, std::size_t bytes);
+
   std::byte* allocated_as_a_whole(std::uint64_t address, std::size_t bytes) const;
   std::uint64_t find_room(std::uint64_t from, std::uint64_t to, std::size_t bytes) const;
   void clear(std::uint64_t offset, std::size_t bytes);
@@ -114,6 +135,7 @@ class GlobalMemory {
   std::byte* bytes_ = nullptr;
   std::uint8_t* shadow_ = nullptr;
   mutable std::mutex mutex_;
+  std::vector<GlobalMemory*> peers_;
   std::map<std::uint64_t, std::size_t> allocations_;  // by address
   std::uint64_t next_ = 0;                            // offset where the search for room begins
 };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "machine/group_order.h"
 #include "machine/launch.h"
 #include "machine/warp.h"
 
@@ -36,9 +37,12 @@ void store(std::atomic<std::uint32_t>& place, Touch touch) {
 }  // namespace
 
 GlobalRaces::GlobalRaces(const Launch& launch)
-    : launch_(nullptr), begin_(launch.memory.begin()), shadow_(launch.memory.capacity()) {
+    : launch_(nullptr), range_(launch.memory.reach()), shadow_(range_.bytes) {
   follow(launch);
 }
+
+GlobalRaces::GlobalRaces(MemoryRange range, GroupOrder& order)
+    : launch_(nullptr), range_(range), group_(&order), shadow_(range_.bytes) {}
 
 void GlobalRaces::follow(const Launch& next) {
   launch_ = &next;
@@ -46,7 +50,8 @@ void GlobalRaces::follow(const Launch& next) {
 }
 
 bool GlobalRaces::can_follow(const Launch& next) const {
-  return begin_ == next.memory.begin() && grids_.has_numbers_for(next.clusters()) &&
+  const MemoryRange reach = next.memory.reach();
+  return begin_ == reach.begin && range_.bytes == reach.bytes && grids_.has_numbers_for(next.clusters()) &&
          shadow_.accesses() < Touch::most_accesses / 2;
 }
 
@@ -115,7 +120,12 @@ bool GlobalRaces::is_ordered(const Doing& doing, Touch earlier) {
   const GridClock& known = doing.access.knowledge->other_clusters;
   const VectorClock* const past = known.of(other.cluster);
   if (past && (past->lanes_at(other.agent, other.time) & lane) != 0) return true;
-  return grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known);
+  return has_ended(other.cluster, known);
+}
+
+bool GlobalRaces::has_ended(std::uint32_t cluster, const GridClock& known) const {
+  if (group_) return group_->has_ended(cluster, known);
+  return grids_.is_in_front(cluster) && grids_.has_ended(cluster, known);
 }
 
 // A grid that has ended needs no fence.
@@ -123,8 +133,15 @@ bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
   if (doing.access.proxy != Proxy::async) return true;
   const GlobalAccess& other = shadow_.access(write.access());
   if (other.async) return true;
-  const GridClock& known = doing.access.knowledge->other_clusters;
-  if (grids_.is_in_front(other.cluster) && grids_.has_ended(other.cluster, known)) return true;
+  if (group_) {
+    // Work that had ended before the grid began, or that it waits for, needs none; a copy that ends beside the grid does.
+    const GroupMember& own = group_->of(doing.cluster);
+    if (group_->has_ended(other.cluster, own.before) || group_->has_ended(other.cluster, own.behind_wait) ||
+        group_->has_ended(other.cluster, doing.access.knowledge->async_global))
+      return true;
+  } else if (has_ended(other.cluster, doing.access.knowledge->other_clusters)) {
+    return true;
+  }
   const VectorClock* const seen = doing.access.knowledge->async_global.of(other.cluster);
   return seen && (seen->lanes_at(other.agent, other.time) >> write.lane() & 1) != 0;
 }
@@ -133,7 +150,8 @@ bool GlobalRaces::may_be_together(const Doing& doing, Touch earlier) {
   const GlobalAccess& other = shadow_.access(earlier.access());
   if (!doing.access.strong || !other.strong) return false;
   const Scope narrower = std::min(doing.scope, other.scope);
-  if (narrower == Scope::gpu) return true;
+  if (narrower == Scope::sys) return true;
+  if (narrower == Scope::gpu) return !group_ || group_->between(other.cluster, doing.cluster) == Scope::gpu;
   if (other.cluster != doing.cluster) return false;
   return narrower == Scope::cluster || other.rank == doing.access.warp->block.rank;
 }
@@ -206,6 +224,10 @@ void GlobalRaces::note_write(const Doing& doing, Same writes_the_same) {
           report(doing, old, false, word);
         }
       });
+}
+
+void GlobalRaces::note_write_alone(const Doing& doing) {
+  note_write(doing, [](int, std::uint64_t, std::uint32_t) { return false; });
 }
 
 void GlobalRaces::check_reads(const Doing& doing) {
@@ -290,7 +312,7 @@ void GlobalRaces::write(const Access& access, std::uint64_t address, std::uint32
   if (bytes == 0) return;
   const Doing doing{access, access.warp->block.cluster.number, name(access), lane_of(access), address, bytes,
                     true};
-  note_write(doing, [](int, std::uint64_t, std::uint32_t) { return false; });
+  note_write_alone(doing);
   see_others();
   check_reads(doing);
 }

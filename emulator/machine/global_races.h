@@ -18,18 +18,25 @@
 #include <string>
 #include <unordered_map>
 
+#include <emulator/finding.h>
+#include <emulator/memory.h>
+
 #include "machine/global_shadow.h"
 #include "machine/grid_order.h"
 #include "machine/happens_before.h"
 
 namespace jit::emulator {
 
+class GroupOrder;
+struct GroupMember;
 struct Launch;
 
 /// Thread safe. All memory that is accessed must be allocated.
 class GlobalRaces {
  public:
   explicit GlobalRaces(const Launch& launch);
+  /// One for launches and copies of a group of devices, whose memories lie in `range`. The order outlives it.
+  GlobalRaces(MemoryRange range, GroupOrder& order);
   /// The last launch has ended; what it did was done by a grid in front of `next`. Requires: can_follow.
   void follow(const Launch& next);
   /// Whether there is room for another launch.
@@ -50,6 +57,19 @@ class GlobalRaces {
   void write(const Access& access, std::uint64_t address, std::uint32_t bytes);
   /// A relaxed update of each word.
   void update(Access access, std::uint64_t address, std::uint32_t bytes);
+
+  /// A copy of a group's queue, which knows what is in front of it there. What it does wrong goes to `report`.
+  struct Copy {
+    const GroupMember& member;
+    const GridClock& known;
+    std::function<void(FindingKind, std::string)> report;
+  };
+  void read(const Copy& copy, std::uint64_t address, std::size_t bytes);
+  void write(const Copy& copy, std::uint64_t address, std::size_t bytes);
+  /// A strong store of scope sys to a word, which releases what the copy knows.
+  void write_value(const Copy& copy, std::uint64_t address);
+  /// A strong load of scope sys, which acquires: what it learns from a word.
+  GridClock acquired(const Copy& copy, std::uint64_t address);
 
   enum class Kind : std::uint8_t { load, store, update };
   /// A strong access by a lane, now, to at most 32 bytes at a multiple of their number. `change` makes it, while no other
@@ -85,6 +105,7 @@ class GlobalRaces {
   }
   std::uint32_t name(const Access& access, Scope scope = Scope::gpu);
   std::uint32_t name_once(Warp& warp);
+  std::uint32_t name(const Copy& copy, bool strong);
 
   template <class F>
   void for_each_word(std::uint64_t address, std::uint32_t bytes, F f);
@@ -93,6 +114,7 @@ class GlobalRaces {
 
   void note_read(std::uint64_t address, std::uint32_t bytes, std::uint32_t index, int lane);
   void check_writes(const Doing& doing);
+  void note_write_alone(const Doing& doing);
   template <class Same>
   void note_write(const Doing& doing, Same writes_the_same);
   void check_reads(const Doing& doing);
@@ -108,15 +130,23 @@ class GlobalRaces {
   /// Whether the async proxy sees a write that is ordered in front of what it does.
   bool is_fenced(const Doing& doing, Touch write);
   bool may_be_together(const Doing& doing, Touch earlier);
+  /// Whether a cluster is known to have ended: of a grid in front of the own one, or of a group.
+  bool has_ended(std::uint32_t cluster, const GridClock& known) const;
+  Scope scope_between(const Block& block, std::uint32_t cluster, unsigned rank) const;
+  int device_of(std::uint32_t cluster) const;
   // In global_report.cpp.
   void report(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
   void report_unfenced(const Doing& doing, Touch write, std::uint64_t word);
+  void report_of_copy(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
   std::string text_of(const Doing& doing, Touch earlier, bool with_read, std::uint64_t word);
   std::string describe(Touch touch, const char* verb);
+  std::string describe_member(Touch touch, const char* verb);
 
   const Launch* launch_;
-  const std::uint64_t begin_;
+  const MemoryRange range_;
+  const std::uint64_t begin_ = range_.begin;
   GridOrder grids_;
+  GroupOrder* const group_ = nullptr;
   GlobalShadow shadow_;
   std::array<Shard, 64> shards_;
 };
@@ -131,6 +161,7 @@ struct GlobalRaces::Doing {
   std::uint32_t bytes;
   bool writes;
   Scope scope = Scope::gpu;
+  const Copy* copy = nullptr;
 };
 
 // Calls f(page, word in the page, word, which of its bytes).

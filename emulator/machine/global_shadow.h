@@ -68,6 +68,7 @@ struct GlobalWord {
     Scope scope;
     std::uint32_t cluster;
     unsigned rank;
+    int device;    ///< in a group; −1: blocks of several have added to it
     bool by_many;  ///< blocks have added to it one after the other
     GridClock past, async_past;
   };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "machine/global_races.h"
+#include "machine/group_order.h"
 #include "machine/launch.h"
 #include "machine/warp.h"
 
@@ -10,13 +11,18 @@ namespace {
 
 constexpr std::size_t most_touches = 1024;  // of one GlobalWord
 
+constexpr int several_devices = -1;
+
+}  // namespace
+
 // The narrowest scope that takes in a block of a cluster, for another one's.
-Scope scope_between(const Block& block, std::uint32_t cluster, unsigned rank) {
-  if (block.cluster.number != cluster) return Scope::gpu;
+Scope GlobalRaces::scope_between(const Block& block, std::uint32_t cluster, unsigned rank) const {
+  const std::uint32_t own = block.cluster.number;
+  if (own != cluster) return group_ ? group_->between(own, cluster) : Scope::gpu;
   return block.rank == rank ? Scope::cta : Scope::cluster;
 }
 
-}  // namespace
+int GlobalRaces::device_of(std::uint32_t cluster) const { return group_ ? group_->of(cluster).device : 0; }
 
 void GlobalRaces::update(Access access, std::uint64_t address, std::uint32_t bytes) {
   if (bytes == 0) return;
@@ -76,8 +82,9 @@ void GlobalRaces::use(const Doing& doing, GlobalWord& global, std::uint64_t word
 void GlobalRaces::acquire(Warp& warp, int lane, const GlobalWord& word, const Ordering& ordering) {
   const std::uint32_t own = warp.block.cluster.number;
   for (const GlobalWord::Release& release : word.releases) {
-    const Scope needed =
-        release.by_many ? Scope::gpu : scope_between(warp.block, release.cluster, release.rank);
+    const Scope needed = !release.by_many ? scope_between(warp.block, release.cluster, release.rank)
+                         : release.device == device_of(own) ? Scope::gpu
+                                                            : Scope::sys;
     if (release.scope < needed || ordering.scope < needed) continue;
     const Knowledge& known = warp.knowledge.of(lane).known;
     if (known.other_clusters.is_shared_with(release.past) &&
@@ -103,13 +110,17 @@ void GlobalRaces::release(Warp& warp, int lane, GlobalWord& word, const Ordering
     past.learn(own, released.past);
     for (GlobalWord::Release& other : word.releases) {
       const bool is_own = other.cluster == own && other.rank == warp.block.rank && !other.by_many;
-      if (other.scope != scope || (!is_own && scope != Scope::gpu)) continue;
+      const bool is_of_device = other.device == device_of(own);
+      if (other.scope != scope || (!is_own && (scope < Scope::gpu || (scope == Scope::gpu && !is_of_device))))
+        continue;
       other.past.join(past);
       other.async_past.join(released.async_global);
       other.by_many = !is_own;
+      if (!is_of_device) other.device = several_devices;
       return;
     }
-    word.releases.push_back({scope, own, warp.block.rank, false, std::move(past), released.async_global});
+    word.releases.push_back(
+        {scope, own, warp.block.rank, device_of(own), false, std::move(past), released.async_global});
   };
   if (ordering.releases) {
     add(ordering.scope, warp.knowledge.released(1u << lane));

@@ -22,7 +22,9 @@ namespace jit::emulator {
 /// Unwinds a launch that cannot go on, after the finding was reported.
 class LaunchStopped : public std::exception {};
 
+struct GroupClock;
 class Residency;
+struct GroupMember;
 struct Warp;
 
 /// A launch that is running: what all of its blocks share. Thread safe.
@@ -55,6 +57,8 @@ struct Launch {
   std::atomic<bool>& stopped;      ///< blocks that have not begun are left out
   GlobalRaces* races = nullptr;    ///< null where global memory is not watched
   Residency* residency = nullptr;  ///< null where clusters are not run by `launch`
+  GroupMember* member = nullptr;   ///< null outside of a group of devices
+  GroupClock* clock = nullptr;     ///< of the group
 };
 
 }  // namespace jit::emulator

@@ -35,6 +35,10 @@ MemoryRange Memory::allocation_of(std::uint64_t address) const {
 std::size_t Memory::capacity() const { return inside_->global.capacity(); }
 std::size_t Memory::allocated() const { return inside_->global.allocated(); }
 
+void Memory::enable_peer(Memory& peer) { inside_->global.enable_peer(peer.inside_->global); }
+void Memory::disable_peer(Memory& peer) { inside_->global.disable_peer(peer.inside_->global); }
+bool Memory::is_peer(const Memory& memory) const { return inside_->global.is_peer(memory.inside_->global); }
+
 bool Memory::write(std::uint64_t to, const void* from, std::size_t bytes) {
   return inside_->global.write(to, from, bytes);
 }

@@ -12,12 +12,12 @@
 
 namespace jit::emulator {
 
-/// Whose threads an operation is ordered for. Nothing beside the grid looks at its memory, so that .sys is .gpu.
-enum class Scope : std::uint8_t { cta, cluster, gpu };
-inline constexpr std::size_t scopes = 3;
+/// Whose threads an operation is ordered for.
+enum class Scope : std::uint8_t { cta, cluster, gpu, sys };
+inline constexpr std::size_t scopes = 4;
 
 /// How an access takes part in synchronization: `.weak`, or strong with the semantics of its name.
-/// `.volatile` is relaxed.
+/// `.volatile` is relaxed, of scope sys.
 struct Ordering {
   bool strong = false;
   bool acquires = false;

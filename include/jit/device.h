@@ -8,6 +8,8 @@
 /// assert(jit::emulates_devices() && jit::device_info(0).sm_count > 0);
 /// const jit::CurrentDevice current(0);  // until the end of the scope
 /// assert(current.ordinal() == 0 && jit::current_device() == 0);
+/// for (const jit::DeviceInfo& peer : jit::devices())
+///   if (jit::can_access_peer(0, peer.ordinal)) jit::enable_peer_access(0, peer.ordinal);
 /// assert(jit::device_of_address(reinterpret_cast<std::uintptr_t>(q.data)) == 0);
 /// @endcode
 #pragma once
@@ -59,6 +61,15 @@ bool emulates_devices();
 
 /// Ordinal of the device that holds an address; nothing for memory of no device.
 std::optional<int> device_of_address(std::uintptr_t address);
+
+/// Whether kernels of a device can access the memory of another one; false for a device and itself. Throws Error
+/// driver_unavailable, or driver_error when there is no such device.
+bool can_access_peer(int device, int peer);
+
+/// Lets kernels of a device access the memory of another one, from now on; the other way round takes another call. Does
+/// nothing where they may already. Contexts are those of CurrentDevice. Work on emulated devices with peers is kept until
+/// something waits for it, and errors come then, as on a GPU. Throws Error driver_unavailable, or driver_error: they cannot.
+void enable_peer_access(int device, int peer);
 
 /// Ordinal of the device whose CUDA context is current on this thread; 0 when none is current.
 int current_device();

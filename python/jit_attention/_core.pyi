@@ -772,6 +772,142 @@ def merge(
         ((1, 4, 2, 64), (1, 2, 4))
     """
 
+class ExchangeBuffer:
+    """Memory of a device for `exchange_merge` between devices of one process, filled with 0. Processes of their own have
+    memory that their framework shares, such as torch's symmetric memory.
+    """
+
+    def __init__(self, nbytes: int, *, device: int = 0, peers: Iterable[int] = ()) -> None:
+        """Allocates.
+
+        Args:
+            nbytes: Size in bytes.
+            device: Ordinal of the device.
+            peers: Ordinals of the devices whose kernels access it; they may access all memory of the device from then
+                on.
+        """
+    @property
+    def address(self) -> int:
+        """Address in the address space of the process."""
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+    def clear(self) -> None:
+        """Fills the buffer with 0: what a fault needs, when no call of any rank runs.
+
+        Raises:
+            DriverError: The device failed.
+
+        Examples:
+            >>> ja.ExchangeBuffer(4096).clear()
+        """
+
+def exchange_merge(
+    o: ArrayT, lse: Array, *, peers: Iterable[int], nbytes: int, rank: int,
+    share: Literal["all", "heads", "tokens"] = "all", out: Array | None = None, out_lse: Array | None = None,
+    out_dtype: OutputDType | DTypeObject | None = None, timeout: float = 30.0,
+    dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]:
+    """Exchanges partial attention results with other devices, each of which has attended to its share of the keys, and
+    merges them as `merge` does, in the order of ranks. One kernel does both; graphs may capture it.
+
+    All ranks make the same calls, with equal shapes and types, each on one stream.
+
+    Args:
+        o: The partial output of this rank: (tokens, heads, head_dim_v). bf16, fp16 or fp32; any strides whose last is 1.
+        lse: Its LSE, fp32, natural logarithm: (heads, tokens), any strides. −inf and +inf both mean that the rank has no
+            keys for the row; its output is not read. Sinks count once: they belong to the LSE of one rank alone.
+        peers: The address of each rank's buffer, this one's included, as this device reaches it: `ExchangeBuffer.address`,
+            or `buffer_ptrs` of torch's symmetric memory. Each is filled with 0 on all ranks before the first call.
+        nbytes: Size of each buffer, the same on all ranks: `exchange_merge_bytes` or more.
+        rank: The number of this rank among peers.
+        share: The rows that each rank receives: "all"; of n ranks those of the heads, or tokens, from m · rank // n to
+            m · (rank + 1) // n of m.
+        out: An array that receives the output.
+        out_lse: An array that receives LSE.
+        out_dtype: The output's element type: "bf16", "fp16" or "fp32". None: that of out, or of o.
+        timeout: Seconds that rows wait for a rank. Afterwards they become NaN, as all rows of later calls do, and
+            `exchange_fault` tells.
+        dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
+        stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of the framework of o.
+
+    Returns:
+        (o, LSE) of the rows that the rank receives. A row without keys on any rank has o = 0 and LSE = −inf.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve these types or sizes; the message says what would work.
+        TypeError: An argument has a wrong type or name.
+        Error: Compiling, loading or launching failed; `jit_attention.errors` lists the classes.
+
+    Thread safety:
+        Any number of threads may call at the same time, for different ranks.
+
+    Examples:
+        One rank alone, whose result is its own:
+
+        >>> buffer = ja.ExchangeBuffer(
+        ...     ja.exchange_merge_bytes(ranks=1, tokens=4, heads=2, head_dim_v=64, dtype="fp32"))
+        >>> o, lse = np.ones((4, 2, 64), np.float32), np.zeros((2, 4), np.float32)
+        >>> merged, _ = ja.exchange_merge(o, lse, peers=[buffer.address], nbytes=buffer.nbytes, rank=0)
+        >>> merged.shape, ja.exchange_fault(buffer.address)
+        ((4, 2, 64), None)
+    """
+
+def exchange_merge_bytes(
+    *, ranks: int, tokens: int, heads: int, head_dim_v: int, dtype: OutputDType | DTypeObject,
+    out_dtype: OutputDType | DTypeObject | None = None, share: Literal["all", "heads", "tokens"] = "all",
+) -> int:
+    """The size of each rank's buffer for `exchange_merge`.
+
+    Args:
+        ranks: Number of ranks, 1 to 16.
+        tokens: The most tokens of a call.
+        heads: Heads of o.
+        head_dim_v: Elements of a row of o.
+        dtype: Element type of o.
+        out_dtype: That of the output. None: the same.
+        share: As in `exchange_merge`.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        InvalidArgumentError: A size is negative, or there are more than 2^31 rows.
+        InvalidSpecError: The library does not serve these types or sizes.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> ja.exchange_merge_bytes(ranks=2, tokens=1, heads=64, head_dim_v=128, dtype="bf16", share="heads")
+        33600
+    """
+
+def exchange_fault(address: int, *, stream: Stream | None = None) -> str | None:
+    """What the first call of `exchange_merge` that failed over a buffer has found: which rank was waited for, and what was
+    seen of it. Waits for the stream.
+
+    Args:
+        address: That of the rank's own buffer.
+        stream: A stream's handle, or an object with ``__cuda_stream__``. None: the default stream of the device.
+
+    Returns:
+        A sentence, or None where no call has failed.
+
+    Raises:
+        InvalidArgumentError: The address is that of no device.
+        DriverError: A kernel on the stream has failed.
+
+    Thread safety:
+        Any number of threads may call at the same time.
+
+    Examples:
+        >>> buffer = ja.ExchangeBuffer(4096)
+        >>> ja.exchange_fault(buffer.address) is None
+        True
+    """
+
 def tune(
     spec: AttentionSpec, *, batch: int, heads_q: int, seqlen_q: int, seqlen_kv: int,
     tensors: Mapping[str, Array] | None = None, device: int = 0, exhaustive: bool = False, backward: bool = False,

@@ -10,6 +10,7 @@
 #include "device_binding.h"
 #include "emulator_binding.h"
 #include "errors.h"
+#include "exchange_binding.h"
 #include "kernel_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
@@ -38,6 +39,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_append(module);
   jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
+  jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);
   jit::python::bind_tile_map(module);

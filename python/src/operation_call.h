@@ -22,9 +22,10 @@ namespace jit::python {
 class OperationCall {
  public:
   /// The call is where `first` is, an array known as `name`; `stream` is None, a number, or an object with
-  /// __cuda_stream__. `sixteen_bits` is what 16-bit integers stand for.
-  OperationCall(nb::handle first, const char* name, nb::handle stream, std::optional<DType> sixteen_bits)
-      : arrays_(first, name, stream), sixteen_bits_(sixteen_bits) {}
+  /// __cuda_stream__. `sixteen_bits` is what 16-bit integers stand for. CPU memory is that of emulated device `cpu_device`.
+  OperationCall(nb::handle first, const char* name, nb::handle stream, std::optional<DType> sixteen_bits,
+                int cpu_device = 0)
+      : arrays_(first, name, stream, cpu_device), sixteen_bits_(sixteen_bits) {}
 
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }

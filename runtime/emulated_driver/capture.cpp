@@ -133,12 +133,12 @@ bool Captures::record(Event& event, const Stream& stream) {
   return true;
 }
 
-void Captures::wait(const std::shared_ptr<Stream>& stream, const Event& event) {
+bool Captures::wait(const std::shared_ptr<Stream>& stream, const Event& event) {
   const std::lock_guard lock(mutex_);
   refuse_implicit_wait(*stream, true);
   if (!event.captured) {
     if (stream->capture) spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    return;  // the event's work is done
+    return false;
   }
   const std::shared_ptr<Capture> capture = event.captured->capture.lock();
   if (!capture || std::find(running_.begin(), running_.end(), capture) == running_.end()) {
@@ -158,6 +158,9 @@ void Captures::wait(const std::shared_ptr<Stream>& stream, const Event& event) {
   if (event.captured->stream != stream.get() && recorded.works == event.captured->position) {
     recorded.joined = true;
   }
+  capture->graph->nodes.push_back(
+      {{}, stream.get(), Graph::Node::Behind{event.captured->stream, event.captured->position}});
+  return true;
 }
 
 void Captures::refuse_unsafe_call(const char* call) {

@@ -52,8 +52,8 @@ class Captures {
   /// Notes where the event is in the stream's capture; false when there is none.
   bool record(Event& event, const Stream& stream);
   /// Orders the stream's further work behind the event: a stream that waits for a captured one joins the
-  /// capture.
-  void wait(const std::shared_ptr<Stream>& stream, const Event& event);
+  /// capture. False when the event was not captured.
+  bool wait(const std::shared_ptr<Stream>& stream, const Event& event);
 
   /// For calls that may wait for or disturb any stream of the process.
   void refuse_unsafe_call(const char* call);

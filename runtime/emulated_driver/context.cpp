@@ -61,7 +61,8 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 
 CUresult cuCtxPushCurrent(CUcontext context) {
   return call([&] {
-    machine().contexts.find(context);
+    const std::shared_ptr<Context> pushed = machine().contexts.find(context);
+    if (machine().peers.has(*pushed)) machine().peers.note_thread();
     ContextStack& stack = context_stack();
     if (stack.depth == stack.contexts.size()) {
       fail(CUDA_ERROR_OUT_OF_MEMORY, "contexts were pushed 256 times, and not popped");
@@ -83,6 +84,7 @@ CUresult cuCtxSynchronize() {
     Context& context = current_context();
     machine().captures.refuse_unsafe_call("cuCtxSynchronize");
     ++context.waits;
+    if (machine().peers.has(context)) machine().peers.finish(context);
   });
 }
 

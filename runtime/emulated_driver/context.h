@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <shared_mutex>
+#include <string>
+#include <vector>
 
 #include <cuda.h>
 
@@ -20,6 +23,12 @@ struct Context {
   /// Held exclusively by work of the legacy default stream, shared by that of streams which wait for it.
   std::shared_mutex legacy_order;
   const std::shared_ptr<Stream> legacy_stream;
+
+  // A device with peers has these (Peers).
+  std::atomic<bool> is_of_group = false;
+  std::vector<int> queues, blocking_queues;  ///< of its streams; guarded by Peers
+  std::mutex failures_mutex;
+  std::string failures;  ///< what was found since somebody waited; guarded by failures_mutex
 
   // Counts of what leaves streams with no grid that runs, by which each stream knows that there was more of it.
   std::atomic<std::uint64_t> waits = 0;           ///< for all streams

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <optional>
 
+#include <emulator/group.h>
+
 namespace jit::emulated_driver {
 
 struct Capture;
@@ -21,8 +23,9 @@ struct Event {
   Context& context;
   const bool is_timed;
 
-  std::mutex mutex;  // guards the time
+  std::mutex mutex;  // guards the time and the mark
   std::optional<Clock::time_point> time;
+  emulator::Group::Mark mark;  ///< where it was recorded last, on a device with peers
 
   /// Where a capture recorded it last; guarded by Captures.
   struct CapturedAt {

@@ -11,6 +11,7 @@ Event::Clock::time_point time_of(Event& event, const char* name) {
   if (!event.is_timed) {
     fail(CUDA_ERROR_INVALID_HANDLE, std::string(name) + " was created with CU_EVENT_DISABLE_TIMING");
   }
+  if (!event.time && !event.mark.is_reached()) fail(CUDA_ERROR_NOT_READY);
   if (!event.time) fail(CUDA_ERROR_INVALID_HANDLE, std::string(name) + " was never recorded");
   return *event.time;
 }
@@ -42,6 +43,17 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
       fail(CUDA_ERROR_INVALID_HANDLE, "event and stream belong to different contexts");
     }
     if (machine().captures.record(*event, *stream)) return;
+    if (machine().peers.has(stream->context)) {
+      machine().peers.put(*stream, [&](const Place& place) {
+        const std::lock_guard lock(event->mutex);
+        event->time.reset();
+        event->mark = place.group.call(place.queue, [event] {
+          const std::lock_guard lock(event->mutex);
+          event->time = Event::Clock::now();
+        });
+      });
+      return;
+    }
     stream->run([&](emulator::GridsInFront&) {
       const std::lock_guard lock(event->mutex);
       event->time = Event::Clock::now();
@@ -54,6 +66,12 @@ CUresult cuEventSynchronize(CUevent event) {
     const std::shared_ptr<Event> waited = machine().events.find(event);
     machine().captures.refuse_captured(*waited);
     ++waited->context.waits;
+    emulator::Group::Mark mark;
+    {
+      const std::lock_guard lock(waited->mutex);
+      mark = waited->mark;
+    }
+    if (machine().peers.has(waited->context)) machine().peers.finish(waited->context, mark);
   });
 }
 

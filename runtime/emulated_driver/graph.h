@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/emulated_driver/stream.h"
@@ -23,6 +24,12 @@ struct Graph {
   struct Node {
     Work work;
     const Stream* stream;  ///< that was captured; which one does not matter
+    /// In place of work: the stream goes on behind so many works of another one.
+    struct Behind {
+      const Stream* stream;
+      std::size_t works;
+    };
+    std::optional<Behind> waits_for = {};
   };
   std::vector<Node> nodes;  ///< in an order that respects all dependencies
   std::vector<std::shared_ptr<UserObject>> retained = {};

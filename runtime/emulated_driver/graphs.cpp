@@ -17,10 +17,17 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, uns
 
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return call([&] {
-    enqueue_alone(*find_stream(stream), [graph = machine().executable_graphs.find(executable)] {
-      std::map<const Stream*, emulator::GridsInFront> grids;
-      for (const Graph::Node& node : graph->nodes) node.work(grids[node.stream]);
-    });
+    const std::shared_ptr<Stream> on = find_stream(stream);
+    const std::shared_ptr<Graph> graph = machine().executable_graphs.find(executable);
+    if (machine().peers.has(on->context)) return machine().peers.put(*on, *graph);
+    enqueue(*on, alone(
+                     [graph] {
+                       std::map<const Stream*, emulator::GridsInFront> grids;
+                       for (const Graph::Node& node : graph->nodes) {
+                         if (!node.waits_for) node.work.now(grids[node.stream]);
+                       }
+                     },
+                     nullptr));
   });
 }
 

@@ -27,20 +27,6 @@ struct LaunchRequest {
   std::vector<std::byte> parameters;
 };
 
-std::string describe(const std::vector<emulator::Finding>& findings) {
-  std::string text = "the emulator found";
-  const std::size_t told = std::min(findings.size(), told_findings);
-  for (std::size_t i = 0; i < told; ++i) text += (i == 0 ? " " : "; ") + emulator::to_string(findings[i]);
-  if (told < findings.size()) text += "; and " + std::to_string(findings.size() - told) + " more";
-  const auto is_limit = [](const emulator::Finding& finding) {
-    return finding.kind == emulator::FindingKind::step_limit;
-  };
-  if (std::any_of(findings.begin(), findings.end(), is_limit)) {
-    text += "; JIT_ATTENTION_EMULATOR_STEP_LIMIT sets the limit";
-  }
-  return text;
-}
-
 // Registers are given out by warp, in units of 8 for each of its threads.
 int blocks_by_registers(const emulator::Function& kernel, int warps, const DeviceProperties& properties) {
   const int registers = std::max(kernel.register_estimate(), 1);
@@ -67,17 +53,22 @@ std::uint64_t resident_blocks(const emulator::Function& kernel, const emulator::
   return static_cast<std::uint64_t>(properties.sm_count) * static_cast<std::uint64_t>(std::max(each, 1));
 }
 
+emulator::LaunchOptions options_of(const LaunchRequest& request, const emulator::Function& kernel) {
+  emulator::LaunchOptions options;
+  options.seed = machine().seed;
+  options.step_limit = machine().step_limit;
+  options.resident_blocks = resident_blocks(kernel, request.shape, request.device.properties);
+  options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
+  return options;
+}
+
 void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
   // Again, because a graph may run it after its library was unloaded.
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
   const emulator::Function kernel = entry->code(request.device);
   entry->library->make_variables(request.device);
-  emulator::LaunchOptions options;
-  options.seed = machine().seed;
-  options.step_limit = machine().step_limit;
+  emulator::LaunchOptions options = options_of(request, kernel);
   options.is_interrupted = interrupt_check();
-  options.resident_blocks = resident_blocks(kernel, request.shape, request.device.properties);
-  options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
   emulator::LaunchResult result;
   try {
     result = emulator::launch(kernel, request.shape, request.parameters, request.device.memory, options,
@@ -160,7 +151,39 @@ std::vector<std::byte> parameters_of(const emulator::Function& kernel, void* con
   return block;
 }
 
+// Puts it into the queue of a device with peers.
+void put(const LaunchRequest& request, const Place& place) {
+  const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
+  const emulator::Function kernel = entry->code(request.device);
+  entry->library->make_variables(request.device);
+  const auto ended = [kernel, shape = request.shape, library = entry->library,
+                      note = place.ended()](emulator::LaunchResult result) {
+    note(result.findings);
+    trace_launch(kernel, shape, std::move(result));
+  };
+  try {
+    place.group.launch(place.queue, kernel, request.shape, request.parameters, options_of(request, kernel),
+                       ended);
+  } catch (const std::invalid_argument& error) {
+    fail(CUDA_ERROR_INVALID_VALUE, error.what());
+  }
+}
+
 }  // namespace
+
+std::string describe(const std::vector<emulator::Finding>& findings) {
+  std::string text = "the emulator found";
+  const std::size_t told = std::min(findings.size(), told_findings);
+  for (std::size_t i = 0; i < told; ++i) text += (i == 0 ? " " : "; ") + emulator::to_string(findings[i]);
+  if (told < findings.size()) text += "; and " + std::to_string(findings.size() - told) + " more";
+  const auto is_limit = [](const emulator::Finding& finding) {
+    return finding.kind == emulator::FindingKind::step_limit;
+  };
+  if (std::any_of(findings.begin(), findings.end(), is_limit)) {
+    text += "; JIT_ATTENTION_EMULATOR_STEP_LIMIT sets the limit";
+  }
+  return text;
+}
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments, void** extra) {
   return call([&] {
@@ -169,12 +192,13 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     const std::shared_ptr<LoadedEntry> entry = find_entry(function);
     const std::shared_ptr<Stream> stream = find_stream(config->hStream);
     Device& device = stream->context.device;
-    LaunchRequest request{.function = function,
-                          .device = device,
-                          .shape = shape_of(*config, *entry, device),
-                          .parameters = parameters_of(entry->code(device), arguments)};
-    enqueue(*stream,
-            [request = std::move(request)](emulator::GridsInFront& in_front) { run(request, in_front); });
+    const auto request = std::make_shared<LaunchRequest>(
+        LaunchRequest{.function = function,
+                      .device = device,
+                      .shape = shape_of(*config, *entry, device),
+                      .parameters = parameters_of(entry->code(device), arguments)});
+    enqueue(*stream, {[request](emulator::GridsInFront& in_front) { run(*request, in_front); },
+                      [request](const Place& place) { put(*request, place); }});
   });
 }
 

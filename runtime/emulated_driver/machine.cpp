@@ -15,7 +15,8 @@ Machine*& instance() {
 
 }  // namespace
 
-Machine::Machine(const Options& options) : seed(options.seed), step_limit(options.step_limit) {
+Machine::Machine(const Options& options)
+    : seed(options.seed), step_limit(options.step_limit), peers(options.seed) {
   for (const Arch arch : options.devices) {
     const int ordinal = static_cast<int>(devices.size());
     devices.push_back(std::make_unique<Device>(ordinal, arch, default_memory_bytes()));
@@ -48,6 +49,7 @@ void start(const Options& options, DriverApi& api) {
   api.emulated = true;
 #define JIT_EMULATED_ADDRESS(function, since) api.function = &emulated_driver::function;
   JIT_DRIVER_ENTRIES(JIT_EMULATED_ADDRESS)
+  JIT_PEER_ENTRIES(JIT_EMULATED_ADDRESS)
 #undef JIT_EMULATED_ADDRESS
 }
 

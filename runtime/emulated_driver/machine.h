@@ -13,6 +13,7 @@
 #include "runtime/emulated_driver/graph.h"
 #include "runtime/emulated_driver/handle_table.h"
 #include "runtime/emulated_driver/library.h"
+#include "runtime/emulated_driver/peers.h"
 #include "runtime/emulated_driver/stream.h"
 
 namespace jit::emulated_driver {
@@ -35,6 +36,7 @@ struct Machine {
   HandleTable<CUgraphExec, Graph> executable_graphs{"executable graph"};
   HandleTable<CUuserObject, UserObject> user_objects{"user object"};
   Captures captures;
+  Peers peers;
 
   /// Fails with CUDA_ERROR_INVALID_DEVICE.
   Device& device(CUdevice ordinal) const;

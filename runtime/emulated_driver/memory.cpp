@@ -55,29 +55,85 @@ void copy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   upload(to, staged.data(), bytes);
 }
 
+void check_range(const char* what, CUdeviceptr address, std::size_t bytes) {
+  const emulator::MemoryRange range = owner_of(what, address, bytes).memory.allocation_of(address);
+  if (bytes > range.bytes - (address - range.begin)) refuse_range(what, address, bytes);
+}
+
+void check_aligned(CUdeviceptr address, int width) {
+  if (address % static_cast<unsigned>(width) == 0) return;
+  fail(CUDA_ERROR_INVALID_VALUE,
+       hexadecimal(address) + " is not aligned to " + std::to_string(width) + " bytes");
+}
+
 void fill(CUdeviceptr to, std::uint32_t value, int width, std::size_t count) {
   if (count == 0) return;
   const std::size_t bytes = count * static_cast<std::size_t>(width);
-  if (to % static_cast<unsigned>(width) != 0) {
-    fail(CUDA_ERROR_INVALID_VALUE,
-         hexadecimal(to) + " is not aligned to " + std::to_string(width) + " bytes");
-  }
+  check_aligned(to, width);
   if (!owner_of("the destination", to, bytes).memory.fill(to, value, width, count)) {
     refuse_range("the destination", to, bytes);
   }
 }
 
-// Work without a stream runs in the default stream, and may not disturb a capture.
-CUresult now(const char* name, const std::function<void()>& work) {
+// Copies of both kinds of memory, and fills, as work of a stream.
+Work upload_work(CUdeviceptr to, const void* from, std::size_t bytes) {
+  return alone([=] { upload(to, from, bytes); },
+               [=](const Place& place) {
+                 if (bytes == 0) return;
+                 require(from, "srcHost");
+                 check_range("the destination", to, bytes);
+                 // A real driver has taken it from memory that is not pinned when the call returns.
+                 const auto* const begin = static_cast<const std::byte*>(from);
+                 const auto taken = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
+                 place.group.upload(place.queue, to, taken->data(), bytes,
+                                    [taken, note = place.ended()](std::vector<emulator::Finding> findings) {
+                                      note(std::move(findings));
+                                    });
+               });
+}
+
+Work download_work(void* to, CUdeviceptr from, std::size_t bytes) {
+  return alone([=] { download(to, from, bytes); },
+               [=](const Place& place) {
+                 if (bytes == 0) return;
+                 require(to, "dstHost");
+                 check_range("the source", from, bytes);
+                 place.group.download(place.queue, to, from, bytes, place.ended());
+               });
+}
+
+Work copy_work(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+  return alone([=] { copy(to, from, bytes); },
+               [=](const Place& place) {
+                 if (bytes == 0) return;
+                 check_range("the source", from, bytes);
+                 check_range("the destination", to, bytes);
+                 place.group.copy(place.queue, to, from, bytes, place.ended());
+               });
+}
+
+Work fill_work(CUdeviceptr to, std::uint32_t value, int width, std::size_t count) {
+  return alone([=] { fill(to, value, width, count); },
+               [=](const Place& place) {
+                 if (count == 0) return;
+                 check_aligned(to, width);
+                 check_range("the destination", to, count * static_cast<std::size_t>(width));
+                 place.group.fill(place.queue, to, value, width, count, place.ended());
+               });
+}
+
+// Work without a stream runs in the default stream, and may not disturb a capture. The host waits for it.
+CUresult now(const char* name, const Work& work) {
   return call([&] {
     Stream& stream = *current_context().legacy_stream;
     machine().captures.refuse_unsafe_call(name);
-    enqueue_alone(stream, work);
+    enqueue(stream, work);
+    if (machine().peers.has(stream.context)) machine().peers.finish(stream);
   });
 }
 
-CUresult later(CUstream stream, const std::function<void()>& work) {
-  return call([&] { enqueue_alone(*find_stream(stream), work); });
+CUresult later(CUstream handle, const Work& work) {
+  return call([&] { enqueue(*find_stream(handle), work); });
 }
 
 template <class Value>
@@ -116,6 +172,10 @@ CUresult cuMemFree(CUdeviceptr address) {
     current_context();
     machine().captures.refuse_unsafe_call("cuMemFree");
     Device* const device = machine().device_of(address);
+    if (device) {
+      Context& owner = *machine().primary_contexts[static_cast<std::size_t>(device->ordinal)];
+      if (machine().peers.has(owner)) machine().peers.drain(owner);
+    }
     // Grids that used the memory have ended before it is given again.
     if (device) ++machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]->waits;
     if (device && device->memory.free(address)) return;
@@ -124,43 +184,99 @@ CUresult cuMemFree(CUdeviceptr address) {
 }
 
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
-  return now("cuMemcpyHtoD", [=] { upload(to, from, bytes); });
+  return now("cuMemcpyHtoD", upload_work(to, from, bytes));
 }
 
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
-  return now("cuMemcpyDtoH", [=] { download(to, from, bytes); });
+  return now("cuMemcpyDtoH", download_work(to, from, bytes));
 }
 
 CUresult cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
-  return now("cuMemcpyDtoD", [=] { copy(to, from, bytes); });
+  return now("cuMemcpyDtoD", copy_work(to, from, bytes));
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
-  return later(stream, [=] { upload(to, from, bytes); });
+  return later(stream, upload_work(to, from, bytes));
 }
 
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  return later(stream, [=] { download(to, from, bytes); });
+  return call([&] {
+    const std::shared_ptr<Stream> on = find_stream(stream);
+    const bool is_captured = machine().captures.status(*on) != CU_STREAM_CAPTURE_STATUS_NONE;
+    enqueue(*on, download_work(to, from, bytes));
+    // As a real driver does where the memory is not pinned.
+    if (!is_captured && machine().peers.has(on->context)) machine().peers.finish(*on);
+  });
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
-  return later(stream, [=] { copy(to, from, bytes); });
+  return later(stream, copy_work(to, from, bytes));
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           std::size_t bytes, CUstream handle) {
+  return call([&] {
+    const auto check = [&](const char* what, CUdeviceptr address, CUcontext context) {
+      if (bytes != 0 && &owner_of(what, address, bytes) != &machine().contexts.find(context)->device)
+        fail(CUDA_ERROR_INVALID_VALUE, std::string(what) + " is no memory of its context's device");
+    };
+    check("the destination", to, to_context);
+    check("the source", from, from_context);
+    enqueue(*find_stream(handle), copy_work(to, from, bytes));
+  });
+}
+
+CUresult cuStreamWriteValue32(CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  return call([&] {
+    if (flags != CU_STREAM_WRITE_VALUE_DEFAULT)
+      fail(CUDA_ERROR_NOT_SUPPORTED, "flags must be CU_STREAM_WRITE_VALUE_DEFAULT");
+    check_aligned(address, 4);
+    check_range("the address", address, sizeof value);
+    enqueue(*find_stream(handle), alone([=] { fill(address, value, 4, 1); },
+                                        [=](const Place& place) {
+                                          place.group.write_value(place.queue, address, value, place.ended());
+                                        }));
+  });
+}
+
+CUresult cuStreamWaitValue32(CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  return call([&] {
+    if (flags > CU_STREAM_WAIT_VALUE_NOR) fail(CUDA_ERROR_INVALID_VALUE, "flags name no comparison");
+    const auto compare = static_cast<emulator::Group::Compare>(flags);
+    check_aligned(address, 4);
+    check_range("the address", address, sizeof value);
+    enqueue(*find_stream(handle),
+            alone(
+                [=] {
+                  std::uint32_t word = 0;
+                  download(&word, address, sizeof word);
+                  if (!emulator::Group::is_over(compare, word, value)) {
+                    fail(CUDA_ERROR_LAUNCH_FAILED,
+                         "the stream waits for a value that nothing will write: work is done "
+                         "by the call that enqueues it, unless cuCtxEnablePeerAccess has "
+                         "been called");
+                  }
+                },
+                [=](const Place& place) {
+                  place.group.wait_value(place.queue, address, value, compare, place.ended());
+                }));
+  });
 }
 
 CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, std::size_t count) {
-  return now("cuMemsetD8", [=] { fill(to, value, 1, count); });
+  return now("cuMemsetD8", fill_work(to, value, 1, count));
 }
 
 CUresult cuMemsetD32(CUdeviceptr to, unsigned value, std::size_t count) {
-  return now("cuMemsetD32", [=] { fill(to, value, 4, count); });
+  return now("cuMemsetD32", fill_work(to, value, 4, count));
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
-  return later(stream, [=] { fill(to, value, 1, count); });
+  return later(stream, fill_work(to, value, 1, count));
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, std::size_t count, CUstream stream) {
-  return later(stream, [=] { fill(to, value, 4, count); });
+  return later(stream, fill_work(to, value, 4, count));
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {

@@ -25,7 +25,7 @@ std::shared_ptr<Stream> per_thread_stream(Context& context) {
 
 }  // namespace
 
-void Stream::run(const Work& work) {
+void Stream::run(const std::function<void(emulator::GridsInFront&)>& work) {
   if (kind == Kind::legacy) {
     const std::unique_lock alone(context.legacy_order);
     ++context.legacy_works;
@@ -41,7 +41,7 @@ void Stream::run(const Work& work) {
   }
 }
 
-void Stream::work_behind_waits(const Work& work) {
+void Stream::work_behind_waits(const std::function<void(emulator::GridsInFront&)>& work) {
   if (const std::uint64_t now = waits(); std::exchange(waits_, now) != now) grids_ = nullptr;
   work(grids_);
 }
@@ -68,14 +68,17 @@ std::shared_ptr<Stream> find_stream(CUstream handle) {
 }
 
 void enqueue(Stream& stream, const Work& work) {
-  if (!machine().captures.take(stream, work)) stream.run(work);
+  if (machine().captures.take(stream, work)) return;
+  if (machine().peers.has(stream.context)) return machine().peers.put(stream, work.later);
+  stream.run(work.now);
 }
 
-void enqueue_alone(Stream& stream, std::function<void()> work) {
-  enqueue(stream, [work = std::move(work)](emulator::GridsInFront& grids) {
-    grids = nullptr;
-    work();
-  });
+Work alone(std::function<void()> now, std::function<void(const Place&)> later) {
+  return {[now = std::move(now)](emulator::GridsInFront& grids) {
+            grids = nullptr;
+            now();
+          },
+          std::move(later)};
 }
 
 CUresult cuStreamCreate(CUstream* handle, unsigned flags) {
@@ -93,12 +96,13 @@ CUresult cuStreamDestroy(CUstream handle) {
   return call([&] { machine().captures.forget(*machine().streams.remove(handle)); });
 }
 
-// Work is done when the call that put it there returns: there is nothing to wait for. But no grid is in front of the next
-// one any more.
+// Work is done when the call that put it there returns, unless there are peers: there is nothing to wait for. But no grid is
+// in front of the next one any more.
 CUresult cuStreamSynchronize(CUstream handle) {
   return call([&] {
     const std::shared_ptr<Stream> stream = find_stream(handle);
     machine().captures.refuse_waiting_for(*stream);
+    if (machine().peers.has(stream->context)) return machine().peers.finish(*stream);
     stream->run([](emulator::GridsInFront& grids) { grids = nullptr; });
   });
 }
@@ -124,7 +128,11 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags) {
   return call([&] {
     if (flags != CU_EVENT_WAIT_DEFAULT) fail(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
-    machine().captures.wait(find_stream(handle), *machine().events.find(event));
+    const std::shared_ptr<Stream> stream = find_stream(handle);
+    const std::shared_ptr<Event> waited = machine().events.find(event);
+    if (machine().captures.wait(stream, *waited)) return;
+    const std::lock_guard lock(waited->mutex);
+    if (machine().peers.has(stream->context)) machine().peers.wait(*stream, waited->mark);
   });
 }
 

@@ -26,6 +26,7 @@
 #include <jit/dtype.h>
 #include <jit/emulation.h>
 #include <jit/error.h>
+#include <jit/exchange_merge.h>
 #include <jit/float16.h>
 #include <jit/functor_file.h>
 #include <jit/host_tensor.h>

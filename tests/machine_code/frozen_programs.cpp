@@ -11,6 +11,7 @@
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/operations/append/program.h"
 #include "generator/operations/block_mask/program.h"
+#include "generator/operations/exchange_merge/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
@@ -36,6 +37,18 @@ class Programs {
  private:
   std::vector<FrozenKernel> kernels_;
 };
+
+void add_exchange_merge(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const ExchangeMergeSpec& spec) {
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return exchange_merge_program(spec);
+    });
+  };
+  add("exchange_merge.fp32", sm_90a, {});
+  add("exchange_merge.heads", sm_90a, {.dtype = DType::bf16, .share = ExchangeShare::heads});
+  add("exchange_merge.ranks", sm_90a, {.dtype = DType::bf16, .head_dim_v = 512, .ranks = 8});
+}
 
 void add_merge(Programs& programs) {
   const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, std::size_t which) {
@@ -152,6 +165,7 @@ void add_steps_of_backward(Programs& programs) {
 
 std::vector<FrozenKernel> frozen_programs() {
   Programs programs;
+  add_exchange_merge(programs);
   add_merge(programs);
   add_append(programs);
   add_block_mask(programs);

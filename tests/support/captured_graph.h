@@ -26,8 +26,11 @@ class CapturedGraph {
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  void run(const TestStream& stream) const {
+  void launch(const TestStream& stream) const {
     check(driver().cuGraphLaunch(executable_, stream.get()), "cuGraphLaunch");
+  }
+  void run(const TestStream& stream) const {
+    launch(stream);
     stream.synchronize();
   }
 

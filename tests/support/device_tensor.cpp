@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include <jit/device.h>
 #include <jit/float16.h>
 
 namespace jit::testing {
@@ -41,7 +42,7 @@ DeviceTensor::DeviceTensor(DType dtype, const std::vector<std::int64_t>& shape, 
   const auto bytes = static_cast<std::size_t>(size_of(dtype));
   first_ = static_cast<std::size_t>(layout.first) * bytes;
   bytes_.assign(first_ + static_cast<std::size_t>(stride) * bytes + 16, 0xff);
-  memory_ = DeviceBuffer(0, bytes_.size());
+  memory_ = DeviceBuffer(current_device(), bytes_.size());
   view_.data = static_cast<char*>(memory_.data()) + first_;
 }
 

@@ -18,7 +18,7 @@ struct TensorLayout {
   std::int64_t first = 0;         ///< elements of memory before the first one
 };
 
-/// Memory that is all poison, whose bytes are 0xff, but for the elements that `set` has written.
+/// Memory of the current device that is all poison, whose bytes are 0xff, but for the elements that `set` has written.
 class DeviceTensor {
  public:
   using Index = std::span<const std::int64_t>;

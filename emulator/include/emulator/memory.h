@@ -43,6 +43,13 @@ class Memory {
   std::size_t capacity() const;
   std::size_t allocated() const;
 
+  /// Kernels of this device may access the memory of `peer`, which must live as long as this one, from now on; the
+  /// other way round takes another call. Addresses of both must differ.
+  void enable_peer(Memory& peer);
+  /// They may not any more.
+  void disable_peer(Memory& peer);
+  bool is_peer(const Memory& memory) const;  ///< whether they may
+
   // False when the range is not allocated as a whole.
   bool write(std::uint64_t to, const void* from, std::size_t bytes);
   bool read(void* to, std::uint64_t from, std::size_t bytes) const;

@@ -78,8 +78,8 @@ std::unique_ptr<const Operation> decode_fence(Decoder& decoder) {
   if (decoder.take("proxy")) return decode_proxy(decoder);
   decoder.expect_count(0);
   if (decoder.opcode() == "membar") {
-    const bool is_narrow = decoder.take_one_of({"cta", "gl", "sys"}) == "cta";
-    return std::make_unique<Fence>(is_narrow ? Scope::cta : Scope::gpu);
+    const std::string_view level = decoder.take_one_of({"cta", "gl", "sys"});
+    return std::make_unique<Fence>(level == "cta" ? Scope::cta : level == "gl" ? Scope::gpu : Scope::sys);
   }
   if (decoder.take("mbarrier_init")) {
     decoder.take_one_of({"release"});

@@ -206,7 +206,7 @@ std::unique_ptr<const Operation> decode_atomic(Decoder& decoder) {
   atomic->ordering = {true, semantics == "acquire" || semantics == "acq_rel",
                       semantics == "release" || semantics == "acq_rel"};
   const std::string_view scope = decoder.take_any_of({"cta", "cluster", "gpu", "sys"});
-  atomic->ordering.scope = scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
+  if (!scope.empty()) atomic->ordering.scope = scope_of(scope);
   atomic->space = take_space(decoder);
   if (atomic->space == AddressSpace::param || atomic->space == AddressSpace::local) {
     decoder.fail("works in global and shared memory only");

@@ -257,9 +257,12 @@ std::unique_ptr<const Operation> decode_store(Decoder& decoder) {
 
 }  // namespace
 
-Scope take_scope(Decoder& decoder) {
-  const std::string_view scope = decoder.take_one_of({"cta", "cluster", "gpu", "sys"});
-  return scope == "cta" ? Scope::cta : scope == "cluster" ? Scope::cluster : Scope::gpu;
+Scope take_scope(Decoder& decoder) { return scope_of(decoder.take_one_of({"cta", "cluster", "gpu", "sys"})); }
+
+Scope scope_of(std::string_view name) {
+  if (name == "cta") return Scope::cta;
+  if (name == "cluster") return Scope::cluster;
+  return name == "gpu" ? Scope::gpu : Scope::sys;
 }
 
 Ordering take_ordering(Decoder& decoder, std::string_view synchronizing) {
@@ -270,6 +273,7 @@ Ordering take_ordering(Decoder& decoder, std::string_view synchronizing) {
   if (kind == synchronizing) (synchronizing == "acquire" ? ordering.acquires : ordering.releases) = true;
   if (is_mapped && kind != "relaxed") decoder.fail("lacks .relaxed");
   if (is_mapped && (decoder.has("v2") || decoder.has("v4"))) decoder.fail(".mmio has no form for vectors");
+  if (kind == "volatile") ordering.scope = Scope::sys;
   if (kind == "relaxed" || kind == synchronizing) ordering.scope = take_scope(decoder);
   return ordering;
 }

@@ -12,6 +12,8 @@ namespace jit::emulator {
 
 /// Takes .cta, .cluster, .gpu or .sys, which must be there.
 Scope take_scope(Decoder& decoder);
+/// The scope of that name.
+Scope scope_of(std::string_view name);
 /// Takes the modifiers that say how an access is ordered, and its scope. `synchronizing` is "acquire" or
 /// "release".
 Ordering take_ordering(Decoder& decoder, std::string_view synchronizing);

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "machine/group_order.h"
+#include "machine/launch.h"
 #include "operations/warps/lanes.h"
 
 namespace jit::emulator {
@@ -35,14 +37,18 @@ Result make_copy(Decoder& decoder, Type type) {
   return copy;
 }
 
-// Time goes by with the instructions that the cluster executes, so that runs repeat themselves.
+// Time goes by with the instructions that the cluster executes, so that runs repeat themselves; %globaltimer is that of a
+// group of devices, where there is one.
 struct ReadClock final : Operation {
   Slot to = 0;
   bool is_wide = false;
+  bool is_global = false;
   int shift = 0;
 
   Flow execute(Warp& warp) const override {
-    const U64 now = warp.block.cluster.steps >> shift;
+    GroupClock* const clock = is_global ? warp.launch().clock : nullptr;
+    if (clock) ++clock->reads;
+    const U64 now = (clock ? clock->now : warp.block.cluster.steps) >> shift;
     for_each_lane(warp.exec, [&](int lane) {
       if (is_wide) {
         warp.r64(to)[lane] = now;
@@ -75,6 +81,7 @@ Result decode_clock(Decoder& decoder, Type type) {
   auto read = std::make_unique<ReadClock>();
   read->to = decoder.destination(0, type);
   read->is_wide = found->second.bits == 64;
+  read->is_global = source.name.starts_with("%globaltimer");
   read->shift = found->second.shift;
   return read;
 }

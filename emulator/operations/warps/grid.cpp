@@ -3,6 +3,8 @@
 
 #include "machine/decoder.h"
 #include "machine/global_races.h"
+#include "machine/group_order.h"
+#include "machine/launch.h"
 #include "machine/warp.h"
 
 namespace jit::emulator {
@@ -12,12 +14,19 @@ namespace {
 /// does before it waits may be done while grids in front still run.
 struct DependOnGrids final : Operation {
   using Note = void (GridOrder::*)(Warp&);
-  explicit DependOnGrids(Note note) : note(note) {}
+  using MemberNote = void (GroupMember::*)(Warp&);
+  DependOnGrids(Note note, MemberNote member_note) : note(note), member_note(member_note) {}
   Flow execute(Warp& warp) const override {
-    if (GlobalRaces* const races = warp.launch().races) (races->grids().*note)(warp);
+    const Launch& launch = warp.launch();
+    if (launch.member) {
+      (launch.member->*member_note)(warp);
+    } else if (launch.races) {
+      (launch.races->grids().*note)(warp);
+    }
     return Flow::next;
   }
   const Note note;
+  const MemberNote member_note;
 };
 
 }  // namespace
@@ -28,7 +37,8 @@ std::unique_ptr<const Operation> decode_grid(Decoder& decoder) {
   const bool waits = decoder.take_one_of({"wait", "launch_dependents"}) == "wait";
   decoder.expect_count(0);
   decoder.set_class(InstructionClass::control);
-  return std::make_unique<DependOnGrids>(waits ? &GridOrder::wait : &GridOrder::let_next_begin);
+  if (waits) return std::make_unique<DependOnGrids>(&GridOrder::wait, &GroupMember::wait);
+  return std::make_unique<DependOnGrids>(&GridOrder::let_next_begin, &GroupMember::let_next_begin);
 }
 
 }  // namespace jit::emulator

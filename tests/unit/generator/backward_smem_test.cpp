@@ -13,7 +13,8 @@ SmemSizes sizes_of(int head_dim, int head_dim_v, int stages = 2) {
           .pair = false,
           .deterministic = false,
           .draws = false,
-          .is_bounded = false};
+          .is_bounded = false,
+          .is_wide = false};
 }
 int places(const SmemSizes& sizes) { return smem_layout(sizes).gradient_places; }
 

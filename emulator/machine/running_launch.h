@@ -1,0 +1,46 @@
+// A launch with all that it needs to run.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <emulator/launch.h>
+#include <emulator/memory.h>
+
+#include "machine/launch.h"
+#include "machine/residency.h"
+#include "machine/worker.h"
+
+namespace jit::emulator {
+
+class RunningLaunch {
+ public:
+  /// For `workers` host threads at most. The parameters must stay. Throws std::invalid_argument, as `launch` does.
+  RunningLaunch(const Function& function, const LaunchShape& shape, std::span<const std::byte> parameters,
+                Memory& memory, const LaunchOptions& options, std::size_t workers);
+  RunningLaunch(const RunningLaunch&) = delete;
+  RunningLaunch& operator=(const RunningLaunch&) = delete;
+
+  Launch& launch() { return launch_; }
+  Residency& residency() { return residency_; }
+  std::atomic<bool>& stopped() { return stopped_; }
+  std::span<const std::unique_ptr<Worker>> workers() const { return workers_; }
+
+  /// When all workers have ended. Rethrows what one of them failed with.
+  LaunchResult result();
+
+ private:
+  const Function function_;
+  const LaunchOptions options_;
+  Launch::Findings findings_;
+  std::atomic<bool> stopped_ = false;
+  Launch launch_;
+  Grid grid_;
+  Residency residency_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace jit::emulator
