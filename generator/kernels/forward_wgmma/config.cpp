@@ -304,7 +304,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // The producers find out which tiles the mask leaves: little work for masks that are arithmetic. Three
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
-  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
+                     asks_by_positions(spec);
   // Producers of keys with scales of their own read these.
   // With fp8 consumers spill before producers do, and lose more by it.
   const bool is_simple =
