@@ -13,7 +13,8 @@ SmemSizes sizes_of(int head_dim, int head_dim_v, int stages = 2) {
           .pair = false,
           .deterministic = false,
           .draws = false,
-          .is_bounded = false};
+          .is_bounded = false,
+          .is_wide = false};
 }
 int places(const SmemSizes& sizes) { return smem_layout(sizes).gradient_places; }
 
@@ -27,6 +28,9 @@ TEST(BackwardSmem, GradientsHaveAsManyPlacesAsThereIsRoomFor) {
   SmemSizes drawn = sizes_of(128, 128);
   drawn.draws = true;
   EXPECT_EQ(places(drawn), 0);
+  SmemSizes wide = sizes_of(32, 32, 4);
+  wide.is_wide = true;
+  EXPECT_EQ(places(wide), 0);
 }
 
 // A pair has one buffer of dO where there is no room for two.
