@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 #include <jit/spec.h>
+#include <jit/spec_table.h>
 
 #include "generator/kernels/families.h"
+#include "generator/kernels/tma_rules.h"
 #include "generator/problem/spec_refusals.h"
 
 namespace jit {
@@ -36,6 +38,13 @@ std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch) {
   }
   if (std::optional<Refusal> refusal = head_dim_refusal(spec.head_dim, arch))
     refusals.push_back(*std::move(refusal));
+  const bool is_wide = !has_fp8_queries(spec) && output_dtype(spec) != spec.dtype;
+  if (is_wide && arch != arch_of_tma) {
+    refusals.push_back({"out_dtype", std::string(to_string(output_dtype(spec))),
+                        fmt::format("must be that of q, {}, on {}; kernels of {} write fp32",
+                                    to_string(spec.dtype), to_string(arch), to_string(arch_of_tma)),
+                        std::string(to_string(spec.dtype))});
+  }
   // The kernels of other architectures transpose values as they read them.
   return refusals;
 }

@@ -45,15 +45,11 @@ std::optional<Refusal> refuse_dtype(const SpecField& field, const AttentionSpec&
 
 std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionSpec& spec) {
   if (!has_fp8_queries(spec)) {
-    if (output_dtype(spec) == spec.dtype) return {};
-    const bool is_part = output_dtype(spec) == DType::fp32 && !has_narrow_keys(spec) && !spec.values_in_keys &&
-                         spec.sequences_kv != SequenceKind::paged && spec.split_keys == 0;
-    if (is_part) return {};
-    return refuse(
-        field, std::string(to_string(output_dtype(spec))),
-        fmt::format("must be that of q, {}, or fp32 of dense and varlen keys of that type without split_keys",
-                    to_string(spec.dtype)),
-        std::string(to_string(spec.dtype)));
+    const std::string own(to_string(spec.dtype)), given(to_string(output_dtype(spec)));
+    const bool is_plain = !has_narrow_keys(spec) && !spec.values_in_keys && spec.split_keys == 0;
+    const bool may_be_wide = is_plain && spec.sequences_kv != SequenceKind::paged;
+    if (given == own || (may_be_wide && output_dtype(spec) == DType::fp32)) return {};
+    return refuse(field, given, "must be that of q, " + own + ", or fp32 without pages and split_keys", own);
   }
   const auto is_legal = [](const DTypeFacts& row) { return row.is_floating(); };
   if (is_legal(facts(output_dtype(spec)))) return {};

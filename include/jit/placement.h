@@ -43,7 +43,7 @@ struct IndexRange {
 struct PlacementWork {
   std::int64_t seqlen = 0;  ///< queries, and as many keys
   int granule = 128;        ///< queries of a granule: a multiple of 16
-  /// Of each granule of queries: scores that kernels compute, tiles being whole.
+  /// Scores that kernels compute for each granule of queries, tiles being whole.
   std::vector<double> costs = {};
   /// Granules of keys that granules of queries need: ascending, with gaps between.
   std::vector<IndexRange> needs = {};
@@ -81,7 +81,7 @@ enum class PlacementMode : std::uint8_t {
 /// The name of a mode: "balanced".
 std::string_view to_string(PlacementMode mode);
 
-/// What `place` may be told.
+/// Options of `place`.
 struct PlacementOptions {
   PlacementMode mode = PlacementMode::balanced;  ///< how granules are given to ranks
   std::int64_t stripe = 1;                       ///< granules of a stripe
@@ -122,7 +122,7 @@ struct Placement {
   std::int64_t remote_rows(int rank) const;
   /// The positions of a rank's shard: runs of rows, ascending.
   std::vector<IndexRange> runs(int rank) const;
-  /// The same in as few pieces as there are regular ones: what kernels read.
+  /// These positions in as few pieces as there are regular ones, as kernels read them.
   std::vector<PositionPiece> pieces(int rank) const;
   /// A picture: one line for each rank, of at most `columns` signs for the sequence: # own, + own and of others, - keys of
   /// others that it needs, and . those that it does not.

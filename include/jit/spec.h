@@ -75,7 +75,7 @@ struct AttentionSpec {
   /// Element type of k and v, if it is not dtype: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4 (docs/kv-caches.md).
   /// Forward only, without dropout.
   std::optional<DType> kv_dtype = {};
-  /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16 or fp32.
+  /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16, fp32; else fp32 (sm_90a).
   std::optional<DType> out_dtype = {};
   /// The elements of k and v of 8 or 4 bits that share a dequantization scale; block only for dense FP8 q, k and v, token
   /// with int4, head with nvfp4 and mxfp4.

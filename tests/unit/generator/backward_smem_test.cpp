@@ -28,6 +28,9 @@ TEST(BackwardSmem, GradientsHaveAsManyPlacesAsThereIsRoomFor) {
   SmemSizes drawn = sizes_of(128, 128);
   drawn.draws = true;
   EXPECT_EQ(places(drawn), 0);
+  SmemSizes wide = sizes_of(32, 32, 4);
+  wide.is_wide = true;
+  EXPECT_EQ(places(wide), 0);
 }
 
 // A pair has one buffer of dO where there is no room for two.
