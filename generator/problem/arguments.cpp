@@ -137,6 +137,16 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
   return result;
 }
 
+// Sets sizes of rows of k and v as they are stored, and of their scales of blocks.
+void set_row_sizes(const AttentionSpec& spec, Extents& sizes) {
+  sizes.k_row = stored_columns(spec, spec.head_dim);
+  sizes.v_row = stored_columns(spec, spec.value_head_dim());
+  if (const int columns = scale_columns(spec); columns != 0) {
+    sizes.k_blocks = spec.head_dim / columns;
+    sizes.v_blocks = spec.value_head_dim() / columns;
+  }
+}
+
 // The sizes of a problem, which q and k have, and what says where sequences lie. Requires: the ranks are right.
 Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
   const TensorView &q = arguments.q, &k = arguments.k;
@@ -144,8 +154,6 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
                 .heads_kv = k.shape[k.rank - 2],
                 .head_dim = spec.head_dim,
                 .head_dim_v = spec.value_head_dim(),
-                .k_row = stored_columns(spec, spec.head_dim),
-                .v_row = stored_columns(spec, spec.value_head_dim()),
                 .page_size = spec.page_size};
   if (has_varlen_q(spec)) {
     sizes.boundaries = arguments.cu_seqlens_q.shape[0];
@@ -176,10 +184,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
       }
       sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
-  if (const int columns = scale_columns(spec); columns != 0) {
-    sizes.k_blocks = spec.head_dim / columns;
-    sizes.v_blocks = spec.value_head_dim() / columns;
-  }
+  set_row_sizes(spec, sizes);
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
   return sizes;
@@ -403,6 +408,8 @@ AttentionArguments placeholder_arguments(const AttentionSpec& spec, const Extent
       view.strides[i] = stride;
       stride *= view.shape[i];
     }
+    if (view.dtype == DType::latent_584)
+      view.strides[0] = (view.strides[0] + latent_row_in_page - 1) / latent_row_in_page * latent_row_in_page;
     arguments.*row.view = view;
   }
   return arguments;
@@ -426,6 +433,7 @@ Extents extents_of(const AttentionSpec& spec, const ProblemShape& shape) {
     sizes.pages = shape.batch * sizes.max_pages;
     sizes.seqlen_kv = sizes.max_pages * spec.page_size;
   }
+  set_row_sizes(spec, sizes);
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
   return sizes;

@@ -39,6 +39,7 @@ AttentionSpec dense_spec(AttentionSpec spec) {
 }
 
 bool can_time(const AttentionSpec& spec) {
+  if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference reads no rows of latents
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
   return !has_varlen_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
     return use.row != nullptr && use.row->varlen_dims;

@@ -432,6 +432,8 @@ def prepare(
         q_descale: As in `attention`.
         k_descale: As in `attention`.
         v_descale: As in `attention`.
+        k_block_scales: As in `attention`.
+        v_block_scales: As in `attention`.
         v_mean: As in `attention`.
         lse_shift: As in `attention`.
         rng_state: As in `attention`.

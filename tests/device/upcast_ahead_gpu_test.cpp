@@ -1,6 +1,7 @@
 // Keys and values of 8 bits that a kernel of its own makes numbers of 16 of, ahead of the one that reads them: against
 // double precision over the numbers that codes and scales stand for. Rows of nobody hold no numbers, as the workspace does.
 #include <jit/attention.h>
+#include <jit/dtype.h>
 #include <jit/tuning.h>
 
 #include <algorithm>
@@ -182,6 +183,32 @@ TEST_F(UpcastAheadTest, TheTunersReferenceReadsTheSame) {
         stream.get());
   };
   EXPECT_EQ(check_of(ahead(two_consumers)), "");
+}
+
+TEST_F(UpcastAheadTest, TheTunersReferenceReadsCachesOfFewerBits) {
+  const CurrentDevice scope(0);
+  const Context context(shared_cache_settings());
+  ContextState& state = *Access::state(context);
+  const TestStream stream;
+  for (const DType stored :
+       reference::some_of<DType>({DType::int8, DType::int4, DType::nvfp4, DType::mxfp4}, 2)) {
+    AttentionSpec spec = paged(case_of(128), 16).spec;
+    spec.kv_dtype = stored;
+    if (facts(stored).scale_columns == 0) spec.descale_per = ScaleKind::token;
+    const AttentionArguments arguments =
+        sized_arguments(spec, {.batch = 2, .heads_q = 4, .seqlen_q = 20, .seqlen_kv = 160});
+    AttentionParams params;
+    ASSERT_TRUE(fill_params(spec, {}, arguments, params));
+    const ForwardBuffers buffers(state, spec, device_, params, stream.get());
+    for (const KernelConfig& config :
+         {ahead(two_consumers), parse_config("family=forward_split_kv copies=tma tile_kv=64 stages=2")}) {
+      EXPECT_EQ(buffers.check(make_plan(state, spec,
+                                        build_kernel(state, spec, config, native_target(device_)), 0, "test"),
+                              stream.get()),
+                "")
+          << to_string(stored);
+    }
+  }
 }
 
 TEST_F(UpcastAheadTest, WhatCannotBeServedIsRefused) {

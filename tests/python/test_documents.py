@@ -76,6 +76,9 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         sizes = {"q": (32, 16, 576), "k_pe": (32, 1, 64), "latents": (32, 1, 512)}
         names |= {name: place(rng.standard_normal(shape).astype(DTYPES["bf16"])) for name, shape in sizes.items()}
         names["cos_sin"] = place(numpy.ones((64, 64), numpy.float32))
+    if "latent_656" in snippet:
+        names["q"] = place(rng.standard_normal((1, 1, 16, 576)).astype(DTYPES["bf16"]))
+        names["rows"] = place(numpy.zeros((2, 64, 1, 656), numpy.uint8))
     if "import torch\n" in snippet:
         pytest.importorskip("torch", reason="needs PyTorch")
     if "register_continuous_batching" in snippet:
