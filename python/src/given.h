@@ -1,6 +1,7 @@
 // Arguments of Python's functions that are no arrays: converted in one place, which knows their names.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -142,7 +143,7 @@ void define(Scope& scope, const char* name, F f, const Extras&... extras) {
     constexpr std::size_t selves = sizeof...(A) - count;
     static_assert(selves <= 1, "every argument but self has a name");
     std::array<const char*, sizeof...(A)> names{};
-    for (std::size_t i = 0; i < count; ++i) names[i + selves] = of_arguments[i];
+    std::copy(of_arguments.begin(), of_arguments.end(), names.begin() + selves);
     scope.def(name, detail::named(f, names, std::index_sequence_for<A...>(), signature), extras...);
   };
   bind(static_cast<Function*>(nullptr));
