@@ -109,7 +109,7 @@ NAMES = [
     (attended, lambda new: dict(softmax_scale=-1), "softmax_scale", "= -1 must be positive"),
     (attended, lambda new: {name: new(1, 8, 2, 20) for name in "qkv"}, "q", "its head_dim = 20"),
     (attended, lambda new: dict(v=new(1, 8, 2, 20)), "v", "its head_dim_v = 20"),
-    (attended, lambda new: dict(out_dtype="fp8_e4m3"), "out_dtype", "= fp8_e4m3 must be"),
+    (attended, lambda new: dict(out_dtype="fp16"), "out_dtype", "= fp16 must be"),
     (attended, lambda new: dict(split_keys=65), "split_keys", "= 65 must be"),
     (attended, lambda new: dict(exact_exponentials=True), "exact_exponentials", "= true"),
     (appended, lambda new: dict(k=new(4, 2, 16, dtype=numpy.int64)), "k", "its dtype = int64"),
