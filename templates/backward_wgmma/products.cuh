@@ -260,8 +260,9 @@ class GradientProducts {
 
   // Calls `use(i, P, f′)` for each step of 16 queries. There is one copy of the tile for whole ones and one for partial
   // ones; where ptxas has no registers for what masks ask about several steps, one of each step.
-  static constexpr bool weighs_by_parts =
-      Traits::has_roles ? !has_row_range<TileMask<Config>> : key_words<TileMask<Config>> == 1;
+  static constexpr bool weighs_by_parts = Traits::has_roles
+                                              ? !has_row_range<TileMask<Config>>
+                                              : key_words<TileMask<Config>> == 1 || has_positions<Config>;
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
     if constexpr (weighs_by_parts) {

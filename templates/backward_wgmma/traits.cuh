@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/masks.cuh"
+#include "problem/positions.cuh"
 #include "ptx/warpgroup.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
@@ -77,13 +78,16 @@ struct KernelTraits {
   using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
 
   /// Steps of 16 queries of which a consumer loads LSE, or delta, ahead, where a warp has registers for it. With roles a
-  /// block that is no pair's waits for its additions to dQ. Of rows, scores leave no registers, and dropout some where it
-  /// is precomputed and another consumer has dQ.
+  /// block that is no pair's waits for its additions to dQ. Of rows, scores leave no registers, positions those for one
+  /// step, and dropout some where it is precomputed and another consumer has dQ.
   static constexpr bool loads_ahead =
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
       (!has_roles || Config::pair);
-  static constexpr int statistics_ahead = !loads_ahead ? 0 : has_roles ? 2 : query_steps;
+  static constexpr int statistics_ahead = !loads_ahead            ? 0
+                                          : has_roles             ? 2
+                                          : has_positions<Config> ? 1
+                                                                  : query_steps;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout and turns of varlen sequences leave registers for them.

@@ -17,6 +17,12 @@
 
 namespace jit {
 
+/// Whether the rows of a Config stand where tables say.
+template <class Config>
+concept has_positions = requires {
+  typename Config::Places;
+};
+
 /// Rows that stand one behind another: row r at r + shift.
 struct Stretch {
   int begin = 0;

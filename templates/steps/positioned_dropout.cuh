@@ -10,12 +10,6 @@
 
 namespace jit {
 
-/// Whether the rows of a Config stand where tables say.
-template <class Config>
-concept has_positions = requires {
-  typename Config::Places;
-};
-
 /// Random numbers by where queries and keys stand.
 template <class Places>
 struct PositionedCounter : DropoutCounter {

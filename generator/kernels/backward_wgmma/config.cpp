@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
@@ -18,8 +19,9 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr int warpgroup_threads = 128;
-// Addresses, steps and the tile info of a tile: calibrated on the assembler's reports.
-constexpr int other_registers = 16;
+// Addresses, steps and the tile info of a tile, and statistics that are loaded ahead, of which there are fewer with
+// positions: calibrated on the assembler's reports.
+int other_registers(const AttentionSpec& spec) { return has_positions(spec) ? 8 : 16; }
 
 constexpr std::array rows = {
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
@@ -64,11 +66,12 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 }
 
 // The shares of 168 registers of each of three warpgroups, or 128 of each of four. Small head dims leave
-// consumers enough of fewer, and the producers, which ask the mask, more.
+// consumers enough of fewer, and the producers, which ask the mask, more. A producer that looks up positions needs 40.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
   if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec) <= small) return {.producer = 56, .consumer = 224};
+  if (has_positions(spec)) return {.producer = 40, .consumer = 232};
   return {.producer = 24, .consumer = 240};
 }
 
@@ -137,7 +140,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .is_bounded = !is_plain(spec),
                                      .is_wide = output_dtype(spec) == DType::fp32})
                             .total,
-          .registers = gradient_registers(spec) + score_registers(spec) + other_registers,
+          .registers = gradient_registers(spec) + score_registers(spec) + other_registers(spec),
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
