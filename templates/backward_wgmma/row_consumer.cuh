@@ -17,13 +17,15 @@ class RowConsumer {
   JIT_DEVICE RowConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                          const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
       : tile_(params, dropout, keys, uniform(threadIdx.x / warpgroup_size - 1), smem),
-        writer_(params, gradients, maps, dropout, smem) {}
+        writer_(params, gradients, maps, dropout, smem),
+        params_(params) {}
 
   /// Behind the last tile of keys.
   static JIT_DEVICE void end() { Writer::end(); }
 
   /// As a function of for_each_key_tile.
   JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
+    const int number = number_of_tile();
     tile_.dk.clear();
     tile_.dv.clear();
     if (has_queries) {  // mutate: KeysAreLetGoTooEarly
@@ -33,14 +35,29 @@ class RowConsumer {
       tile_.pipelines.arrive_values_empty(tile_.keys.round);
       tile_.pipelines.keys.consumer_release(tile_.keys.round);
     }
-    if (!writes_dv_early || !has_queries) writer_.write_dv(tile_.keys, tile_.dv);
-    writer_.write_dk(tile_.keys, tile_.dk);
+    if (!writes_dv_early || !has_queries) writer_.write_dv(keys_to_write(number), tile_.dv);
+    writer_.write_dk(keys_to_write(number), tile_.dk);
     return step;
   }
 
  private:
   // While the last products of dK and dQ run, if there are registers for it.
   static constexpr bool writes_dv_early = Writer::by_tma;
+
+  // Gradients that leave from registers ask the tile's number, from which its place is made anew: batch entry and head would
+  // take two registers through all steps.
+  static constexpr bool holds_number = !Writer::by_tma && !has_entry_lengths<Config>;
+  JIT_DEVICE int number_of_tile() const {
+    if constexpr (!holds_number) return no_key_tile;
+    return load_shared_by_warp(tile_.pipelines.key_tile_info(tile_.keys.round));
+  }
+  JIT_DEVICE decltype(auto) keys_to_write(int number) const {
+    if constexpr (holds_number) {
+      return key_tile<Config>(params_, number);
+    } else {
+      return (tile_.keys);
+    }
+  }
 
   JIT_DEVICE unsigned sum(unsigned step) {
     const auto leave_dv = [&] {
@@ -55,6 +72,7 @@ class RowConsumer {
 
   GradientProducts<Config> tile_;
   const Writer writer_;
+  const AttentionParams& params_;
 };
 
 }  // namespace jit::backward_wgmma
