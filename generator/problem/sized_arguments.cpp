@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <jit/error.h>
+#include <jit/spec_table.h>
 #include <jit/tuning.h>
 
 #include "generator/problem/arguments.h"
@@ -62,21 +63,23 @@ BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const Atte
   // As far apart as those of forward, from the other end.
   std::uintptr_t slot = 0x100;
   const auto next = [&] { return reinterpret_cast<void*>(--slot << 56); };
-  const auto like = [&](TensorView tensor) {
+  const auto like = [&](TensorView tensor, DType dtype) {
     tensor.data = next();
+    tensor.dtype = dtype;
     return tensor;
   };
   const TensorView& q = forward.q;
-  return {.d_o = like(forward.o),
+  const DType read = input_dtype(spec), written = output_dtype(spec);
+  return {.d_o = like(forward.o, read),
           .q = q,
           .k = forward.k,
           .v = forward.v,
           .o = forward.o,
           .lse = has_varlen_q(spec) ? TensorView::dense(next(), DType::fp32, {q.shape[1], q.shape[0]})
                                     : TensorView::bhs(next(), q.shape[0], q.shape[2], q.shape[1]),
-          .dq = like(q),
-          .dk = like(forward.k),
-          .dv = like(forward.v),
+          .dq = like(q, written),
+          .dk = like(forward.k, written),
+          .dv = like(forward.v, written),
           .tensors = forward.tensors,
           .cu_seqlens_q = forward.cu_seqlens_q,
           .cu_seqlens_k = forward.cu_seqlens_k,

@@ -35,7 +35,14 @@ std::vector<Candidate> BackwardProblem::one_pass_candidates() const {
   return candidates;
 }
 
-// Pairs are too many to measure all: both kernels are promising, or one of them is the cost model's first.
+bool BackwardProblem::has_two_passes() const {
+  const Case problem{kernel_spec_, device_limits(device())};
+  const auto has = [&](Pass pass) { return !config_space(problem, shape_of(pass)).empty(); };
+  return has(Pass::backward_dq) && has(Pass::backward_dkv);
+}
+
+// Pairs are too many to measure all: both kernels are promising, or one of them is the cost model's first. Throws Error
+// where there are none.
 std::vector<Candidate> BackwardProblem::two_pass_candidates(bool exhaustive) const {
   const DeviceLimits limits = device_limits(device());
   const std::vector<Candidate> dq = all_candidates(kernel_spec_, shape_of(Pass::backward_dq), limits);
@@ -54,7 +61,8 @@ std::vector<Candidate> BackwardProblem::two_pass_candidates(bool exhaustive) con
 
 std::vector<Candidate> BackwardProblem::candidates(bool exhaustive) const {
   std::vector<Candidate> all = one_pass_candidates();
-  std::ranges::move(two_pass_candidates(exhaustive), std::back_inserter(all));
+  if (all.empty() || has_two_passes())
+    std::ranges::move(two_pass_candidates(exhaustive), std::back_inserter(all));
   return exhaustive ? all : promising(all);
 }
 

@@ -107,6 +107,7 @@ class BackwardProblem : public TuningProblem {
 
  private:
   ProblemShape shape_of(Pass pass) const;
+  bool has_two_passes() const;
   std::vector<Candidate> one_pass_candidates() const;
   std::vector<Candidate> two_pass_candidates(bool exhaustive) const;
 

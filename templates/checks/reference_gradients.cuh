@@ -84,8 +84,9 @@ class ReferencePairs {
       if (mask_.keep(query, key)) sum += ::expf(score(query, key).value - max);
     return ::expf(value - max) / sum;
   }
-  template <int elements>
-  static __device__ float dot(const Element* a, const Element* b) {
+  // o may be of fp32 beside do of 16 bits.
+  template <int elements, class Other>
+  static __device__ float dot(const Element* a, const Other* b) {
     float sum = 0;
     for (int d = 0; d < elements; ++d) sum += to_float(a[d]) * to_float(b[d]);
     return sum;

@@ -76,6 +76,14 @@ TEST_F(BackwardTunerTest, WithoutTimeTheDefaultIsLeft) {
               Each(HasSubstr("no time left for it")));
 }
 
+TEST_F(BackwardTunerTest, OnePassAloneWritesGradientsInFp32) {
+  use_device("emulated:sm_90a");
+  AttentionSpec spec{.head_dim = 64};
+  spec.out_dtype = DType::fp32;
+  const TuningResult result = expect_tuned(problem_of(spec, {.seqlen_q = 40, .seqlen_kv = 70}), 1e-9);
+  EXPECT_THAT(result.configs, SizeIs(1));
+}
+
 // Varlen sequences, lengths of dense ones, dropout, scores, sinks, grouped heads: one in a run.
 TEST_F(BackwardTunerTest, ChecksWhatTheForwardHas) {
   AttentionSpec varlen{.head_dim = 16, .gqa_ratio = 2, .mask = mask::causal()};

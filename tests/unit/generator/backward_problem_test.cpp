@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <jit/error.h>
 #include <jit/spec_table.h>
 
 #include "generator/kernels/families.h"
@@ -82,6 +83,26 @@ TEST(BackwardProblem, TwoPassesServeAllOtherCalls) {
       EXPECT_GE(few[i].cycles, few[0].cycles);
       for (std::size_t j = 0; j < i; ++j)
         EXPECT_FALSE(are_near_copies(few[i].configs, few[j].configs)) << to_string(few[i].configs);
+    }
+  }
+}
+
+// No pair of kernels writes gradients in fp32 from 16 bits: there is no other to measure.
+TEST(BackwardProblem, OnePassAloneServesGradientsInFp32) {
+  for (const int head_dim : {64, 128, 256}) {
+    for (const bool deterministic : {false, true}) {
+      AttentionSpec spec{.head_dim = head_dim};
+      spec.out_dtype = DType::fp32;
+      const BackwardProblem problem = problem_of(spec, hopper, deterministic);
+      for (const bool exhaustive : {false, true}) {
+        const std::vector<Candidate> candidates = problem.candidates(exhaustive);
+        ASSERT_GE(candidates.size(), 1u);
+        EXPECT_EQ(one_passes(candidates), std::ssize(candidates));
+        for (const Candidate& candidate : candidates)
+          EXPECT_TRUE(problem.can_run(candidate.configs)) << to_string(candidate.configs);
+      }
+      EXPECT_THROW(problem_of(spec, hopper, deterministic, /*tma=*/false).candidates(false), Error)
+          << "nothing serves it";
     }
   }
 }

@@ -68,11 +68,12 @@ TEST(SizedArguments, RefuseSizesThatCannotBe) {
 
 // Whatever a spec's sequences are, what is made up passes the checks of a call.
 TEST(SizedArguments, OfBackwardPassTheChecks) {
-  std::vector<AttentionSpec> specs(5, spec);
+  std::vector<AttentionSpec> specs(6, spec);
   specs[1].sequences_q = specs[2].sequences_kv = SequenceKind::varlen;
   specs[3].sequences_q = specs[3].sequences_kv = SequenceKind::varlen;
   specs[1].sinks = specs[3].sinks = true;
   specs[3].dropout = specs[4].dropout = true;
+  specs[5].out_dtype = DType::fp32;
   for (const AttentionSpec& own : specs) {
     const BackwardArguments arguments = sized_backward_arguments(own, shape);
     EXPECT_NO_THROW(check_backward_arguments(own, arguments)) << to_string(own);
