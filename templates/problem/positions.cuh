@@ -152,9 +152,8 @@ struct Positions {
 
   /// The smallest ranges of positions around those of rows, of which there are some.
   JIT_DEVICE KeyRange queries(int begin, int end) const { return {query(begin), query(end - 1) + 1}; }
-  JIT_DEVICE KeyRange keys(int begin, int end) const {
-    return {key(begin), key(end - 1) + 1};
-  }  // mutate: HullOfKeys
+  // mutate: HullOfKeys
+  JIT_DEVICE KeyRange keys(int begin, int end) const { return {key(begin), key(end - 1) + 1}; }
 
   /// The keys that stand in a range.
   JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {

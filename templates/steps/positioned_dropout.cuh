@@ -27,9 +27,9 @@ struct PositionedCounter : DropoutCounter {
     const Stretch queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);
     const bool is_in_stretch =
         queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys;
+    const bool has_aligned_keys = keys.shift % dropout_group_keys == 0;
     // mutate: GroupsThatAreNone
-    const bool is_aligned =
-        queries.shift % dropout_group_queries == 0 && keys.shift % dropout_group_keys == 0;
+    const bool is_aligned = has_aligned_keys && queries.shift % dropout_group_queries == 0;
     if (is_in_stretch && is_aligned)
       return DropoutCounter::draw(query + queries.shift, key + keys.shift, lane);
     PhiloxWords result;
