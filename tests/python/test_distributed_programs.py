@@ -18,9 +18,9 @@ if not ja.devices()[0].emulated:
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def program(folder, name):
-    """A program as a module."""
-    spec = importlib.util.spec_from_file_location(f"{folder}_{name}", ROOT / folder / f"{name}.py")
+def program(path, name):
+    """A program as a module of a name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # processes find its functions by name
     spec.loader.exec_module(module)
@@ -28,7 +28,7 @@ def program(folder, name):
 
 
 def test_two_ranks_train_as_one_does():
-    example = program("examples", "distributed_training")
+    example = program("examples/distributed_training.py", "distributed_training")
     one, two = example.train(steps=4, batch=2, seqlen=48, width=32, heads=2, layers=1, rate=1e-2)
     assert one[-1] < 0.95 * one[0]
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) < 0.01 * one[0]
@@ -54,7 +54,7 @@ def wrong_and_right(rank):
     import torch
     import torch.distributed as dist
 
-    bench = program("bench", "distributed")
+    bench = program("bench/distributed.py", "bench_distributed")
     sizes = dict(heads=2, heads_kv=2, head_dim=32, granule=16)
     own = bench.Rank(rank, types.SimpleNamespace(device="cpu", ranks=dist.get_world_size(), **sizes))
     case = bench.Case("causal", 64)

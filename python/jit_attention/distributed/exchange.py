@@ -56,7 +56,7 @@ class _Places:
             target.index_fill_(0, self.index, value)
             return
         for first, length, _ in self.runs:
-            target[first:first + length] = value
+            target[first:first + length].fill_(value)
 
 
 @dataclass(frozen=True)
