@@ -10,7 +10,6 @@ import torch
 from .groups import Control, start_rows
 from .placement import Placement
 
-
 #: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
 _FEW_RUNS = 16
 

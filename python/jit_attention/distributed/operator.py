@@ -1,7 +1,7 @@
 """Attention over a group as one PyTorch operator, `torch.ops.jit_attention.distributed_attention`, and its gradient.
 
 Process groups come by name, placements as a tensor of whole numbers, masks and scores as text: nothing of them is baked into
-a compiled graph but their kinds.
+a compiled graph but their kinds. Eager calls compute without the operator, unless a mode or transform looks at operators.
 """
 
 from __future__ import annotations
