@@ -12,12 +12,14 @@ Starts a process for each rank. One line of JSON per case, pass, length and cont
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
     copied_mb   keys and values that the worst rank gets from others in the forward pass
     host_us     of the call on the host, before the GPU is done
-    error       largest difference from the result of one GPU, in terms of the largest value
+    error       largest difference from one GPU's result and, if timed, gradients, in terms of their largest values; a
+                contender that computes something else has failed, and is not timed
 
 All ranks measure baselines at the same time, so that clocks are those of busy GPUs. NVLink multicast stays off.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -26,6 +28,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -139,10 +143,45 @@ def call_of(forward, tensors, do, which):
     return call
 
 
+@dataclasses.dataclass
+class Contender:
+    """What a rank computes, and how its shard of a result becomes the whole (batch, seqlen, heads, …)."""
+
+    forward: Callable
+    tensors: list
+    do: torch.Tensor
+    whole: Callable
+    close: Callable = lambda: None
+    local: Callable | None = None  # the kernels of the call, without an exchange
+    placement: Any = None
+
+
+#: Largest differences from one GPU, in terms of the largest value, of contenders that computed the same.
+TOLERANCE = 0.05
+
+
+def errors_of(rank, contender, which, expected):
+    """Of o, and of dq, dk and dv, on the worst rank. KV heads that a contender repeats have their gradients summed."""
+    if which == "fwd+bwd":
+        leaves = [x.detach().requires_grad_() for x in contender.tensors]
+        o = contender.forward(*leaves)
+        found = [o, *torch.autograd.grad(o, leaves, contender.do)]
+    else:
+        with torch.no_grad():
+            found = [contender.forward(*contender.tensors)]
+    errors = []
+    for x, right in zip(found, expected):
+        x, right = contender.whole(x).float(), right.float()
+        if x.shape[2] != right.shape[2]:
+            x = x.unflatten(2, (right.shape[2], -1)).sum(3)
+        error = ((x - right).abs().max() / right.abs().max()).item()
+        errors.append(rank.slowest(error if math.isfinite(error) else math.inf))
+    return errors
+
+
 def ours(rank, case, which, method, mode):
-    """The call, that of its kernels alone, its shard of the result, and its placement."""
+    """A method of this library."""
     import jit_attention as ja
-    import jit_attention.torch as jt
     from jit_attention.distributed import problem as problems
     from jit_attention.distributed.groups import control_of
 
@@ -155,27 +194,42 @@ def ours(rank, case, which, method, mode):
     def forward(q, k, v):
         return ja.distributed.attention(q, k, v, placement=placement, mask=case.mask, method=method)
 
+    def whole(x):
+        return ja.distributed.unshard(x, 1, placement=placement)
+
     problem = problems.Problem(*shards, control_of(rank.group), placement, case.mask)
-    of_mask = problems.mask_of_call(problem)
     if method == "heads":
+        of_mask = problems.mask_of_call(problem)
         each, each_kv = rank.options.heads // rank.size, rank.options.heads_kv // rank.size
         own = slice(rank.rank * each, (rank.rank + 1) * each), slice(rank.rank * each_kv, (rank.rank + 1) * each_kv)
-        parts = [q[:, :, own[0]].contiguous(), *(x[:, :, own[1]].contiguous() for x in (k, v))]
-        local = call_of(lambda q, k, v: jt.attention(q, k, v, **of_mask), parts, do[:, :, own[0]].contiguous(), which)
-    else:
-        lengths = torch.tensor([[case.seqlen] * 2], dtype=torch.int32, device=rank.device)
-        positions = problems.positions_of(placement, rank.rank, rank.device)
-        local = call_of(lambda q, k, v: jt.attention(q, k, v, q_positions=positions, global_seqlens=lengths, **of_mask),
-                        [shards[0], k, v], own_do, which)
-    return call_of(forward, shards, own_do, which), local, lambda: ja.distributed.unshard(forward(*shards), 1,
-                                                                                          placement=placement), placement
+        q, do = (x[:, :, own[0]].contiguous() for x in (q, do))
+        k, v = (x[:, :, own[1]].contiguous() for x in (k, v))
+        local = kernels(lambda: ja.attention(q, k, v, return_lse=True, **of_mask),
+                        lambda o, lse: ja.attention_backward(do, q, k, v, o, lse, **of_mask), which)
+    else:  # the very kernels of the method, over all keys at once
+        local = kernels(lambda: problems.forward(problem, k, v),
+                        lambda o, lse: problems.backward(problem, k, v, own_do, o, lse, None, (), False), which)
+    return Contender(forward, shards, own_do, whole, local=local, placement=placement)
+
+
+def kernels(forward, backward, which):
+    """A call of kernels alone."""
+
+    def call():
+        with torch.no_grad():
+            o, lse = forward()
+            if which == "fwd+bwd":
+                backward(o, lse)
+
+    return call
 
 
 def torch_sdpa(rank, case, which, backend):
-    """PyTorch's ring over scaled_dot_product_attention."""
+    """PyTorch's ring over scaled_dot_product_attention. Its context shards buffers and puts another function into
+    torch.nn.functional, so that the function must be looked up there inside of it."""
+    from torch.distributed.tensor.experimental import _context_parallel as cp
     from torch.distributed.tensor.experimental import context_parallel
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
 
     if case.name not in ("causal", "full"):
         raise ValueError("its ring has causal and full masks alone")
@@ -183,14 +237,18 @@ def torch_sdpa(rank, case, which, backend):
     q, k, v, do = (x.transpose(1, 2).repeat_interleave(rank.options.heads // x.shape[2], 1).contiguous()
                    for x in rank.inputs(case.seqlen))
     kind = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[backend]
+    cp._cp_options.enable_load_balance = case.name == "causal"  # it refuses to balance full masks
     context = context_parallel(rank.mesh, buffers=[q, k, v, do], buffer_seq_dims=[2] * 4, no_restore_buffers={q, k, v, do})
-    context.__enter__()  # shards the buffers; calls inside are distributed
+    context.__enter__()
 
     def forward(q, k, v):
         with sdpa_kernel([kind]):
-            return scaled_dot_product_attention(q, k, v, is_causal=case.name == "causal")
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=case.name == "causal")
 
-    return call_of(forward, [q, k, v], do, which), lambda: context.__exit__(None, None, None)
+    def whole(x):
+        return cp.context_parallel_unshard(rank.mesh, [x.detach()], [2])[0].transpose(1, 2)
+
+    return Contender(forward, [q, k, v], do, whole, close=lambda: context.__exit__(None, None, None))
 
 
 def torch_flex(rank, case, which):
@@ -219,11 +277,14 @@ def torch_flex(rank, case, which):
         k, v = cp.flex_cp_allgather(k.contiguous(), v.contiguous(), 2, name)
         return compiled(q, k, v, block_mask=block_mask, enable_gqa=rank.options.heads != rank.options.heads_kv)
 
-    return call_of(forward, [x.contiguous() for x in (q, k, v)], do.contiguous(), which), lambda: None
+    def whole(x):
+        return cp.context_parallel_unshard(rank.mesh, [x.detach()], [2], balancer)[0].transpose(1, 2)
+
+    return Contender(forward, [x.contiguous() for x in (q, k, v)], do.contiguous(), whole)
 
 
 def baselines(rank, case, which, known):
-    """Seconds of one GPU on the whole problem, and with a full mask; and its result."""
+    """Seconds of one GPU on the whole problem, and with a full mask; and its results: o, and gradients if they are timed."""
     import jit_attention as ja
     import jit_attention.torch as jt
     from jit_attention.distributed import problem as problems
@@ -235,8 +296,10 @@ def baselines(rank, case, which, known):
     key = case.seqlen, which
     if key not in known:
         known[key], _ = rank.measure(call_of(jt.attention, [q, k, v], do, which))
-    with torch.no_grad():
-        return whole, known[key], jt.attention(q, k, v, **of_mask)
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    o = jt.attention(*leaves, **of_mask)
+    expected = [o.detach(), *(torch.autograd.grad(o, leaves, do) if which == "fwd+bwd" else ())]
+    return whole, known[key], expected
 
 
 def run_case(rank, case, which, known, write):
@@ -253,25 +316,26 @@ def run_case(rank, case, which, known, write):
 
     for name in options.contender:
         try:
-            if name.startswith("torch"):
-                _, kind = name.split("-")
-                call, close = torch_flex(rank, case, which) if kind == "flex" else torch_sdpa(rank, case, which, kind)
-                try:
-                    line(name, *rank.measure(call))
-                finally:
-                    close()
-                continue
             method, _, mode = name.partition("-")
-            call, local, result, placement = ours(rank, case, which, method, mode or "balanced")
-            with torch.no_grad():
-                found = result()
-            error = ((found.float() - expected.float()).abs().max() / expected.float().abs().max()).item()
-            seconds, host = rank.measure(call)
-            alone, _ = rank.measure(local)
-            bytes_of = [placement.remote_bytes(r, heads_kv=options.heads_kv, head_dim=options.head_dim)
-                        for r in range(rank.size)]
-            line(name, seconds, host, E2=alone / seconds, imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6,
-                 error=rank.slowest(error))
+            if method != "torch":
+                contender = ours(rank, case, which, method, mode or "balanced")
+            else:
+                contender = torch_flex(rank, case, which) if mode == "flex" else torch_sdpa(rank, case, which, mode)
+            try:
+                errors = errors_of(rank, contender, which, expected)
+                if not max(errors) < TOLERANCE:
+                    raise ValueError(f"computes something else: errors of o and gradients are {errors}")
+                timed = rank.measure(call_of(contender.forward, contender.tensors, contender.do, which))
+                more = {}
+                if contender.placement is not None:
+                    placement = contender.placement
+                    alone, _ = rank.measure(contender.local)
+                    bytes_of = [placement.remote_bytes(r, heads_kv=options.heads_kv, head_dim=options.head_dim)
+                                for r in range(rank.size)]
+                    more = dict(E2=alone / timed[0], imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6)
+                line(name, *timed, error=max(errors), **more)
+            finally:
+                contender.close()
         except (RuntimeError, ValueError, AssertionError, NotImplementedError, ImportError) as error:
             write(**common, contender=name, failed=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
 

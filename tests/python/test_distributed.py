@@ -138,3 +138,45 @@ def test_one_rank_is_the_plain_call(rng, tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(gradients, torch.autograd.grad(expected, (q, k, v), do)))
     finally:
         dist.destroy_process_group()
+
+
+def repeated(rank, seed, placement):
+    """How often calls write down what they are and reach the store, in the first call of a kind and in later ones."""
+    import jit_attention.distributed.operator as operator
+    from jit_attention.distributed.groups import control_of, group_of
+
+    control, counts = control_of(group_of(None)), {"fields": 0, "texts": 0, "store": 0}
+
+    def counted(name, function):
+        def call(*arguments, **named):
+            counts[name] += 1
+            return function(*arguments, **named)
+
+        return call
+
+    class Store:
+        def __init__(self, store):
+            self.store = store
+
+        def __getattr__(self, name):
+            return counted("store", getattr(self.store, name))
+
+    kept = operator._fields, operator.written_problem, control.store
+    operator._fields, operator.written_problem = counted("fields", kept[0]), counted("texts", kept[1])
+    control.store = Store(kept[2])
+    try:
+        found = []
+        for _ in range(3):
+            compute(rank, seed, (64, *SIZES), placement, dict(mask=ja.mask.sliding_window(33, 0), method="gather"))
+            found.append(dict(counts))
+            counts.update(fields=0, texts=0, store=0)
+        return found
+    finally:
+        operator._fields, operator.written_problem, control.store = kept
+
+
+def test_repeated_calls_neither_write_nor_compare(three, rng):
+    placement = ja.distributed.balance(CAUSAL, seqlen=64, ranks=3, granule=16)
+    for first, *later in three.run(repeated, int(rng.integers(2**31)), placement):
+        assert first["fields"] == first["texts"] == 2 and first["store"] > 0  # forward and backward
+        assert later == [{"fields": 0, "texts": 0, "store": 0}] * 2

@@ -9,6 +9,7 @@ import sys
 
 import jit_attention as ja
 import pytest
+from rank_processes import Ranks
 
 pytest.importorskip("torch", reason="needs PyTorch")
 if not ja.devices()[0].emulated:
@@ -17,11 +18,17 @@ if not ja.devices()[0].emulated:
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+def program(path, name):
+    """A program as a module of a name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # processes find its functions by name
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_two_ranks_train_as_one_does():
-    spec = importlib.util.spec_from_file_location("distributed_training", ROOT / "examples" / "distributed_training.py")
-    example = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = example  # processes find its functions by name
-    spec.loader.exec_module(example)
+    example = program("examples/distributed_training.py", "distributed_training")
     one, two = example.train(steps=4, batch=2, seqlen=48, width=32, heads=2, layers=1, rate=1e-2)
     assert one[-1] < 0.95 * one[0]
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) < 0.01 * one[0]
@@ -36,5 +43,39 @@ def test_the_benchmark_writes_lines(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     assert [line["contender"] for line in lines] == ["one GPU", "gather", "ring", "torch-flash"]
     for line in lines[1:3]:
-        assert line["error"] < 0.02 and line["time_ms"] > 0 and {"E1", "E2", "E3", "copied_mb"} <= set(line)
+        assert line["error"] < 0.02 and "failed" not in line and line["time_ms"] > 0 and {"E1", "E2", "E3", "copied_mb"} <= set(line)
     assert "causal and full" in lines[3]["failed"]
+
+
+def wrong_and_right(rank):
+    """The benchmark's errors of a contender that computes its shard alone, which ran before unnoticed, and of ours."""
+    import types
+
+    import torch
+    import torch.distributed as dist
+
+    bench = program("bench/distributed.py", "bench_distributed")
+    sizes = dict(heads=2, heads_kv=2, head_dim=32, granule=16)
+    own = bench.Rank(rank, types.SimpleNamespace(device="cpu", ranks=dist.get_world_size(), **sizes))
+    case = bench.Case("causal", 64)
+    q, k, v, do = own.inputs(64)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    o = ja.torch.attention(*leaves, mask=case.mask)
+    expected = [o.detach(), *torch.autograd.grad(o, leaves, do)]
+    contender = bench.ours(own, case, "fwd+bwd", "gather", "zigzag")
+    right = bench.errors_of(own, contender, "fwd+bwd", expected)
+    contender.local()
+    contender.forward = lambda q, k, v: ja.torch.attention(q, k, v, mask=case.mask)
+    return right, bench.errors_of(own, contender, "fwd+bwd", expected), bench.TOLERANCE
+
+
+def test_the_benchmark_refuses_what_computes_its_shard_alone():
+    import jit_attention.torch  # noqa: F401
+
+    ranks = Ranks(2)
+    try:
+        for right, wrong, tolerance in ranks.run(wrong_and_right):
+            assert len(right) == len(wrong) == 4
+            assert max(right) < 0.02 and min(wrong) > tolerance
+    finally:
+        ranks.close()

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from .._keywords import Nothing, hides_unknown, refuse_unknown
-from .._written import written as written_problem
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
@@ -20,10 +19,9 @@ from ..typing import Layout
 from . import heads
 from .balance import balance
 from .groups import control_of, exchange_rows, group_of, seconds_of
-from .operator import METHODS, attention_operator
+from .operator import METHODS, Call, compute
 from .placement import Placement
 from .problem import Problem, mask_of_call
-from .written import written
 
 Method = Literal["auto", "gather", "heads", "ring"]
 
@@ -125,10 +123,10 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     else:
         if method == "auto":
             method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
-        o, lse = attention_operator(q, k, v, list(tensors.values()), written_problem(mask, score, tuple(tensors)),
-                                    softmax_scale, group.group_name,
-                                    written(placement) if placement.written is None else placement.written, method, sinks,
-                                    float(dropout_p), rng_state, bool(deterministic), timeout)
+        scale = None if softmax_scale is None else float(softmax_scale)
+        call = Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p), bool(deterministic),
+                    timeout)
+        o, lse = compute(call, q, k, v, tuple(tensors.values()), sinks, rng_state)
     if layout == "BHSD":
         o = o.transpose(1, 2)
     if mesh is not None:
@@ -240,8 +238,9 @@ def unshard(tensor: torch.Tensor, dim: int, *, group: Any = None, placement: Pla
                                    f"{rows} rows by rank", "arguments", "tensor")
     shard = tensor.detach().movedim(dim, 0).contiguous()
     seconds = seconds_of(group, timeout, tensor.device)
-    control.begin({"pass": "unshard", "dim": f"dimension {dim}", "dtype": str(tensor.dtype), "placement": placement.digest},
-                  seconds)
+    control.begin(("unshard", dim, tensor.dtype, placement),
+                  lambda: {"pass": "unshard", "dim": f"dimension {dim}", "dtype": str(tensor.dtype),
+                           "placement": placement.digest}, seconds)
     sent = shard.repeat(control.size, *[1] * (shard.dim() - 1))
     parts = exchange_rows(control, sent, [shard.shape[0]] * control.size, list(rows), seconds).split(list(rows))
     return placement.unshard([part.movedim(0, dim) for part in parts], dim)

@@ -10,7 +10,6 @@ import torch
 from .groups import Control, start_rows
 from .placement import Placement
 
-
 #: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
 _FEW_RUNS = 16
 
@@ -56,7 +55,7 @@ class _Places:
             target.index_fill_(0, self.index, value)
             return
         for first, length, _ in self.runs:
-            target[first:first + length] = value
+            target[first:first + length].fill_(value)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
     gradients = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks)
     route = route_of(problem.placement, problem.rank, k.device)
     total = return_rows(problem.control, route, beside(gradients.dk, gradients.dv), problem.timeout)
-    dk, dv = apart(total.to(problem.k.dtype), problem.k, problem.v)
-    gradients.dk, gradients.dv = (x.clone(memory_format=torch.contiguous_format) for x in (dk, dv))
+    gradients.dk, gradients.dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format)
+                                  for x in apart(total, problem.k, problem.v))
     gradients.dq = gradients.dq.to(problem.q.dtype)
     return gradients

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 _GRACE = 1.0
 #: Beside the fields of a call: whether a rank waits for data, which will not come after a mismatch.
 _WAITING = "is waiting"
+_MOST_KEYS = 1024
 
 
 def group_of(group: Any) -> Any:
@@ -55,24 +56,33 @@ class Control:
         self.calls = 0
         self.broken = ""
         self.fields: dict[str, str] = {}
+        self._fields_of: dict[Hashable, dict[str, str]] = {}
         self._seen: set[tuple[str, ...]] = set()
 
-    def begin(self, fields: dict[str, str], timeout: float, check: Callable[[], None] = lambda: None) -> None:
-        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. `check` raises where a
-        rank's arguments do not fit; such a call is compared again, as ranks that it fits would wait for others."""
+    def begin(self, key: Hashable, written: Callable[[], dict[str, str]], timeout: float,
+              check: Callable[[], None] = lambda: None) -> None:
+        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. Calls of one key have the
+        same fields, which are `written` for the first of them. `check` raises where a rank's arguments do not fit; such a
+        call is compared again, as ranks that it fits would wait for others."""
         if self.broken:
             raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); make a new one with "
                                    "torch.distributed.new_group", "exchange", "group")
         self.calls += 1
-        self.fields = fields
-        kind = tuple(fields.values())
-        if kind in self._seen:
+        known = self._fields_of.get(key)
+        if known is not None:
+            self.fields = known
             return
-        if self.size > 1:
-            self.store.set(f"{self.calls}/news", "1")
-            self._compare(timeout)
-        check()
-        self._seen.add(kind)
+        self.fields = written()
+        kind = tuple(self.fields.values())
+        if kind not in self._seen:
+            if self.size > 1:
+                self.store.set(f"{self.calls}/news", "1")
+                self._compare(timeout)
+            check()
+            self._seen.add(kind)
+        if len(self._fields_of) >= _MOST_KEYS:  # keys hold masks and placements
+            self._fields_of.clear()
+        self._fields_of[key] = self.fields
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
         """Waits for a collective. That of a GPU is waited for by its stream; the group's own watch ends it."""

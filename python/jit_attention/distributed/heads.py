@@ -50,14 +50,14 @@ class _Heads:
         sent = x.unflatten(2, (size, -1)).movedim(2, 0).transpose(1, 2).flatten(0, 1)  # (ranks · rows, batch, heads, …)
         got = exchange_rows(self.problem.control, sent, [own] * size, self.counts, self.problem.timeout)
         result = torch.empty_like(got)
-        result[self.positions] = got
+        result.index_copy_(0, self.positions, got)
         return result.transpose(0, 1)
 
     def shard(self, x: torch.Tensor) -> torch.Tensor:
         """The inverse: all heads of this rank's rows."""
         size = self.problem.control.size
         own = self.counts[self.problem.rank]
-        sent = x.transpose(0, 1)[self.positions]
+        sent = x.transpose(0, 1).index_select(0, self.positions)
         got = exchange_rows(self.problem.control, sent, self.counts, [own] * size, self.problem.timeout)
         return got.unflatten(0, (size, own)).movedim(0, 2).transpose(0, 1).flatten(2, 3)
 

@@ -1,24 +1,30 @@
 """Attention over a group as one PyTorch operator, `torch.ops.jit_attention.distributed_attention`, and its gradient.
 
 Process groups come by name, placements as a tensor of whole numbers, masks and scores as text: nothing of them is baked into
-a compiled graph but their kinds.
+a compiled graph but their kinds. Eager calls compute without the operator, unless a mode or transform looks at operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import library
+from torch.autograd import forward_ad
 
 from .. import __version__
 from .._written import read as read_problem
+from .._written import written as written_problem
 from ..errors import InvalidArgumentError
+from ..mask import Mask
+from ..score import Score
 from . import gather, heads, ring
-from .groups import Control, control_of, group_of, seconds_of, sum_over_ranks
+from .groups import control_of, group_of, seconds_of, sum_over_ranks
+from .placement import Placement
 from .problem import Problem
 from .written import read as read_placement
+from .written import written as written_placement
 
 METHODS = {"gather": gather, "heads": heads, "ring": ring}
 
@@ -64,20 +70,62 @@ def check_shapes(problem: Problem, method: str) -> None:
         raise InvalidArgumentError(refusal, "arguments", "method")
 
 
-def _problem(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor], text: str,
-             softmax_scale: Optional[float], group: str, placement: torch.Tensor, sinks: Optional[torch.Tensor],
-             dropout_p: float, rng_state: Optional[torch.Tensor], deterministic: bool,
-             timeout: Optional[float]) -> Problem:
-    mask, score, names = read_problem(text)
-    members = group_of(group)
-    return Problem(q, k, v, control_of(members), read_placement(placement), mask, score, softmax_scale,
-                   dict(zip(names, tensors, strict=True)), sinks, dropout_p, rng_state,
-                   deterministic or torch.are_deterministic_algorithms_enabled(), seconds_of(members, timeout, q.device))
+class Call(NamedTuple):
+    """What a call was given beside tensors."""
+
+    mask: Optional[Mask]
+    score: Optional[Score]
+    names: tuple[str, ...]  # of `tensors`
+    softmax_scale: Optional[float]
+    group: Any
+    placement: Placement
+    method: str
+    dropout_p: float
+    deterministic: bool
+    timeout: Optional[float]
 
 
-def _begin(problem: Problem, method: str, text: str, which: str) -> Control:
-    problem.control.begin(_fields(problem, method, text, which), problem.timeout, lambda: check_shapes(problem, method))
-    return problem.control
+def _read(problem: str, softmax_scale: Optional[float], group: str, placement: torch.Tensor, method: str, dropout_p: float,
+          deterministic: bool, timeout: Optional[float]) -> Call:
+    """A call, of what operators are given."""
+    mask, score, names = read_problem(problem)
+    return Call(mask, score, names, softmax_scale, group_of(group), read_placement(placement), method, dropout_p,
+                deterministic, timeout)
+
+
+def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
+           sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> Problem:
+    """Counts the call. What a kind of calls is called is formatted at its first one."""
+    deterministic = call.deterministic or torch.are_deterministic_algorithms_enabled()
+    control = control_of(call.group)
+    problem = Problem(q, k, v, control, call.placement, call.mask, call.score, call.softmax_scale,
+                      dict(zip(call.names, tensors, strict=True)), sinks, call.dropout_p, rng_state, deterministic,
+                      seconds_of(call.group, call.timeout, q.device))
+    kind = (which, call.method, call.mask, call.score, call.names, call.softmax_scale, call.placement, call.dropout_p,
+            deterministic, sinks is None, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
+            *((x.shape, x.dtype) for x in tensors))
+    control.begin(kind, lambda: _fields(problem, call.method, written_problem(call.mask, call.score, call.names), which),
+                  problem.timeout, lambda: check_shapes(problem, call.method))
+    return problem
+
+
+def _forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
+             sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return METHODS[call.method].forward(_begin(call, "forward", q, k, v, tensors, sinks, rng_state))
+
+
+def _backward(call: Call, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
+              lse: torch.Tensor, dlse: Optional[torch.Tensor], tensors: Sequence[torch.Tensor],
+              sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor], wanted: Sequence[int],
+              want_sinks: bool) -> list[torch.Tensor]:
+    own = _begin(call, "backward", q, k, v, tensors, sinks, rng_state)
+    names = tuple(call.names[i] for i in wanted)
+    gradients = METHODS[call.method].backward(own, do, o, lse, dlse, names, want_sinks)
+    of_whole = [gradients.tensors[name] for name in names]
+    if want_sinks:
+        assert gradients.sinks is not None
+        of_whole.append(gradients.sinks)
+    return [gradients.dq, gradients.dk, gradients.dv, *(sum_over_ranks(own.control, x, own.timeout) for x in of_whole)]
 
 
 @library.custom_op("jit_attention::distributed_attention", mutates_args=())
@@ -86,10 +134,8 @@ def attention_operator(
         softmax_scale: Optional[float], group: str, placement: torch.Tensor, method: str, sinks: Optional[torch.Tensor],
         dropout_p: float, rng_state: Optional[torch.Tensor], deterministic: bool,
         timeout: Optional[float]) -> tuple[torch.Tensor, torch.Tensor]:
-    own = _problem(q, k, v, tensors, problem, softmax_scale, group, placement, sinks, dropout_p, rng_state,
-                   deterministic, timeout)
-    _begin(own, method, problem, "forward")
-    return METHODS[method].forward(own)
+    call = _read(problem, softmax_scale, group, placement, method, dropout_p, deterministic, timeout)
+    return _forward(call, q, k, v, tensors, sinks, rng_state)
 
 
 @attention_operator.register_fake
@@ -107,16 +153,8 @@ def backward_operator(
         rng_state: Optional[torch.Tensor], deterministic: bool, timeout: Optional[float], wanted: Sequence[int],
         want_sinks: bool) -> list[torch.Tensor]:
     """dq, dk and dv of this rank's rows, then the gradients of the whole tensors and sinks, summed over ranks."""
-    own = _problem(q, k, v, tensors, problem, softmax_scale, group, placement, sinks, dropout_p, rng_state,
-                   deterministic, timeout)
-    control = _begin(own, method, problem, "backward")
-    names = tuple(read_problem(problem)[2][i] for i in wanted)
-    gradients = METHODS[method].backward(own, do, o, lse, dlse, names, want_sinks)
-    of_whole = [gradients.tensors[name] for name in names]
-    if want_sinks:
-        assert gradients.sinks is not None
-        of_whole.append(gradients.sinks)
-    return [gradients.dq, gradients.dk, gradients.dv, *(sum_over_ranks(control, x, own.timeout) for x in of_whole)]
+    call = _read(problem, softmax_scale, group, placement, method, dropout_p, deterministic, timeout)
+    return _backward(call, do, q, k, v, o, lse, dlse, tensors, sinks, rng_state, wanted, want_sinks)
 
 
 @backward_operator.register_fake
@@ -126,15 +164,19 @@ def _(do, q, k, v, o, lse, dlse, tensors, problem, softmax_scale, group, placeme
     return [tensor.new_empty(tensor.shape) for tensor in of]
 
 
-def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, group, placement, method, sinks, *others = inputs
-    dropout_p, rng_state, deterministic, timeout = others
-    _, score, names = read_problem(problem)
+def _refuse_tensors_of_masks(score: Optional[Score], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
     differentiable = score.tensors if score is not None else {}
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.requires_grad and name not in differentiable:
             raise InvalidArgumentError(f"tensors: {name!r} requires grad, and no score reads it, only the mask, of "
                                        "which there is no gradient: compute under torch.no_grad(), or give detach()")
+
+
+def _save_for_backward(ctx, inputs, output):
+    q, k, v, tensors, problem, softmax_scale, group, placement, method, sinks, *others = inputs
+    dropout_p, rng_state, deterministic, timeout = others
+    _, score, names = read_problem(problem)
+    _refuse_tensors_of_masks(score, names, tensors)
     ctx.save_for_backward(q, k, v, *output, sinks, rng_state, placement, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, group, method, dropout_p, deterministic, timeout
@@ -164,3 +206,57 @@ def _refuse_second_gradients(ctx, *_):
 
 backward_operator.register_autograd(_refuse_second_gradients, setup_context=lambda ctx, inputs, output: None)
 attention_operator.register_autograd(_gradients, setup_context=_save_for_backward)
+
+
+class _Eager(torch.autograd.Function):
+    """The operator and its gradient without PyTorch's dispatcher, which takes as long as a short kernel."""
+
+    @staticmethod
+    def forward(ctx, call, q, k, v, sinks, rng_state, *tensors):
+        o, lse = _forward(call, q, k, v, tensors, sinks, rng_state)
+        ctx.save_for_backward(q, k, v, o, lse, sinks, rng_state, *tensors)
+        ctx.set_materialize_grads(False)
+        ctx.call = call
+        return o, lse
+
+    @staticmethod
+    def backward(ctx, do, dlse):
+        q, k, v, o, lse, sinks, rng_state, *tensors = ctx.saved_tensors
+        call = ctx.call
+        do = torch.zeros_like(o) if do is None else do  # as in _gradients
+        needs = ctx.needs_input_grad
+        wanted = [i for i, is_needed in enumerate(needs[6:]) if is_needed]
+        if torch.is_grad_enabled():  # create_graph: the operator refuses gradients of gradients
+            gradients = backward_operator(do, q, k, v, o, lse, dlse, tensors, *_texts(call), sinks, call.dropout_p, rng_state,
+                                          call.deterministic, call.timeout, wanted, needs[4])
+        else:
+            gradients = _backward(call, do, q, k, v, o, lse, dlse, tensors, sinks, rng_state, wanted, needs[4])
+        dq, dk, dv, *of_whole = gradients
+        of_tensors = [None] * len(tensors)
+        for i, gradient in zip(wanted, of_whole):
+            of_tensors[i] = gradient
+        return None, dq, dk, dv, of_whole[-1] if needs[4] else None, None, *of_tensors
+
+
+def _texts(call: Call) -> tuple[str, Optional[float], str, torch.Tensor, str]:
+    placement = call.placement
+    return (written_problem(call.mask, call.score, call.names), call.softmax_scale, call.group.group_name,
+            written_placement(placement) if placement.written is None else placement.written, call.method)
+
+
+def _is_watched(q: torch.Tensor) -> bool:
+    """Whether a compiler, a mode or a transform wants to see the operator."""
+    return (torch.compiler.is_compiling() or type(q) is not torch.Tensor or torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
+
+
+def compute(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
+            sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries: by the operator where something looks at operators, else directly."""
+    if _is_watched(q):
+        return attention_operator(q, k, v, list(tensors), *_texts(call), sinks, call.dropout_p, rng_state, call.deterministic,
+                                  call.timeout)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks, *tensors)):
+        _refuse_tensors_of_masks(call.score, call.names, tensors)
+        return _Eager.apply(call, q, k, v, sinks, rng_state, *tensors)
+    return _forward(call, q, k, v, tensors, sinks, rng_state)

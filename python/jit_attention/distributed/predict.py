@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
 
-
 _METHODS = ("arrive", "gather", "ring", "heads")
 
 

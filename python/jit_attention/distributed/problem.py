@@ -68,10 +68,16 @@ def _lengths(seqlen: int, device: torch.device) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
+def _ids_of_documents(documents: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """The document of each position, int32 (1, seqlen)."""
+    ids = torch.repeat_interleave(torch.arange(len(documents), dtype=torch.int32), torch.tensor(documents))
+    return ids.to(device)[None]
+
+
+@functools.lru_cache(maxsize=16)
 def _table_of_documents(documents: tuple[int, ...], mask: Mask | None, device: torch.device) -> BlockMask:
     """The block mask of packed sequences, by which kernels skip what lies between them."""
-    ids = torch.repeat_interleave(torch.arange(len(documents), dtype=torch.int32), torch.tensor(documents))
-    ids = ids.to(device)[None]
+    ids = _ids_of_documents(documents, device)
     rows = torch.empty((1, ids.shape[1], 1, 64), dtype=torch.bfloat16, device=device)
     of_all = _masks.document() if mask is None else mask & _masks.document()
     return block_mask(rows, rows, mask=of_all, tensors={"document_ids_q": ids, "document_ids_kv": ids}, scores=False)
@@ -84,8 +90,7 @@ def mask_of_call(problem: Problem) -> dict[str, Any]:
     if not documents:
         return dict(mask=problem.mask, tensors=tensors)
     if problem.mask is not None and problem.mask.tensors:  # a table cannot be kept
-        ids = torch.repeat_interleave(torch.arange(len(documents), dtype=torch.int32), torch.tensor(documents))
-        ids = ids.to(problem.q.device)[None]
+        ids = _ids_of_documents(documents, problem.q.device)
         return dict(mask=problem.mask & _masks.document(), tensors=tensors | {"document_ids_q": ids, "document_ids_kv": ids})
     table = _table_of_documents(documents, problem.mask, problem.q.device)
     return dict(mask=table.mask, tensors=tensors | table.tensors)

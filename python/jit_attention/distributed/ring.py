@@ -6,6 +6,7 @@ around behind their keys, from the owner on in the order of ranks, so that every
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from . import problem as _problem
 from .groups import start_rows
+from .placement import Placement
 from .problem import Gradients, Problem
 from .rows import apart, beside
 
@@ -53,12 +55,13 @@ class _State:
         self.lse = both
 
 
-def _has_work(problem: Problem, source: int) -> bool:
-    """Whether some query of this rank needs a key of another."""
-    granule = problem.placement.granule
+@functools.lru_cache(maxsize=1024)
+def _has_work(placement: Placement, rank: int, source: int) -> bool:
+    """Whether some query of a rank needs a key of another."""
+    granule = placement.granule
     return any(begin < -(-end_of_run // granule) and begin_of_run // granule < end
-               for begin, end in problem.placement.needs[problem.rank]
-               for begin_of_run, end_of_run in problem.placement.runs[source])
+               for begin, end in placement.needs[rank]
+               for begin_of_run, end_of_run in placement.runs[source])
 
 
 def _steps(problem: Problem) -> Iterator[tuple[int, bool, torch.Tensor, torch.Tensor]]:
@@ -69,7 +72,7 @@ def _steps(problem: Problem) -> Iterator[tuple[int, bool, torch.Tensor, torch.Te
     for step in range(size):
         source = (problem.rank - step) % size
         started = neighbors.start(held, problem.placement.rows((source - 1) % size)) if step + 1 < size else None
-        yield source, step == 0 or _has_work(problem, source), *apart(held, problem.k, problem.v)
+        yield source, step == 0 or _has_work(problem.placement, problem.rank, source), *apart(held, problem.k, problem.v)
         if started is not None:
             held = neighbors.finish(started)
 
@@ -103,8 +106,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
             of_sinks = part.sinks if is_own else of_sinks
         # The sums follow their keys; after the last step they have come to the owner.
         sums = neighbors.finish(neighbors.start(sums, problem.placement.rows((source - 1) % problem.control.size)))
-    parts = apart(sums.to(problem.k.dtype), problem.k, problem.v)
-    dk, dv = (x.clone(memory_format=torch.contiguous_format) for x in parts)
+    dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
     tensors = problem.tensors or {}
     return Gradients(dq.to(problem.q.dtype), dk, dv,
                      {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)
