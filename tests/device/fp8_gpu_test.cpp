@@ -412,7 +412,7 @@ TEST_F(Fp8Test, WhatCannotBeServedIsRefused) {
   }
   EXPECT_THAT(refused([](AttentionSpec& s) {
                 s.dtype = DType::bf16;
-                s.out_dtype = DType::fp32;
+                s.out_dtype = DType::fp16;
               }),
               HasSubstr("that of q, bf16"));
   const Error family =
