@@ -332,8 +332,7 @@ typedef struct jit_forward_arguments {
   int32_t num_splits;           ///< most blocks that share the keys of a query; 0: the library chooses
   int32_t zero_padding;         ///< 1: padding rows of o and lse are written, as 0 and -inf
   int32_t only_check;           ///< 1: nothing is computed
-  const jit_tensor*
-      k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: bytes, a scale for each 16 or 32 columns of k
+  const jit_tensor* k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: a byte for 16 or 32 columns of k
   const jit_tensor* v_block_scales;  ///< the same of v
 } jit_forward_arguments;
 
@@ -417,8 +416,7 @@ typedef struct jit_append_arguments {
   const jit_tensor* v_scale;  ///< the same of v
   int32_t only_check;         ///< 1: nothing is computed
   int32_t reserved;           ///< 0
-  const jit_tensor*
-      k_block_scales;  ///< with --cache-dtype nvfp4 or mxfp4, written: bytes (…, head_dim / 16 or 32)
+  const jit_tensor* k_block_scales;  ///< with --cache-dtype nvfp4 or mxfp4: written, (…, head_dim / 16 or 32)
   const jit_tensor* v_block_scales;  ///< the same of v
 } jit_append_arguments;
 

@@ -56,8 +56,8 @@ JIT_DEVICE void dropout_mask(const AttentionParams& params) {
   const KeyBlocks all = visited<Config>(context, q, block);
   // mutate: ChunksOfOne
   const KeyBlocks own{maximum(all.begin, chunk * own_blocks), minimum(all.end, (chunk + 1) * own_blocks)};
-  // mutate: HeadsAlike
   const auto random =
+      // mutate: HeadsAlike
       dropout_head<Config>(DropoutSeed(params.dropout), params.heads_q, batch, head, params.tensors);
   const bool draws = random.drops_some();
   const int lane = lane_id();

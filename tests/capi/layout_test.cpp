@@ -139,6 +139,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_forward_arguments, num_splits);
   JIT_MEMBER(jit_forward_arguments, zero_padding);
   JIT_MEMBER(jit_forward_arguments, only_check);
+  JIT_MEMBER(jit_forward_arguments, k_block_scales);
+  JIT_MEMBER(jit_forward_arguments, v_block_scales);
   layout.end();
   JIT_BEGIN(jit_backward_arguments);
   JIT_MEMBER(jit_backward_arguments, size);
@@ -190,6 +192,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_append_arguments, v_scale);
   JIT_MEMBER(jit_append_arguments, only_check);
   JIT_MEMBER(jit_append_arguments, reserved);
+  JIT_MEMBER(jit_append_arguments, k_block_scales);
+  JIT_MEMBER(jit_append_arguments, v_block_scales);
   layout.end();
   JIT_BEGIN(jit_partial_state);
   JIT_MEMBER(jit_partial_state, o);
