@@ -324,14 +324,14 @@ typedef struct jit_forward_arguments {
   const jit_tensor* q_descale;      ///< with FP8 q: fp32 scales
   const jit_tensor*
       k_descale;  ///< with FP8 k: fp32 scales: (heads_kv), (1), (batch, heads_kv), or as --descale-per says
-  const jit_tensor* v_descale;  ///< with FP8 v: the same, or as --v-descale-per says
-  const jit_tensor* v_mean;     ///< with --v-mean: fp32 (batch, heads_kv, head_dim_v), added to o
-  const jit_tensor* lse_shift;  ///< with --lse-shift: fp32, of lse's shape
-  const jit_tensor* rng_state;  ///< with --dropout: int64 (2), seed and offset
-  float dropout_p;              ///< with --dropout: rate from 0 up to, but not including, 1
-  int32_t num_splits;           ///< most blocks that share the keys of a query; 0: the library chooses
-  int32_t zero_padding;         ///< 1: padding rows of o and lse are written, as 0 and -inf
-  int32_t only_check;           ///< 1: nothing is computed
+  const jit_tensor* v_descale;       ///< with FP8 v: the same, or as --v-descale-per says
+  const jit_tensor* v_mean;          ///< with --v-mean: fp32 (batch, heads_kv, head_dim_v), added to o
+  const jit_tensor* lse_shift;       ///< with --lse-shift: fp32, of lse's shape
+  const jit_tensor* rng_state;       ///< with --dropout: int64 (2), seed and offset
+  float dropout_p;                   ///< with --dropout: rate from 0 up to, but not including, 1
+  int32_t num_splits;                ///< most blocks that share the keys of a query; 0: the library chooses
+  int32_t zero_padding;              ///< 1: padding rows of o and lse are written, as 0 and -inf
+  int32_t only_check;                ///< 1: nothing is computed
   const jit_tensor* k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: a byte for 16 or 32 columns of k
   const jit_tensor* v_block_scales;  ///< the same of v
 } jit_forward_arguments;
