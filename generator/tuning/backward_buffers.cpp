@@ -147,7 +147,8 @@ std::string BackwardBuffers::check(const Plan& plan, CUstream stream) const {
 std::string BackwardBuffers::compare(const char* name, const DeviceBuffer& tensor,
                                      const TensorStrides& strides, const Sample& sample,
                                      const std::vector<float>& expected, CUstream stream) const {
-  RowComparison rows(tensor, output_dtype(spec_), static_cast<int>(expected.size()) / static_cast<int>(sample.count));
+  RowComparison rows(tensor, output_dtype(spec_),
+                     static_cast<int>(expected.size()) / static_cast<int>(sample.count));
   for (std::int64_t r = 0; r < sample.count; ++r) {
     const std::int64_t flat = r * row_step % sample.total, row = flat % sample.length,
                        head = flat / sample.length % sample.heads,

@@ -66,7 +66,8 @@ class Group {
   Mark write_value(int queue, std::uint64_t address, std::uint32_t value, Ended ended);
   /// How a word is compared with the value that is waited for, as cuStreamWaitValue32 does.
   enum class Compare { at_least, equal, any_bit, no_common_zero };
-  static bool is_over(Compare compare, std::uint32_t now, std::uint32_t value);  ///< the wait, with `now` in the word
+  static bool is_over(Compare compare, std::uint32_t now,
+                      std::uint32_t value);  ///< the wait, with `now` in the word
   Mark wait_value(int queue, std::uint64_t address, std::uint32_t value, Compare compare, Ended ended);
   /// A function of the host; null for a place to wait for.
   Mark call(int queue, std::function<void()> function);
