@@ -89,7 +89,7 @@ struct FamilyDefaults {
   /// The largest head_dim and head_dim_v that it has room for.
   static constexpr int most_head_dim = most_warp_columns;
   static constexpr int most_head_dim_v = most_warp_columns;
-  /// Whether it serves latents of 8 bits, rows of a format of their own.
+  /// Whether it serves 8-bit latents, rows of a format of their own.
   static constexpr bool reads_latents = false;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }

@@ -32,7 +32,7 @@ std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& s
   if (stored.dtype != wide) {
     plain.cache_dtype = stored.dtype;
     plain.scale_per = spec.descale_per == ScaleKind::token ? ScaleKind::token : ScaleKind::head;
-    // Rows of 8 bits are half as long; of a cache that is packed they begin anywhere.
+    // Rows of 8-bit elements are half as long; of a cache that is packed they begin anywhere.
     plain.alignment = is_packed ? 16 : std::min(16, 2 * spec.alignment);
   }
   std::vector<AppendSpec> appends = {plain};

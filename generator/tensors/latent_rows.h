@@ -1,4 +1,4 @@
-// Rows of latents of 8 bits as tensors: (pages, page_size, 1, bytes), or without pages.
+// Rows of 8-bit latents as tensors: (pages, page_size, 1, bytes), or without pages.
 #pragma once
 
 #include <string_view>

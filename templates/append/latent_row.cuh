@@ -1,4 +1,4 @@
-// Rows of latents of 8 bits (problem/latent_rows.cuh): groups of columns with scales of their own, and a rotated part of
+// Rows of 8-bit latents (problem/latent_rows.cuh): groups of columns with scales of their own, and a rotated part of
 // bf16. The new keys are the last columns of a row, the new values those before.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""Latents of 8 bits as caches of DeepSeek's models hold them, by the byte, and what they stand for."""
+"""8-bit latents as caches of DeepSeek's models hold them, by the byte, and what they stand for."""
 
 import ml_dtypes
 import numpy

@@ -1,4 +1,4 @@
-"""Latents of 8 bits, rows of 656, 584 and 528 bytes: against double precision over the numbers that they stand for."""
+"""8-bit latents, rows of 656, 584 and 528 bytes: against double precision over the numbers that they stand for."""
 
 import jit_attention as ja
 import numpy

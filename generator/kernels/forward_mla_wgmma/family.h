@@ -15,7 +15,7 @@ constexpr RegisterShares register_shares(Copies copies) {
   if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
   return {.producer = 56, .consumer = 160, .score = 136};
 }
-/// The spec of the kernel that reads latents: those of 8 bits become numbers of 16 ahead of it.
+/// The spec of the kernel that reads latents: 8-bit ones become 16-bit numbers ahead of it.
 inline AttentionSpec read_spec(const AttentionSpec& spec) {
   return has_narrow_keys(spec) ? upcast_spec(spec) : spec;
 }

@@ -62,7 +62,7 @@ std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
         most_warp_columns, spec.head_dim, spec.value_head_dim());
   }
   if (has_fp8_queries(spec) && spec.descale_per != ScaleKind::head)
-    return "copies = tma brings no scales of tokens or blocks beside q of fp8; copies = cp_async does";
+    return "copies = tma brings no scales of tokens or blocks beside FP8 q; copies = cp_async does";
   constexpr int scales_of_word = 4;
   if (const int columns = scale_columns(spec) * scales_of_word;
       columns != 0 && (spec.head_dim % columns != 0 || spec.value_head_dim() % columns != 0)) {

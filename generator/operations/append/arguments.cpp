@@ -99,7 +99,7 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
   return is_dense ? row.dense_dims : row.dims;
 }
 
-// As many elements of 8 bits lie in half of the bytes. Packed rows begin anywhere.
+// As many 8-bit elements lie in half of the bytes. Packed rows begin anywhere.
 int row_alignment(const AppendSpec& spec, DType dtype) {
   const DTypeFacts& stored = facts(dtype);
   constexpr int of_latents = 8;
