@@ -52,7 +52,7 @@ struct DTypeFacts {
 
   /// Whether it has 8 bits and is a floating-point type.
   bool is_fp8() const { return kind == NumberKind::float8_e4m3 || kind == NumberKind::float8_e5m2; }
-  /// Whether k and v of a cache may have it under q of 16 bits.
+  /// Whether k and v of a cache may have it under 16-bit q.
   bool is_stored() const { return is_fp8() || is_cache_alone(); }
   /// Whether a cache alone may have it.
   bool is_cache_alone() const {

@@ -98,7 +98,7 @@ int stored_columns(const AttentionSpec& spec, int head_dim);
 /// Columns of k and v that share a scale of a byte; 0: there are none.
 int scale_columns(const AttentionSpec& spec);
 
-/// Whether q is of 8 bits.
+/// Whether q is FP8.
 bool has_fp8_queries(const AttentionSpec& spec);
 
 /// Whether kernels of dense sequences of one length can serve a spec: it has no varlen or paged ones,

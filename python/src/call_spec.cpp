@@ -14,7 +14,7 @@
 namespace jit::python {
 namespace {
 
-// What the scales of keys and values are for, by their shapes.
+// The elements that share a scale of keys and values, found by the shapes of the scales.
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   // Under queries of fp8 a value has no scale of its own.
   const bool has_fp8_q = has_fp8_queries(spec);

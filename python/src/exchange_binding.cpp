@@ -39,7 +39,7 @@ std::vector<void*> addresses_of(nb::handle peers) {
   return addresses;
 }
 
-// Of so many in all, how many a rank receives.
+// The number of rows or heads that a rank receives of all.
 std::int64_t part_of(std::int64_t all, std::int64_t rank, std::int64_t ranks) {
   return all * (rank + 1) / ranks - all * rank / ranks;
 }

@@ -25,7 +25,7 @@ std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);
 /// The same of 8-bit ones.
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument);
-/// The same of a type that a cache may have beside those of 16 bits.
+/// The type of a cache under 16-bit q: fp8, int8, or one of 4 bits, by its name.
 std::optional<DType> stored_dtype_of(nb::handle dtype, const char* argument);
 /// "head", "token", "channel" or "block"; None: nothing. Throws Error, or a Python TypeError, of field descale_per.
 std::optional<ScaleKind> scale_kind_of(nb::handle descale_per);

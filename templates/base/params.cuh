@@ -42,7 +42,7 @@ struct DescaleParams {
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;
-  // Kernels of q of 8 bits have the first of each two, those of k and v whose blocks have scales the second.
+  // Kernels with FP8 q have the first of each two, those whose blocks of k and v have scales the second.
   union {
     const float* v_mean;            ///< of each column of a KV head, what values have lost; if Config::v_mean
     const unsigned char* k_blocks;  ///< a byte for each block of columns of a key, side by side

@@ -84,7 +84,7 @@ class ReferencePairs {
       if (mask_.keep(query, key)) sum += ::expf(score(query, key).value - max);
     return ::expf(value - max) / sum;
   }
-  // o may be of fp32 beside do of 16 bits.
+  // o may be fp32 beside 16-bit do.
   template <int elements, class Other>
   static __device__ float dot(const Element* a, const Other* b) {
     float sum = 0;

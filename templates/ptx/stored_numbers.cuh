@@ -1,10 +1,10 @@
-// Numbers of caches that are no floats of 8 bits: int8, and two numbers of 4 bits in a byte, the first in its low half.
+// Numbers of caches other than FP8: int8, and two 4-bit numbers in a byte, the first in its low half.
 // A word becomes pairs of 16 bits by few instructions, all exact:
 //
-//     int8, int4    the digits of a number of 16 bits whose exponent makes them whole; its power of two is taken away
+//     int8, int4    the digits of a 16-bit number whose exponent makes them whole; its power of two is taken away
 //     e2m1          sign and three bits where fp16 has them, which is the number times 2^-14 (OCP, "Microscaling Formats")
 //
-// Of eight numbers of a word, pair i consists of numbers i and i + 4: the word's halves.
+// Pair i of the eight numbers of a word consists of numbers i and i + 4: the word's halves.
 #pragma once
 
 #include "base/element.cuh"
@@ -53,7 +53,7 @@ JIT_DEVICE unsigned multiply_halves(unsigned a, unsigned b) {
 
 /// A number in both halves of a word.
 JIT_DEVICE constexpr unsigned twice(unsigned bits) { return bits * 0x10001u; }
-/// 1 of a type of 16 bits, and the number of which the lowest digit is 1: 2^10 and 2^7.
+/// 1 in a 16-bit type, and the number of which the lowest digit is 1: 2^10 and 2^7.
 template <class Number>
 inline constexpr unsigned one_of = is_same<Number, fp16> ? 0x3c00u : 0x3f80u;
 template <class Number>

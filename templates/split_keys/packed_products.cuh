@@ -1,11 +1,11 @@
 // The products of a step out of keys and values of which a byte has two numbers.
 //
-// Of a chunk of 16 bytes, 32 columns, ldmatrix brings a lane four bytes: eight numbers of a key, that pairs_of_… makes
+// ldmatrix brings a lane four bytes of a chunk of 16 bytes, 32 columns: eight numbers of a key, that pairs_of_… makes
 // four pairs of. They are the B fragments of two k-steps, and queries are put in the order of these once. Of values, which
 // ldmatrix transposes in pairs of bytes, it brings four columns of two keys: a pair for each of four blocks of
 // columns. No bit is moved between lanes.
 //
-// What a key has of its own is applied to its numbers where they become fp16: zero points, of which those of values are
+// Scales and zero points of a key are applied to its numbers where they become fp16: zero points, of which those of values are
 // taken away in bf16, and scales of blocks. Scales of tokens multiply scores and P (split_keys/split_dequant.cuh).
 #pragma once
 

@@ -159,7 +159,7 @@ JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& 
   }
 }
 
-/// Two numbers as ones of 16 bits; of fp16 those that it does not hold become its largest ones.
+/// Two numbers as 16-bit ones; those that fp16 does not hold become its largest ones.
 template <class Number>
 JIT_DEVICE unsigned pack_saturated(float low, float high) {
   constexpr float largest = 65504;
@@ -174,7 +174,7 @@ JIT_DEVICE unsigned pack_saturated(float low, float high) {
 /// they are not its own.
 inline constexpr int latent_tile_rows = 64;
 
-/// Makes numbers of 16 bits of rows of latents, a lane eight columns at once; zeros from row `rows_end` on. By all threads
+/// Upcasts rows of latents to 16-bit numbers, a lane eight columns at once; zeros from row `rows_end` on. By all threads
 /// of a block.
 template <class Config>
 JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHead& rows, int rows_end,
