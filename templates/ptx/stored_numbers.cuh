@@ -1,5 +1,5 @@
 // Numbers of caches other than FP8: int8, and two 4-bit numbers in a byte, the first in its low half.
-// A word becomes pairs of 16 bits by few instructions, all exact:
+// A word becomes 16-bit pairs by few instructions, all exact:
 //
 //     int8, int4    the digits of a 16-bit number whose exponent makes them whole; its power of two is taken away
 //     e2m1          sign and three bits where fp16 has them, which is the number times 2^-14 (OCP, "Microscaling Formats")

@@ -61,7 +61,7 @@ struct ScalesOfRows {
   TensorStrides block_strides;
 };
 
-/// Whether rows have scales that are applied where they are upcast: no reader of 16 bits has a place for them.
+/// Whether rows have scales that are applied where they are upcast: no 16-bit reader has a place for them.
 template <class Config>
 inline constexpr bool applies_scales = has_token_scales<Config> || keys_are_packed<Config>;
 

@@ -43,7 +43,7 @@ jit::TensorView dense(const jit::DeviceBuffer& memory, jit::DType dtype,
   return jit::TensorView::dense(memory.data(), dtype, shape);
 }
 
-/// What a rank computes with.
+/// The tensors, streams and buffers of one rank.
 class Rank {
  public:
   Rank(int device, const Case& problem, const jit::ExchangeMergeSpec& spec)

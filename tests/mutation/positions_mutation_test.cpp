@@ -6,7 +6,7 @@ namespace {
 
 enum class Kernel { forward, split, backward };
 
-/// What the broken kernel computes.
+/// The problem that the broken kernel computes.
 struct PositionsMutation {
   TemplateMutation mutation;
   AttentionCase problem;

@@ -1,4 +1,4 @@
-"""Caches of int8, int4, NVFP4 and MXFP4 under queries of 16 bits: against double precision over what bytes stand for."""
+"""Caches of int8, int4, NVFP4 and MXFP4 under 16-bit queries: against double precision over what bytes stand for."""
 
 import jit_attention as ja
 import numpy

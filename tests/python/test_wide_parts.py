@@ -1,4 +1,4 @@
-"""O, dQ, dK and dV in fp32 beside q, k and v of 16 bits: parts of sums over ranks, which are rounded once."""
+"""O, dQ, dK and dV in fp32 beside 16-bit q, k and v: parts of sums over ranks, which are rounded once."""
 
 import jit_attention as ja
 import numpy

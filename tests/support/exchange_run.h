@@ -45,7 +45,7 @@ class ExchangeRun {
   void reset() const;
   std::optional<ExchangeFault> fault(int rank) const;
 
-  /// What is wrong with the results of a rank; empty: nothing.
+  /// The mistakes in the results of a rank; empty: none.
   std::string check(int rank);
   std::string check_all();
   /// Whether each number of o and lse of a rank is NaN.
