@@ -456,7 +456,7 @@ def test_specs():
     assert not ja.refusals("sm_89", dtype="fp8_e4m3", sequences_q="varlen", sinks=True, alignment=8)
     (refusal,) = ja.refusals("sm_89", dtype="fp8_e4m3", split_keys=64)
     assert (refusal.field, refusal.nearest) == ("split_keys", "0")
-    (refusal,) = ja.refusals("sm_90a", dtype="bf16", out_dtype="fp32")
+    (refusal,) = ja.refusals("sm_80", dtype="bf16", out_dtype="fp32")
     assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
     assert not ja.refusals("sm_80", dtype="fp8_e5m2", exact_exponentials=True)
     (refusal,) = ja.refusals("sm_90a", dtype="bf16", exact_exponentials=True)
