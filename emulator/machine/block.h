@@ -38,7 +38,7 @@ struct Block {
   SharedMemory shared;
   std::unique_ptr<NamedBarriers> barriers;
   std::unique_ptr<MbarrierTable> mbarriers;
-  /// Of its multiprocessor; null: nobody else has some of them.
+  /// Columns of the multiprocessor; null: nobody else has some of them.
   std::shared_ptr<TensorColumns> shared_columns;
   std::unique_ptr<TensorUnitState> tensor;  ///< made at the first use
   std::vector<std::unique_ptr<Warp>> warps;

@@ -242,7 +242,7 @@ void take_collector(Decoder& decoder, bool is_stationary) {
   }
 }
 
-// What may stand at the end: which columns of B are zeros with .ws, else D · 2^−scale.
+// Takes the optional operand at the end: which columns of B are zeros with .ws, else D · 2^−scale.
 void take_last(Decoder& decoder, std::size_t index, Multiply& operation) {
   if (operation.is_stationary) {
     operation.zeros = decoder.source(index, Type::b64);
