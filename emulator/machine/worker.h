@@ -100,7 +100,7 @@ class Worker {
   Grid& grid_;
   const std::size_t index_;
   Counts counts_;
-  const bool begin_together_;
+  const bool begin_together_, shares_tensor_memory_;
   Random random_;
   std::vector<std::unique_ptr<Cluster>> resident_;
   /// By multiprocessor and rank of its blocks: columns of tensor memory, kept by those that end without giving them back.
