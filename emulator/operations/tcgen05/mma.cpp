@@ -190,12 +190,16 @@ struct Multiply final : Operation {
       if (given.a) {
         check_columns(warp, lane, *block, "A", given.a_region());
         memory.note_read(access, given.a_region());
+        // The words of tf32 may be sums.
+        if (bits(given.shape.a) < 32) memory.expect_no_sums(access, given.a_region());
       }
       if (given.a_scales) {
         check_columns(warp, lane, *block, "the scales of A", given.a_scale_region());
         check_columns(warp, lane, *block, "the scales of B", given.b_scale_region());
-        memory.note_read(access, given.a_scale_region());
-        memory.note_read(access, given.b_scale_region());
+        for (const TensorRegion& region : {given.a_scale_region(), given.b_scale_region()}) {
+          memory.note_read(access, region);
+          memory.expect_no_sums(access, region);
+        }
       }
       if (given.accumulates) memory.note_read(access, sums);
       memory.begin_write(access, sums);
