@@ -1,5 +1,5 @@
 """FlashAttention-4's forward kernels of sm_100 on the emulator, which run on silicon: right, the same bits for all
-seeds, and without findings. And changes of their text, each of which is found or gives wrong numbers."""
+seeds, and without findings. And changes of their text, each of which is found."""
 
 import re
 
@@ -111,8 +111,7 @@ def test_changes_of_the_text_are_found(rng):
     o, lse = numpy.zeros(q.shape, ml_dtypes.bfloat16), numpy.zeros((1, 1, 512), f32)
     options = {"most_blocks": 1, "step_limit": 10**6}  # so that a block has a tile behind another
     assert not run_forward(name, "\n".join(lines), q, k, v, o, lse, **options).findings
-    right = o.tobytes()
-    changed = found = 0
+    changed = 0
     for start, (change, count) in CHANGES.items():
         places = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
         assert places, start
@@ -120,7 +119,6 @@ def test_changes_of_the_text_are_found(rng):
             text = [*lines[:place], change(lines[place]), *lines[place + 1 :]]
             assert text != lines, start
             report = run_forward(name, "\n".join(text), q, k, v, o, lse, **options)
-            assert report.findings or o.tobytes() != right, f"line {place + 1}, {start}"
-            found += bool(report.findings)
+            assert report.findings, f"line {place + 1}, {start}"
             changed += 1
-    assert changed >= 10 and found >= 0.8 * changed
+    assert changed >= 10

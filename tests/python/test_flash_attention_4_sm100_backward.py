@@ -256,6 +256,7 @@ CHANGES = {
     "tcgen05.alloc": lambda line: re.sub(r", %r\d+;", ", 96;", line),
     "tcgen05.dealloc": lambda line: "",
     "tcgen05.ld": lambda line: re.sub(ADDRESS, lambda at: f"[{at[1]}+{int(at[2] or 0) + (32 << 16)}]", line),
+    "tcgen05.st": lambda line: re.sub(ADDRESS, lambda at: f"[{at[1]}+{int(at[2] or 0) + 8}]", line),
     "mov.b32 idesc": lambda line: re.sub(r"(0x\w+)", lambda bits: hex(int(bits[1], 16) ^ 1 << 8), line),
 }
 # Lines that are left out, and how many of them must be missed. Fences behind which nothing is copied, barriers beside

@@ -1,7 +1,8 @@
 """Writes the PTX of FlashAttention-4's kernels to the folder that it runs in: NAME.ptx. Needs no GPU.
 
 usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py               forward kernels of sm_90a or sm_120a
-       CUTE_DSL_ARCH=sm_100a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py forward_128   one of sm_100
+       CUTE_DSL_ARCH=sm_100a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py NAME...       of sm_100: forward_128,
+       backward_causal_pair_192_128…
 """
 
 import importlib.util
