@@ -38,7 +38,7 @@ class SoftmaxWarpgroup {
   JIT_DEVICE SoftmaxWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem, int tile)
       : params_(params),
         scales_(params, params.descale),
-        first_row_(tile * query_rows + threadIdx.x % query_rows / warp_size * warp_size),
+        first_row_(first_row_of_tile<Config>(tile) + threadIdx.x % query_rows / warp_size * warp_size),
         scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
         p_at_(own_lanes(tmem + Traits::p_column(tile))),
         work_pipeline_(params, smem),
@@ -73,14 +73,15 @@ class SoftmaxWarpgroup {
   // S of a tile of keys becomes P.
   JIT_DEVICE void finish_tile(State& state, const KeyTileInfo& info, bool is_first) {
     Scores scores;
-    wait_for(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
-    load(scores);
+    const unsigned place = Traits::scores_column(tile_.scores.stage());
+    wait_for<Traits>(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
+    load(scores, scores_at_ + place);
     apply(scores, info);
     float correction[Scores::rows] = {1};
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
-    exponentiate(scores, state);
+    exponentiate(scores, state, p_at_ + place);
   }
 
   // Leaves the scores as the functors want them, some columns at a time: what functors read of all columns is more than
@@ -103,11 +104,11 @@ class SoftmaxWarpgroup {
     }
   }
 
-  JIT_DEVICE void load(Scores& scores) const {
+  static JIT_DEVICE void load(Scores& scores, unsigned place) {
     constexpr int columns = 16, parts = tile_kv / columns;
     float loaded[parts][columns];
 #pragma unroll
-    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], scores_at_ + part * columns);
+    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], place + part * columns);
     tcgen05_wait_load();  // mutate: NoWaitForLoads
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -119,7 +120,7 @@ class SoftmaxWarpgroup {
 
   // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
   // later: nobody waits for them.
-  JIT_DEVICE void exponentiate(Scores& scores, State& state) {
+  JIT_DEVICE void exponentiate(Scores& scores, State& state, unsigned p_at) {
     constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;
     const FloatPair scale(scale_log2_), offset(probability_raise<Weight> - state.offset[0]);
 #pragma unroll
@@ -138,10 +139,10 @@ class SoftmaxWarpgroup {
       }
 #pragma unroll
       for (int i = 0; i < words; ++i) packed[i] = pack_word(scores, quarter * words + i);
-      tcgen05_store(p_at_ + quarter * words, packed);
-      if (quarter == early_quarters - 1) tell(tile_.p);
+      tcgen05_store(p_at + quarter * words, packed);
+      if (quarter == early_quarters - 1) tell_stored(tile_.p);
     }
-    tell(tile_.p_end);
+    tell_stored(tile_.p_end);
     add_up(scores, state);
   }
   // Which pairs of scores: an eighth, of the quarters that are neither the first one nor the last, which products wait
@@ -164,10 +165,10 @@ class SoftmaxWarpgroup {
     }
   }
   // Says that what was stored is there, and that S was read, too.
-  static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
+  static JIT_DEVICE void tell_stored(typename TileBarriers<Traits>::Scores& pipeline) {
     tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
     tcgen05_fence_before();  // mutate: NoFenceBehindP
-    pipeline.producer_commit();
+    tell<Traits>(pipeline);
   }
   static JIT_DEVICE void add_up(const Scores& scores, State& state) {
     constexpr int chains = 4;
@@ -199,7 +200,7 @@ class SoftmaxWarpgroup {
   Dequant<Config, Scores> scales_;
   float scale_log2_ = 0;
   const int first_row_;  // of the warp, within the work tile
-  const unsigned scores_at_, p_at_;
+  const unsigned scores_at_, p_at_;  // of the first place
   WorkPipeline<Traits> work_pipeline_;
   KeyInfoPipeline<Traits> infos_;
   TileBarriers<Traits> tile_;

@@ -1,6 +1,8 @@
 // Forward kernels with tcgen05, on sm_100a and sm_103a.
 #include <jit/attention.h>
 
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +39,7 @@ class ForwardTcgen05Test : public GpuTest {
     if (!IsSkipped() && native_arch(device_).major != 10)
       GTEST_SKIP() << "forward_tcgen05 does not run on " << to_string(native_arch(device_));
   }
+  void expect_identical_runs(HeadDims dims, int heads);
 };
 
 TEST_F(ForwardTcgen05Test, HeadDims) {
@@ -53,6 +56,19 @@ TEST_F(ForwardTcgen05Test, HeadDims) {
     AttentionCase problem = case_of(dims, 2, 1, 1, 300, 290);
     problem.spec.mask = cases.size() % 2 == 0 ? mask::causal() : mask::none();
     cases.push_back({problem, configs()[1]});
+  }
+  expect_some_right(cases, 4);
+}
+
+// By pairs of blocks.
+TEST_F(ForwardTcgen05Test, WideHeads) {
+  std::vector<KernelCase> cases;
+  for (const HeadDims dims : {HeadDims{256, 256}, {200, 136}, {256, 16}, {64, 192}, {248, 72}, {8, 256}}) {
+    for (const int keys : {400, 100}) {
+      AttentionCase problem = case_of(dims, 2, 1, 1, 500 - keys, keys);
+      problem.spec.mask = cases.size() % 3 == 0 ? mask::causal() : mask::none();
+      cases.push_back({problem, configs()[keys == 100]});
+    }
   }
   expect_some_right(cases, 4);
 }
@@ -75,7 +91,8 @@ TEST_F(ForwardTcgen05Test, MasksAndScores) {
   const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
   std::vector<KernelCase> cases;
   const auto add = [&](const char* mask, const char* score) {
-    AttentionCase problem = case_of({64, 72}, 2, 2, 1, 270, 280);
+    const HeadDims dims = cases.size() % 4 == 3 ? HeadDims{64, 136} : HeadDims{64, 72};
+    AttentionCase problem = case_of(dims, 2, 2, 1, 270, 280);
     problem.spec.mask = parse_mask(mask, masks);
     problem.spec.score = parse_score(score, scores);
     cases.push_back({problem, configs()[cases.size() % 2]});
@@ -90,8 +107,9 @@ TEST_F(ForwardTcgen05Test, MasksAndScores) {
 
 TEST_F(ForwardTcgen05Test, LengthsOnTheDevice) {
   std::vector<KernelCase> cases;
-  for (const bool is_varlen : {true, false}) {
-    AttentionCase problem = case_of({64, 96}, 2, 3, 1, 290, 340);
+  for (const bool is_varlen : {true, false, true, false}) {
+    const HeadDims dims = cases.size() < 2 ? HeadDims{64, 96} : HeadDims{216, 144};
+    AttentionCase problem = case_of(dims, 2, 3, 1, 290, 340);
     problem.used_keys = {340, 0, 165};
     problem.used_queries = {290, 3, 128};
     problem.spec.mask = mask::causal();
@@ -106,9 +124,9 @@ TEST_F(ForwardTcgen05Test, LengthsOnTheDevice) {
 }
 
 // More work tiles than blocks, of which some have no key. Maxima grow, so that the output is rescaled.
-TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) {
+void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads) {
   const CurrentDevice current(0);
-  AttentionCase problem = case_of({64, 64}, 4, 1, sized(40, 38), 100, 400);
+  AttentionCase problem = case_of(dims, 4, 1, heads, 100, 400);
   problem.spec.mask = mask::causal();
   problem.amplitude = 4;
   problem.seqlen_q = 140;
@@ -126,11 +144,15 @@ TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) {
     ASSERT_EQ(run.outputs(), first) << "launch " << launch;
   }
 }
+TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) { expect_identical_runs({64, 64}, sized(40, 38)); }
+TEST_F(ForwardTcgen05Test, RepeatedRunsOfPairsAreBitIdentical) {
+  expect_identical_runs({64, 160}, sized(40, 20));
+}
 
 // Values lie as they are, with their sum along rows.
 TEST_F(ForwardTcgen05Test, Fp8) {
   std::vector<KernelCase> cases;
-  for (const HeadDims dims : {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}}) {
+  for (const HeadDims dims : {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}, {256, 256}, {208, 80}}) {
     AttentionCase problem = case_of(dims, 2, 2, 1, 270, 300);
     problem.spec.dtype = cases.size() % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     problem.spec.out_dtype = cases.size() % 3 == 0 ? DType::fp32 : DType::bf16;
@@ -148,10 +170,10 @@ TEST_F(ForwardTcgen05Test, Fp8) {
 // Pages of which several fill a tile, and pages that a tile does not fill.
 TEST_F(ForwardTcgen05Test, Pages) {
   std::vector<KernelCase> cases;
-  for (const int page_size : {16, 64, 256}) {
-    AttentionCase problem = case_of({64, 64}, 4, 2, 1, 70, 300);
+  for (const int page_size : {16, 64, 256, -16, -128}) {
+    AttentionCase problem = case_of(page_size > 0 ? HeadDims{64, 64} : HeadDims{224, 200}, 4, 2, 1, 70, 300);
     problem.spec.sequences_kv = SequenceKind::paged;
-    problem.spec.page_size = page_size;
+    problem.spec.page_size = std::abs(page_size);
     problem.used_keys = {300, 170};
     problem.spec.mask = mask::causal();
     cases.push_back({problem, configs()[cases.size() % 2]});
@@ -160,9 +182,9 @@ TEST_F(ForwardTcgen05Test, Pages) {
 }
 
 TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
-  const AttentionCase wide = case_of({200, 64}, 1, 1, 1, 10, 10);
+  const AttentionCase wide = case_of({264, 64}, 1, 1, 1, 10, 10);
   EXPECT_THAT(error_of([&] { attention(wide.spec, configs()[0], context()); }).what(),
-              ::testing::HasSubstr("has room for a head_dim of up to 192; spec.head_dim is 200"));
+              ::testing::HasSubstr("has room for a head_dim of up to 256; spec.head_dim is 264"));
   AttentionSpec fp8 = case_of({64, 64}, 1, 1, 1, 10, 10).spec;
   fp8.kv_dtype = DType::fp8_e4m3;
   EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),

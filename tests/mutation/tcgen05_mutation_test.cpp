@@ -29,12 +29,31 @@ const Subject keyless = [] {
   return keyless;
 }();
 
+// By pairs of blocks: more work tiles than pairs, of several tiles of keys.
+const Subject pairs = [] {
+  Subject pairs = subject;
+  pairs.head_dim_v = 144;
+  pairs.heads = 80;
+  return pairs;
+}();
+const Subject steep_pair = [] {
+  Subject pair = steep;
+  pair.head_dim_v = 144;
+  return pair;
+}();
+const Subject keyless_pairs = [] {
+  Subject pairs = keyless;
+  pairs.head_dim_v = 144;
+  return pairs;
+}();
+
 const std::vector<const char*> race = {"data race", "access in flight", "uninitialized",
                                        "mbarrier",  "unfinished copy",  "proxy"};
 
 TEST(Tcgen05, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, steep), "");
+  EXPECT_EQ(noticed(nullptr, pairs), "");
 }
 
 class Tcgen05MutationTest : public MutationTest {};
@@ -67,6 +86,21 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "LanesOfOneWarp", {" % 4 * warp_size", " * 0"}, {"illegal", "tensor memory"}, subject},
         TemplateMutation{"ColumnsKept", removed, {"tensor memory", "unfinished"}, subject}),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    Tcgen05Pairs, Tcgen05MutationTest,
+    ::testing::Values(
+        TemplateMutation{"BytesOfOneBlock", {"2 * bytes", "bytes"}, race, pairs},
+        TemplateMutation{"PairStays", {"places_at", "2 * places_at"}, {}, pairs},
+        TemplateMutation{"PToldToTheOwnBlock", {"_to(0)", "()"}, {"deadlock"}, pairs},
+        TemplateMutation{"OOfAPairInProducts", removed, race, steep_pair},
+        TemplateMutation{"KeysOfThePeerMissing", removed, race, pairs},
+        TemplateMutation{"PeerKeepsItsQueries", removed, {"deadlock"}, keyless_pairs},
+        TemplateMutation{"CommitsToTheLeaderAlone", {"short>(3)", "short>(1)"}, {"deadlock"}, pairs},
+        TemplateMutation{"BlocksOfAPairEndAlone", {"cluster_sync()", "__syncthreads()"}, race, pairs},
+        TemplateMutation{"KeysOfTheLeaderTwice", {"rank_in_tile<typename Traits::Config>()", "0"}, {}, pairs},
+        TemplateMutation{"ColumnsOfTheLeaderTwice", {"rank_in_tile<Config>()", "0"}, {}, pairs}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -16,7 +16,6 @@ using namespace forward_tcgen05;
 
 namespace {
 
-constexpr int threads = 512;
 // Scores of a row, of which half wait as P, and addresses.
 constexpr int softmax_needs = tile_kv + 40;
 
@@ -61,14 +60,15 @@ std::string Family<ForwardTcgen05>::rejection(const Case& problem, const Forward
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
-  return box_rejection(spec, tile_kv, false);
+  return box_rejection(spec, blocks_of(spec).keys(), false);
 }
 
 Footprint Family<ForwardTcgen05>::footprint(const AttentionSpec& spec, const ForwardTcgen05& config) {
-  return {.threads = threads,
+  const Blocks blocks = blocks_of(spec);
+  return {.threads = blocks.threads(),
           .smem_bytes = smem_bytes(spec, config.stages),
           .registers = softmax_needs,
-          .register_cap = softmax_registers,
+          .register_cap = registers_of(blocks).softmax,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};
