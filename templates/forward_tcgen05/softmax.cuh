@@ -31,7 +31,9 @@ class SoftmaxWarpgroup {
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
                                     SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
-  static constexpr MaskQuery query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
+  static constexpr MaskQuery query = has_row_range<Mask>  ? MaskQuery::shortest
+                                     : reads_blocks<Mask> ? MaskQuery::sixteen_keys
+                                                          : MaskQuery::each_score;
 
  public:
   /// `tile` is that of the queries.
@@ -93,14 +95,26 @@ class SoftmaxWarpgroup {
     const bool is_partial = (info.flags & key_info_partial) != 0;
     if (Score::is_identity && !is_partial) return;
     const BlockContext context = work_pipeline_.context(work_);
+    const auto by_parts = [&](auto apply) {
+#pragma unroll
+      for (int column = 0; column < tile_kv; column += columns) {
+        apply(reinterpret_cast<Part&>(scores.registers[0][column / RowLayout::block_columns]),
+              ScorePlace{work_.q_begin + first_row_ + lane_id(), info.k_begin + column});
+        if constexpr (!is_short) asm volatile("" ::: "memory");  // reads of later columns stay behind
+      }
+    };
     const Score score(context);
     const Mask mask(context);
-#pragma unroll
-    for (int column = 0; column < tile_kv; column += columns) {
-      auto& part = reinterpret_cast<Part&>(scores.registers[0][column / RowLayout::block_columns]);
-      apply_functors<query>(part, {work_.q_begin + first_row_ + lane_id(), info.k_begin + column}, score,
-                            scales_.of_scores(), mask, context, is_partial);
-      if constexpr (!is_short) asm volatile("" ::: "memory");  // reads of later columns stay behind
+    if constexpr (query == MaskQuery::sixteen_keys && !Score::is_identity) {
+      by_parts([&](Part& part, const ScorePlace& place) {
+        apply_functors<query>(part, place, score, scales_.of_scores(), NoMask(context), context, false);
+      });
+      if (is_partial)
+        by_parts([&](Part& part, const ScorePlace& place) { drop_masked<query>(part, place, mask, context); });
+    } else {
+      by_parts([&](Part& part, const ScorePlace& place) {
+        apply_functors<query>(part, place, score, scales_.of_scores(), mask, context, is_partial);
+      });
     }
   }
 

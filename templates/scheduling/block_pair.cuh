@@ -33,4 +33,12 @@ JIT_DEVICE int places_at_a_time() {
   return static_cast<int>(gridDim.x) / (pairs_blocks<Config> ? 2 : 1);
 }
 
+/// The place of tiles that blocks take in turn.
+template <class Config>
+struct PlaceInTurn {};
+template <pairs_blocks Config>
+struct PlaceInTurn<Config> {
+  int place = first_place<Config>();
+};
+
 }  // namespace jit

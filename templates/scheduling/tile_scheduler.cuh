@@ -68,7 +68,7 @@ class TileScheduler {
 /// Schedules the list as TileScheduler does, by the same counter. By a whole warp, whose lanes all get the same
 /// answers.
 template <class Config>
-class VarlenTileScheduler {
+class VarlenTileScheduler : PlaceInTurn<Config> {
  public:
   /// Finds the block's first tile.
   JIT_DEVICE VarlenTileScheduler(const AttentionParams& params, const TileSchedule& schedule)
@@ -91,7 +91,7 @@ class VarlenTileScheduler {
   /// Goes on to the next one. Requires: there was one.
   JIT_DEVICE void next() {
     if constexpr (pairs_blocks<Config>) {
-      find(place_ += places_at_a_time<Config>());
+      find(this->place += places_at_a_time<Config>());
       return;
     }
     const int taken = uniform(lane_id() == 0 ? atomicAdd(schedule_.counter, 1) : 0);
@@ -192,7 +192,6 @@ class VarlenTileScheduler {
   WorkOrder order_{};       // of the sequence that it is of
   int sequence_begin_ = 0;  // its first place in this part of the list
   int sequence_end_ = 0;
-  int place_ = first_place<Config>();  // where blocks take tiles in turn
 };
 
 }  // namespace jit

@@ -123,6 +123,24 @@ TEST_F(ForwardTcgen05Test, LengthsOnTheDevice) {
   expect_some_right(cases, 2);
 }
 
+// Tiles that are blocks, parts of blocks, and several blocks.
+TEST_F(ForwardTcgen05Test, BlockMasks) {
+  const std::vector<FunctorText> masks = reference::mask_texts(), scores = reference::score_texts();
+  std::vector<KernelCase> cases;
+  for (const char* mask : {"block_mask(64, 64)", "block_mask(32, 48) && causal", "block_mask(256, 128)",
+                           "!block_mask(128, 16) && document", "document || block_mask(16, 80)",
+                           "block_mask(128, 256) && text(allowed-keys)"}) {
+    for (const char* score : {"none", "bias(bf16), alibi"}) {
+      const HeadDims dims = cases.size() % 3 == 2 ? HeadDims{64, 136} : HeadDims{64, 72};
+      AttentionCase problem = case_of(dims, 2, 2, 1, 400, 420);
+      problem.spec.mask = parse_mask(mask, masks);
+      problem.spec.score = parse_score(score, scores);
+      cases.push_back({problem, configs()[cases.size() % 2]});
+    }
+  }
+  expect_some_right(cases, 4);
+}
+
 // More work tiles than blocks, of which some have no key. Maxima grow, so that the output is rescaled.
 void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads) {
   const CurrentDevice current(0);
@@ -189,10 +207,6 @@ TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
   fp8.kv_dtype = DType::fp8_e4m3;
   EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),
               ::testing::HasSubstr("spec.kv_dtype is fp8_e4m3"));
-  AttentionSpec blocks = case_of({64, 64}, 1, 1, 1, 10, 10).spec;
-  blocks.mask = mask::document() || mask::block_mask(64, 64);
-  EXPECT_THAT(error_of([&] { attention(blocks, configs()[0], context()); }).what(),
-              ::testing::HasSubstr("has no registers to ask a block mask"));
   AttentionSpec tokens{.dtype = DType::fp8_e4m3, .head_dim = 64, .descale_per = ScaleKind::token};
   EXPECT_THAT(error_of([&] { attention(tokens, configs()[0], context()); }).what(),
               ::testing::HasSubstr("one scale of q, k and v for each head; descale_per = token"));

@@ -29,6 +29,14 @@ const Subject keyless = [] {
   return keyless;
 }();
 
+const Subject blocks = [] {
+  Subject blocks = subject;
+  blocks.mask = "block_mask(32, 16)";
+  blocks.heads = 2;
+  blocks.seqlen_q = 100;
+  return blocks;
+}();
+
 // By pairs of blocks: more work tiles than pairs, of several tiles of keys.
 const Subject pairs = [] {
   Subject pairs = subject;
@@ -54,6 +62,7 @@ TEST(Tcgen05, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, steep), "");
   EXPECT_EQ(noticed(nullptr, pairs), "");
+  EXPECT_EQ(noticed(nullptr, blocks), "");
 }
 
 class Tcgen05MutationTest : public MutationTest {};
@@ -81,6 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "RescaleOfRowsNotTold", {"moves && !is_first ? factors_rescale : 0", "0"}, {}, steep},
         TemplateMutation{"OOfTheFirstTileIsRescaled", {"accumulates || step > begin", "true"}, race, subject},
+        TemplateMutation{"KeptByTheLastSixteenKeys", {"kept |=", "kept ="}, {}, blocks},
         TemplateMutation{"PolynomialWithoutConstant", {"1.0f", "0.5f"}, {}, subject},
         TemplateMutation{"DescriptorWithoutVersion", {" | 1ull << 46", ""}, {"bad descriptor"}, subject},
         TemplateMutation{

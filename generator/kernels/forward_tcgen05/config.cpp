@@ -52,9 +52,6 @@ std::string Family<ForwardTcgen05>::rejection(const Case& problem, const Forward
   }
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (has_block_mask(spec.mask))
-    return fmt::format("{} has no registers to ask a block mask for each score; spec.mask is {}", name,
-                       spec.mask.to_string());
   if (spec.values_in_keys)
     return fmt::format("{} reads values that are a tensor of their own; spec.values_in_keys is true", name);
   if (spec.split_keys != 0)
