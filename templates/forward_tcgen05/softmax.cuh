@@ -16,6 +16,7 @@
 #include "scheduling/work_pipeline.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dequant.cuh"
+#include "steps/dropout.cuh"
 #include "steps/polynomial_exp2.cuh"
 #include "steps/softmax.cuh"
 
@@ -74,6 +75,10 @@ class SoftmaxWarpgroup {
 
   // S of a tile of keys becomes P.
   JIT_DEVICE void finish_tile(State& state, const KeyTileInfo& info, bool is_first) {
+    // Drawn while scores come.
+    const auto kept = kept_scores<QueriesByKeys, Scores>(
+        dropout_head<Config>(params_.dropout, params_.heads_q, work_.batch, work_.head, params_.tensors),
+        work_.q_begin + first_row_, info.k_begin);
     Scores scores;
     const unsigned place = Traits::scores_column(tile_.scores.stage());
     wait_for<Traits>(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
@@ -83,7 +88,7 @@ class SoftmaxWarpgroup {
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
-    exponentiate(scores, state, p_at_ + place);
+    exponentiate(scores, state, kept, p_at_ + place);
   }
 
   // Leaves the scores as the functors want them, some columns at a time: what functors read of all columns is more than
@@ -134,7 +139,8 @@ class SoftmaxWarpgroup {
 
   // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
   // later: nobody waits for them.
-  JIT_DEVICE void exponentiate(Scores& scores, State& state, unsigned p_at) {
+  template <class Kept>
+  JIT_DEVICE void exponentiate(Scores& scores, State& state, const Kept& kept, unsigned p_at) {
     constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;
     const FloatPair scale(scale_log2_), offset(probability_raise<Weight> - state.offset[0]);
 #pragma unroll
@@ -152,7 +158,10 @@ class SoftmaxWarpgroup {
         }
       }
 #pragma unroll
-      for (int i = 0; i < words; ++i) packed[i] = pack_word(scores, quarter * words + i);
+      for (int i = 0; i < words; ++i) {
+        packed[i] = pack_word(scores, quarter * words + i);
+        if constexpr (has_dropout<Config>) packed[i] &= kept.pair_mask(quarter * words + i);
+      }
       tcgen05_store(p_at + quarter * words, packed);
       if (quarter == early_quarters - 1) tell_stored(tile_.p);
     }
@@ -207,7 +216,8 @@ class SoftmaxWarpgroup {
           work.q_begin + first_row_, lse);
     }
     work_pipeline_.release();
-    factors_.put(factors_end | (is_none ? factors_of_none : 0), inverse[0]);
+    factors_.put(factors_end | (is_none ? factors_of_none : 0),
+                 over_keep_probability<Config>(inverse[0], params_.dropout));
   }
 
   const AttentionParams& params_;

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/backward_run.h"
 #include "tests/support/error_of.h"
 #include "tests/support/seed.h"
+#include "tests/support/varlen_backward_run.h"
 
 namespace jit::testing::tcgen05_tests {
 namespace {
@@ -165,6 +167,32 @@ void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads) {
 TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) { expect_identical_runs({64, 64}, sized(40, 38)); }
 TEST_F(ForwardTcgen05Test, RepeatedRunsOfPairsAreBitIdentical) {
   expect_identical_runs({64, 160}, sized(40, 20));
+}
+
+// The numbers are those of all families, and of the host.
+TEST_F(ForwardTcgen05Test, Dropout) {
+  int index = 0;
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 64, .gqa_ratio = 2, .dropout = true, .mask = mask::causal(), .score = score::softcap(3)},
+           {.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 136, .dropout = true},
+           {.head_dim = 32, .dropout = true, .mask = mask::block_mask(32, 48)}}) {
+    for (const float rate : {0.3f, 0.0f}) {
+      if (!is_in_this_run(index++, 2)) continue;
+      AttentionCase problem = problem_of(spec, 2, 1, 270, 290);
+      problem.dropout_p = rate;
+      EXPECT_EQ(BackwardRun(problem).check_forward(context(), ForwardTcgen05{.stages = 2}), "")
+          << to_string(problem);
+    }
+  }
+  AttentionSpec spec{.head_dim = 64, .dropout = true, .mask = mask::causal()};
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
+  const VarlenBackwardCase varlen{.spec = spec,
+                                  .heads_kv = 2,
+                                  .q = {.lengths = {0, 70, 1, 300}},
+                                  .kv = {.lengths = {40, 65, 0, 310}},
+                                  .seed = reference::test_seed(),
+                                  .dropout_p = 0.3f};
+  EXPECT_EQ(VarlenBackwardRun(varlen).check_forward(context(), ForwardTcgen05{.stages = 1}), "");
 }
 
 // Values lie as they are, with their sum along rows.

@@ -1,5 +1,6 @@
 // Mutations of forward_tcgen05, on an emulated sm_100a: what the roles hand over must be there, in tensor memory, too.
 #include "tests/mutation/template_mutation.h"
+#include "tests/support/backward_run.h"
 
 namespace jit::testing::tcgen05_mutations {
 namespace {
@@ -58,7 +59,20 @@ const Subject keyless_pairs = [] {
 const std::vector<const char*> race = {"data race", "access in flight", "uninitialized",
                                        "mbarrier",  "unfinished copy",  "proxy"};
 
+// Several groups of queries and keys, and halves of them.
+std::string noticed_of_dropout(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  const CurrentDevice scope(0);
+  const AttentionCase problem{.spec = {.head_dim = 16, .gqa_ratio = 2, .dropout = true},
+                              .seqlen_q = 70,
+                              .seqlen_kv = 83,
+                              .seed = 5,
+                              .dropout_p = 0.25f};
+  return BackwardRun(problem).check_forward(Context(templates.settings()), ForwardTcgen05{.stages = 1});
+}
+
 TEST(Tcgen05, IsRightUnmutated) {
+  EXPECT_EQ(noticed_of_dropout(nullptr), "");
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, steep), "");
   EXPECT_EQ(noticed(nullptr, pairs), "");
@@ -97,6 +111,16 @@ INSTANTIATE_TEST_SUITE_P(
             "LanesOfOneWarp", {" % 4 * warp_size", " * 0"}, {"illegal", "tensor memory"}, subject},
         TemplateMutation{"ColumnsKept", removed, {"tensor memory", "unfinished"}, subject}),
     ::testing::PrintToStringParamName());
+
+class Tcgen05DropoutMutationTest : public MutationTest {};
+TEST_P(Tcgen05DropoutMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_dropout(&GetParam())); }
+
+INSTANTIATE_TEST_SUITE_P(Tcgen05, Tcgen05DropoutMutationTest,
+                         ::testing::Values(TemplateMutation{"BitsOfAnotherRow", {"first + i", "i"}},
+                                           TemplateMutation{"SignsOfAnotherPair", {"0xbbaa", "0x9988"}},
+                                           TemplateMutation{"WhatIsKeptStandsForItself_InTensorMemory",
+                                                            {"* $ :", ":"}}),
+                         ::testing::PrintToStringParamName());
 
 INSTANTIATE_TEST_SUITE_P(
     Tcgen05Pairs, Tcgen05MutationTest,

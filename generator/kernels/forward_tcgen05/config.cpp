@@ -50,7 +50,6 @@ std::string Family<ForwardTcgen05>::rejection(const Case& problem, const Forward
         "lse_shift = {}",
         name, to_string(spec.descale_per), to_string(spec.v_descale_per), spec.v_mean, spec.lse_shift);
   }
-  if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
   if (spec.values_in_keys)
     return fmt::format("{} reads values that are a tensor of their own; spec.values_in_keys is true", name);
