@@ -29,7 +29,8 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, layout.q, 1, by_commit);
   init_pipeline(smem, layout.k, 1, by_commit);
   init_pipeline(smem, layout.v, 1, by_commit);
-  init_pipeline(smem, layout.infos, 1, Traits::key_readers);
+  constexpr int of_warp = decltype(KeyInfoPipeline<Traits>::k)::warp_arrivals;
+  init_pipeline(smem, layout.infos, of_warp, Traits::key_readers * of_warp);
   init_pipeline(smem, layout.scores, by_commit, 1);
   init_pipeline(smem, layout.p, blocks * 2 * warps_per_tile, 1);  // of softmax and of correction
   init_pipeline(smem, layout.p_end, blocks * warps_per_tile, 1);

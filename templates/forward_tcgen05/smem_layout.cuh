@@ -69,7 +69,7 @@ struct SmemLayout {
   int stored_words;       ///< none
   int key_word_ranges;    ///< none
   int mask_bits;          ///< none
-  int key_scales;         ///< none
+  int key_scales;         ///< float for each key of each tile that is told of, if each, or each block, has a scale
   int key_tile_infos;     ///< KeyTileInfo for each stage
   int stored_infos;       ///< the same
   int work_wanted;        ///< one barrier, where sequences may differ in length
@@ -83,6 +83,7 @@ struct SmemSizes {
   int stages;        ///< of K, and of V
   bool has_lengths;  ///< whether sequences may differ in length
   int element_bytes = jit::element_bytes;
+  bool key_scales = false;  ///< whether each key, or block of keys, has a scale of its own
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -98,6 +99,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.v.tiles = place.tiles(sizes.stages * value_bytes(sizes.head_dim_v, sizes.element_bytes, blocks));
   layout.factor_flags = place.words(query_tiles * stages_factors * warps_per_tile * word_bytes);
   layout.row_factors = place.words(query_tiles * stages_factors * query_rows * word_bytes);
+  if (sizes.key_scales) layout.key_scales = place.numbers(stages_infos * tile_kv * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
   layout.stored_infos = layout.key_tile_infos;
   layout.work.tiles = place.numbers(

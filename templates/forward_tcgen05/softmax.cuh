@@ -29,6 +29,9 @@ class SoftmaxWarpgroup {
   using Score = typename Config::Score;
   using Mask = TileMask<Config>;
   using Scores = typename Traits::Scores;
+  // Scales of queries are factors of exponents, unless a functor wants to see whole scores.
+  static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;
+  using Scales = Dequant<Config, Scores, scales_exponents ? ScoreScales::tokens : score_scales<Config>>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
                                     SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
@@ -45,6 +48,7 @@ class SoftmaxWarpgroup {
         scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
         p_at_(own_lanes(tmem + Traits::p_column(tile))),
         work_pipeline_(params, smem),
+        smem_(smem),
         infos_(smem),
         tile_(smem, tile),
         factors_(smem, tile) {}
@@ -56,9 +60,10 @@ class SoftmaxWarpgroup {
       for (bool is_first = true; (flags & (key_info_end | key_info_none)) == 0; is_first = false) {
         infos_.k.consumer_wait();
         const KeyTileInfo info = infos_.info();
-        infos_.release();
         flags = info.flags;
-        if ((flags & key_info_none) == 0) finish_tile(state, info, is_first);
+        const bool is_none = (flags & key_info_none) != 0;
+        if (!Traits::has_key_scales || is_none) infos_.release();
+        if (!is_none) finish_tile(state, info, is_first);
       }
       finish_rows(state, (flags & key_info_none) != 0);
     }
@@ -69,7 +74,11 @@ class SoftmaxWarpgroup {
     work_ = work_pipeline_.take();
     if (!is_work(work_)) return false;
     scales_.take_scores(work_, first_row_, [&] { return context_of<Config>(params_, work_); });
-    scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    if constexpr (scales_exponents) {
+      scale_log2_ = scales_.exponents().of_rows[0];
+    } else {
+      scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    }
     return true;
   }
 
@@ -83,12 +92,21 @@ class SoftmaxWarpgroup {
     const unsigned place = Traits::scores_column(tile_.scores.stage());
     wait_for<Traits>(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
     load(scores, scores_at_ + place);
+    if constexpr (Traits::has_key_scales) scale(scores);
     apply(scores, info);
     float correction[Scores::rows] = {1};
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
     exponentiate(scores, state, kept, p_at_ + place);
+  }
+
+  // Makes scores of products with the tile's keys, whose scales lie beside its info.
+  JIT_DEVICE void scale(Scores& scores) {
+    const unsigned of_keys = key_scales_of<Traits>(smem_, infos_.k.stage());
+    scales_.scale_scores(scores, of_keys);
+    infos_.release();  // mutate: ScalesReleasedBeforeTheyAreRead
+    if constexpr (has_block_factors<Config> && Score::is_identity) scales_.factors().scale(scores);
   }
 
   // Leaves the scores as the functors want them, some columns at a time: what functors read of all columns is more than
@@ -110,7 +128,7 @@ class SoftmaxWarpgroup {
     };
     const Score score(context);
     const Mask mask(context);
-    if constexpr (query == MaskQuery::sixteen_keys && !Score::is_identity) {
+    if constexpr (reads_blocks<Mask> && !Score::is_identity) {
       by_parts([&](Part& part, const ScorePlace& place) {
         apply_functors<query>(part, place, score, scales_.of_scores(), NoMask(context), context, false);
       });
@@ -221,11 +239,12 @@ class SoftmaxWarpgroup {
   }
 
   const AttentionParams& params_;
-  Dequant<Config, Scores> scales_;
+  Scales scales_;
   float scale_log2_ = 0;
   const int first_row_;  // of the warp, within the work tile
   const unsigned scores_at_, p_at_;  // of the first place
   WorkPipeline<Traits> work_pipeline_;
+  const unsigned smem_;
   KeyInfoPipeline<Traits> infos_;
   TileBarriers<Traits> tile_;
   RowFactors<Traits> factors_;

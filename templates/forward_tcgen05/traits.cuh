@@ -26,8 +26,7 @@ struct KernelTraits {
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
   /// FP8 P needs the third mantissa bit of e4m3, and has no use for e5m2's range.
   using Weight = typename ChosenType<is_fp8<Element>, fp8_e4m3, Element>::type;
-  static_assert(!has_row_scales<Config> && !has_block_scales<Config> && !finishes_columns<Config>,
-                "scales are of heads");
+  static_assert(!finishes_columns<Config>, "values have a scale for each head");
   static_assert(Config::tile_q == tile_q && Config::tile_kv == tile_kv, "host and device agree on tiles");
   static_assert(Config::alignment == 16, "TMA wants rows aligned to 16 bytes");
 
@@ -79,9 +78,9 @@ struct KernelTraits {
   static constexpr int stages_k = Config::stages, stages_v = Config::stages;
   static constexpr int stages_infos = forward_tcgen05::stages_infos;
 
-  // Nothing lies beside a tile of keys.
-  static constexpr bool has_key_words = false, has_mask_bits = false, has_key_scales = false;
-  static constexpr bool keys_by_lanes = false, has_key_word_ranges = false;
+  // Beside a tile of keys lie scales, where each key, or each block of keys, has its own.
+  static constexpr bool has_key_words = false, has_mask_bits = false, has_key_scales = has_row_scales<Config>;
+  static constexpr bool keys_by_lanes = has_key_scales, has_key_word_ranges = false;
   static constexpr int mask_bit_words = 0;
   /// Nobody leaves out parts of a tile.
   static constexpr bool has_lower_tiles = false;
@@ -91,7 +90,8 @@ struct KernelTraits {
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_lengths = has_lengths,
-                                                    .element_bytes = sizeof(Element)});
+                                                    .element_bytes = sizeof(Element),
+                                                    .key_scales = has_key_scales});
 
   static constexpr int q_stage_bytes = QTile::bytes, q_bytes = QTile::bytes, o_bytes = 0, stages_o = 0;
   static constexpr bool o_over_q = false, query_producer_stores = false;

@@ -213,6 +213,31 @@ TEST_F(ForwardTcgen05Test, Fp8) {
   expect_some_right(cases, 3);
 }
 
+// Scales of tokens are factors of exponents, and of scores where a functor wants to see them; blocks begin with tiles, or
+// anywhere.
+TEST_F(ForwardTcgen05Test, ScalesOfTokensAndBlocks) {
+  std::vector<KernelCase> cases;
+  for (const ScaleKind kind : {ScaleKind::token, ScaleKind::block}) {
+    for (const char* score : {"none", "softcap(20)"}) {
+      for (const SequenceKind keys : {SequenceKind::dense, SequenceKind::varlen, SequenceKind::paged}) {
+        const HeadDims dims = cases.size() % 4 == 3 ? HeadDims{64, 160} : HeadDims{64, 48};
+        AttentionCase problem = case_of(dims, 2, 2, 1, 270, 300);
+        problem.spec.dtype = cases.size() % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+        problem.spec.descale_per = kind;
+        problem.spec.score = parse_score(score);
+        problem.spec.mask = cases.size() % 3 == 0 ? mask::none() : mask::causal();
+        problem.spec.sequences_kv = keys;
+        if (keys == SequenceKind::varlen) problem.spec.sequences_q = keys;
+        if (keys == SequenceKind::paged) problem.spec.page_size = 64;
+        if (keys != SequenceKind::dense) problem.used_keys = {300, 170};
+        if (keys == SequenceKind::varlen) problem.used_queries = {270, 131};
+        cases.push_back({problem, configs()[cases.size() % 2]});
+      }
+    }
+  }
+  expect_some_right(cases, 4);
+}
+
 // Pages of which several fill a tile, and pages that a tile does not fill.
 TEST_F(ForwardTcgen05Test, Pages) {
   std::vector<KernelCase> cases;
@@ -235,9 +260,10 @@ TEST_F(ForwardTcgen05Test, SaysWhatItDoesNotServe) {
   fp8.kv_dtype = DType::fp8_e4m3;
   EXPECT_THAT(error_of([&] { attention(fp8, configs()[0], context()); }).what(),
               ::testing::HasSubstr("spec.kv_dtype is fp8_e4m3"));
-  AttentionSpec tokens{.dtype = DType::fp8_e4m3, .head_dim = 64, .descale_per = ScaleKind::token};
-  EXPECT_THAT(error_of([&] { attention(tokens, configs()[0], context()); }).what(),
-              ::testing::HasSubstr("one scale of q, k and v for each head; descale_per = token"));
+  AttentionSpec channels{.dtype = DType::fp8_e4m3, .head_dim = 64, .v_descale_per = ScaleKind::channel};
+  EXPECT_THAT(error_of([&] { attention(channels, configs()[0], context()); }).what(),
+              ::testing::HasSubstr("one scale of v for each head, and neither its mean nor shifts of LSE; "
+                                   "v_descale_per = channel"));
 }
 
 }  // namespace

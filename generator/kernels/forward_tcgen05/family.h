@@ -45,15 +45,25 @@ namespace forward_tcgen05 {
 struct Registers {
   int softmax, correction, producer;
 };
-/// Of a block that was launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3.
-constexpr Registers registers_of(Blocks blocks) {
-  return blocks.count == 1 ? Registers{184, 88, 56} : Registers{232, 136, 136};
+/// Of a block that was launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3. Scales
+/// of keys take some more in softmax.
+constexpr Registers registers_of(Blocks blocks, bool has_key_scales) {
+  if (blocks.count == 2) return {232, 136, 136};
+  return has_key_scales ? Registers{192, 72, 56} : Registers{184, 88, 56};
 }
-constexpr int all_registers(Blocks blocks) {
-  const Registers own = registers_of(blocks);
+constexpr int all_registers(Blocks blocks, bool has_key_scales) {
+  const Registers own = registers_of(blocks, has_key_scales);
   return blocks.query_tiles() * own.softmax + own.correction + own.producer;
 }
-static_assert(all_registers({1}) == 4 * 128 && all_registers({2}) == 3 * 168);
+static_assert(all_registers({1}, false) == 4 * 128 && all_registers({1}, true) == 4 * 128);
+static_assert(all_registers({2}, false) == 3 * 168);
+
+inline bool has_key_scales(const AttentionSpec& spec) {
+  return has_fp8_queries(spec) && spec.descale_per != ScaleKind::head;
+}
+inline Registers registers_of(const AttentionSpec& spec) {
+  return registers_of(blocks_of(spec.head_dim, spec.value_head_dim()), has_key_scales(spec));
+}
 
 inline Blocks blocks_of(const AttentionSpec& spec) {
   return blocks_of(spec.head_dim, spec.value_head_dim());

@@ -16,7 +16,7 @@ Program Family<ForwardTcgen05>::program(const AttentionSpec& spec, const Forward
   const FunctorSource functors = functor_source(spec);
   const Footprint needs = footprint(spec, config);
   const Blocks blocks = blocks_of(spec);
-  const Registers registers = registers_of(blocks);
+  const Registers registers = registers_of(spec);
   Program program;
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
