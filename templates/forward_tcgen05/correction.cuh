@@ -56,7 +56,7 @@ class CorrectionWarpgroup {
   // there when the factors were told. Of a pair they are waited for, as the scores came in front of them.
   JIT_DEVICE void rescale(int tile, int flags, bool is_first) {
     if (Traits::is_pair && !is_first) wait_for<Traits>(tiles_[tile].o);  // mutate: OOfAPairInProducts
-    if ((flags & factors_rescale) != 0) {  // mutate: FactorsIgnored
+    if ((flags & factors_rescale) != 0) {                                // mutate: FactorsIgnored
       tcgen05_fence_after();
       const float factor = factors_[tile].factor();
 #pragma unroll 1
@@ -82,7 +82,8 @@ class CorrectionWarpgroup {
     scales.take_values(work);
     const float factor = scales.output_factor(inverse);
     const auto rows = output_rows<Config>(params_, work);
-    const int row = work.q_begin + first_row_of_tile<Config>(tile) + static_cast<int>(threadIdx.x) % query_rows;
+    const int row =
+        work.q_begin + first_row_of_tile<Config>(tile) + static_cast<int>(threadIdx.x) % query_rows;
     const bool exists = row < seqlens_of<Config>(params_, work).q.length;
     Output* const target = rows.at(row);
 #pragma unroll 1

@@ -154,17 +154,15 @@ class MmaWarp {
   JIT_DEVICE void multiply_steps(int tile, int place, bool accumulates) {
     using V = typename Traits::VTile;
     constexpr unsigned products =
-        tcgen05_products<typename Traits::Weight, Element>(
-            blocks * query_rows, Traits::output_columns, true);
+        tcgen05_products<typename Traits::Weight, Element>(blocks * query_rows, Traits::output_columns, true);
     const unsigned long long v = tcgen05_descriptor(V::along_rows(panels_.v.tile(), 0));
     if (elect_one()) {
 #pragma unroll
       for (int step = begin; step < end; ++step) {
-        tcgen05_mma<Element, blocks>(
-            tmem_ + Traits::output_column(tile),
-            tmem_ + Traits::p_column(place) + Traits::p_words(step * Traits::mma_k), v + V::row_step(step),
-            products,
-            accumulates || step > begin);  // mutate: OOfTheFirstTileIsRescaled
+        tcgen05_mma<Element, blocks>(tmem_ + Traits::output_column(tile),
+                                     tmem_ + Traits::p_column(place) + Traits::p_words(step * Traits::mma_k),
+                                     v + V::row_step(step), products,
+                                     accumulates || step > begin);  // mutate: OOfTheFirstTileIsRescaled
       }
     }
     __syncwarp();

@@ -69,11 +69,11 @@ struct SmemLayout {
   int stored_words;       ///< none
   int key_word_ranges;    ///< none
   int mask_bits;          ///< none
-  int key_scales;         ///< float for each key of each tile that is told of, if each, or each block, has a scale
-  int key_tile_infos;     ///< KeyTileInfo for each stage
-  int stored_infos;       ///< the same
-  int work_wanted;        ///< one barrier, where sequences may differ in length
-  int tmem_address;       ///< of the columns that were allocated
+  int key_scales;  ///< float for each key of each tile that is told of, if each, or each block, has a scale
+  int key_tile_infos;  ///< KeyTileInfo for each stage
+  int stored_infos;    ///< the same
+  int work_wanted;     ///< one barrier, where sequences may differ in length
+  int tmem_address;    ///< of the columns that were allocated
   int total;
 };
 

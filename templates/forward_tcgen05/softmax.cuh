@@ -133,7 +133,8 @@ class SoftmaxWarpgroup {
         apply_functors<query>(part, place, score, scales_.of_scores(), NoMask(context), context, false);
       });
       if (is_partial)
-        by_parts([&](Part& part, const ScorePlace& place) { drop_masked<query>(part, place, mask, context); });
+        by_parts(
+            [&](Part& part, const ScorePlace& place) { drop_masked<query>(part, place, mask, context); });
     } else {
       by_parts([&](Part& part, const ScorePlace& place) {
         apply_functors<query>(part, place, score, scales_.of_scores(), mask, context, is_partial);
@@ -241,7 +242,7 @@ class SoftmaxWarpgroup {
   const AttentionParams& params_;
   Scales scales_;
   float scale_log2_ = 0;
-  const int first_row_;  // of the warp, within the work tile
+  const int first_row_;              // of the warp, within the work tile
   const unsigned scores_at_, p_at_;  // of the first place
   WorkPipeline<Traits> work_pipeline_;
   const unsigned smem_;

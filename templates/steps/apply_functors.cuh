@@ -130,13 +130,11 @@ JIT_DEVICE void drop_by_sixteen_keys(Scores& scores, const ScorePlace& place, co
     __builtin_assume(k % group == 0);
     unsigned of_group = 0;
 #pragma unroll
-    for (int i = 0; i < group; ++i)
-      of_group |= static_cast<unsigned>(i < keys && mask.keep(q, k + i)) << i;
+    for (int i = 0; i < group; ++i) of_group |= static_cast<unsigned>(i < keys && mask.keep(q, k + i)) << i;
     kept |= of_group << first;  // mutate: KeptByTheLastSixteenKeys
   }
-  scores.for_each_of_row(0, [&](float& score, int column) {
-    score = (kept >> column & 1) != 0 ? score : negative_infinity();
-  });
+  scores.for_each_of_row(
+      0, [&](float& score, int column) { score = (kept >> column & 1) != 0 ? score : negative_infinity(); });
 }
 
 /// How a kernel asks a mask about the scores of a partial tile.

@@ -172,10 +172,14 @@ TEST_F(ForwardTcgen05Test, RepeatedRunsOfPairsAreBitIdentical) {
 // The numbers are those of all families, and of the host.
 TEST_F(ForwardTcgen05Test, Dropout) {
   int index = 0;
-  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
-           {.head_dim = 64, .gqa_ratio = 2, .dropout = true, .mask = mask::causal(), .score = score::softcap(3)},
-           {.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 136, .dropout = true},
-           {.head_dim = 32, .dropout = true, .mask = mask::block_mask(32, 48)}}) {
+  for (const AttentionSpec& spec :
+       std::vector<AttentionSpec>{{.head_dim = 64,
+       .gqa_ratio = 2,
+       .dropout = true,
+       .mask = mask::causal(),
+       .score = score::softcap(3)},
+                                  {.dtype = DType::fp16, .head_dim = 40, .head_dim_v = 136, .dropout = true},
+                                  {.head_dim = 32, .dropout = true, .mask = mask::block_mask(32, 48)}}) {
     for (const float rate : {0.3f, 0.0f}) {
       if (!is_in_this_run(index++, 2)) continue;
       AttentionCase problem = problem_of(spec, 2, 1, 270, 290);
@@ -198,7 +202,8 @@ TEST_F(ForwardTcgen05Test, Dropout) {
 // Values lie as they are, with their sum along rows.
 TEST_F(ForwardTcgen05Test, Fp8) {
   std::vector<KernelCase> cases;
-  for (const HeadDims dims : {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}, {256, 256}, {208, 80}}) {
+  for (const HeadDims dims :
+       {HeadDims{128, 128}, {64, 64}, {192, 128}, {48, 80}, {16, 32}, {128, 16}, {256, 256}, {208, 80}}) {
     AttentionCase problem = case_of(dims, 2, 2, 1, 270, 300);
     problem.spec.dtype = cases.size() % 2 == 0 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     problem.spec.out_dtype = cases.size() % 3 == 0 ? DType::fp32 : DType::bf16;

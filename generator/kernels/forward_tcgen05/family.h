@@ -65,9 +65,7 @@ inline Registers registers_of(const AttentionSpec& spec) {
   return registers_of(blocks_of(spec.head_dim, spec.value_head_dim()), has_key_scales(spec));
 }
 
-inline Blocks blocks_of(const AttentionSpec& spec) {
-  return blocks_of(spec.head_dim, spec.value_head_dim());
-}
+inline Blocks blocks_of(const AttentionSpec& spec) { return blocks_of(spec.head_dim, spec.value_head_dim()); }
 
 }  // namespace forward_tcgen05
 }  // namespace jit

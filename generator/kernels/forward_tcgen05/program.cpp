@@ -32,7 +32,8 @@ Program Family<ForwardTcgen05>::program(const AttentionSpec& spec, const Forward
   source += "struct Config {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
   source += number_line("tile_q", tile_q, "queries per block");
   source += number_line("tile_kv", tile_kv, "keys per step");
-  if (blocks.count > 1) source += number_line("blocks_per_tile", blocks.count, "blocks of a cluster that share it");
+  if (blocks.count > 1)
+    source += number_line("blocks_per_tile", blocks.count, "blocks of a cluster that share it");
   source += number_line("stages_q", 1, "buffers for Q tiles");
   source +=
       "  static constexpr OutputPlace output = OutputPlace::direct;  // O goes from registers to memory\n";
