@@ -83,7 +83,7 @@ class MmaWarp {
     release_values();
   }
 
-  // The same of a pair.
+  // All products of a pair: scores of the next tile of keys in front of the values of this one.
   JIT_DEVICE void multiply_in_pair(int flags) {
     q_.consumer_wait_cluster();
     take_keys();
@@ -108,7 +108,7 @@ class MmaWarp {
     commit(tiles_[0].o.full());
     release_values();
   }
-  // What the leader does with the tiles of a work tile, without products.
+  // Goes through the tiles of a work tile as the leader does, without products.
   JIT_DEVICE void follow(int flags) {
     if ((flags & key_info_none) != 0) return;
     while (true) {

@@ -66,7 +66,7 @@ class PanelProducer {
   JIT_DEVICE KeyTileInfo take_info() { return infos_.take(); }
 
  private:
-  // Of a pair each block loads half of the keys.
+  // Each block of a pair loads half of the keys.
   static JIT_DEVICE int first_key_box() {
     // mutate: KeysOfTheLeaderTwice
     return rank_in_tile<typename Traits::Config>() * (KPanel::rows / Traits::box_rows);

@@ -29,7 +29,7 @@ JIT_DEVICE decltype(auto) map_of(const TensorMaps& maps, const TensorMap& whole,
     return whole;
   }
 }
-/// Those of tensors of which each block of a pair loads its part.
+/// Maps for loads, of which each block of a pair starts those of its part.
 template <class Traits>
 JIT_DEVICE decltype(auto) load_map_of(const TensorMaps& maps, const TensorMap& whole,
                                       TensorMap SequenceMaps::*part, int rows) {

@@ -66,7 +66,7 @@ class Pipeline {
   JIT_DEVICE void producer_commit() const { arrive(full()); }
   JIT_DEVICE void consumer_release() const { arrive(empty()); }
 
-  /// The same at the barriers of a block of the cluster.
+  /// Arrive at the barriers of a block of the cluster.
   JIT_DEVICE void producer_commit_to(int rank) const { arrive_at(full(), rank); }
   JIT_DEVICE void consumer_release_to(int rank) const { arrive_at(empty(), rank); }
 

@@ -63,7 +63,8 @@ JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, u
                : "memory");
 }
 
-/// The same, counted at a barrier of either block of a pair (ptx/tcgen05.cuh), an address in the cluster.
+/// Starts copies of boxes whose bytes count at a barrier of either block of a pair (ptx/tcgen05.cuh), an address in the
+/// cluster.
 JIT_DEVICE void cp_async_bulk_tensor_load_of_pair(unsigned tile, const TensorMap& map, unsigned mbarrier,
                                                   int head_dim, int seq, int head, int batch) {
   asm volatile(

@@ -65,7 +65,7 @@ JIT_DEVICE void mbarrier_arrive_cluster(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// The same, by which threads of that block see what this one did before.
+/// Arrives at one whose waiting threads see what this thread did before.
 JIT_DEVICE void mbarrier_arrive_release_cluster(unsigned barrier) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

@@ -254,7 +254,7 @@ class KeptScores<QueriesByKeys, Accumulator<RowLayout, warp_size, columns>> {
   static_assert(columns % dropout_group_keys == 0, "tiles of keys must be multiples of 32 with dropout");
 
  public:
-  /// Of the queries from `q` on and the keys from `k` on, both multiples of 32. By a whole warp.
+  /// Draws for queries from `q` on and keys from `k` on, both multiples of 32. By a whole warp.
   template <class Head>
   JIT_DEVICE KeptScores(const Head& head, int q, int k) {
     const bool draws = head.drops_some();

@@ -45,8 +45,8 @@ namespace forward_tcgen05 {
 struct Registers {
   int softmax, correction, producer;
 };
-/// Of a block that was launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3. Scales
-/// of keys take some more in softmax.
+/// The sum is that of a block launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3.
+/// Scales of keys take some more in softmax.
 constexpr Registers registers_of(Blocks blocks, bool has_key_scales) {
   if (blocks.count == 2) return {232, 136, 136};
   return has_key_scales ? Registers{192, 72, 56} : Registers{184, 88, 56};
