@@ -41,7 +41,7 @@ class ForwardTcgen05Test : public GpuTest {
     if (!IsSkipped() && native_arch(device_).major != 10)
       GTEST_SKIP() << "forward_tcgen05 does not run on " << to_string(native_arch(device_));
   }
-  void expect_identical_runs(HeadDims dims, int heads);
+  void expect_identical_runs(HeadDims dims, int heads, int seqlen_kv);
 };
 
 TEST_F(ForwardTcgen05Test, HeadDims) {
@@ -140,13 +140,13 @@ TEST_F(ForwardTcgen05Test, BlockMasks) {
       cases.push_back({problem, configs()[cases.size() % 2]});
     }
   }
-  expect_some_right(cases, 4);
+  expect_some_right(cases, 3);
 }
 
 // More work tiles than blocks, of which some have no key. Maxima grow, so that the output is rescaled.
-void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads) {
+void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads, int seqlen_kv) {
   const CurrentDevice current(0);
-  AttentionCase problem = case_of(dims, 4, 1, heads, 100, 400);
+  AttentionCase problem = case_of(dims, 4, 1, heads, 100, seqlen_kv);
   problem.spec.mask = mask::causal();
   problem.amplitude = 4;
   problem.seqlen_q = 140;
@@ -164,9 +164,11 @@ void ForwardTcgen05Test::expect_identical_runs(HeadDims dims, int heads) {
     ASSERT_EQ(run.outputs(), first) << "launch " << launch;
   }
 }
-TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) { expect_identical_runs({64, 64}, sized(40, 38)); }
+TEST_F(ForwardTcgen05Test, RepeatedRunsAreBitIdentical) {
+  expect_identical_runs({64, 64}, sized(40, 38), 400);
+}
 TEST_F(ForwardTcgen05Test, RepeatedRunsOfPairsAreBitIdentical) {
-  expect_identical_runs({64, 160}, sized(40, 20));
+  expect_identical_runs({64, 160}, sized(40, 19), sized(400, 250));
 }
 
 // The numbers are those of all families, and of the host.
@@ -240,7 +242,7 @@ TEST_F(ForwardTcgen05Test, ScalesOfTokensAndBlocks) {
       }
     }
   }
-  expect_some_right(cases, 4);
+  expect_some_right(cases, 3);
 }
 
 // Pages of which several fill a tile, and pages that a tile does not fill.
