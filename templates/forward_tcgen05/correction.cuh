@@ -18,6 +18,7 @@ namespace jit::forward_tcgen05 {
 template <class Config>
 class CorrectionWarpgroup {
   using Traits = KernelTraits<Config>;
+  static constexpr int query_tiles = Traits::query_tiles;
   using Output = OutputElement<Config>;
   static constexpr int columns = 16, parts = Traits::output_columns / columns;
   static constexpr int piece_columns = 16 / static_cast<int>(sizeof(Output));
@@ -27,13 +28,13 @@ class CorrectionWarpgroup {
       : params_(params),
         tmem_(own_lanes(tmem)),
         work_(params, smem),
-        tiles_{{smem, 0}, {smem, 1}},
-        factors_{{smem, 0}, {smem, 1}} {}
+        tiles_(of_tiles<Traits, TileBarriers<Traits>>(smem)),
+        factors_(of_tiles<Traits, RowFactors<Traits>>(smem)) {}
 
   JIT_DEVICE void run() {
     for (auto work = work_.take(); is_work(work); work = work_.take()) {
       bool ends = false;
-      while (!ends) {
+      for (bool is_first = true; !ends; is_first = false) {
 #pragma unroll
         for (int tile = 0; tile < query_tiles; ++tile) {
           const int flags = factors_[tile].take();
@@ -41,7 +42,7 @@ class CorrectionWarpgroup {
           if (ends) {
             finish(tile, work, flags);
           } else {
-            rescale(tile, flags);
+            rescale(tile, flags, is_first);
           }
           factors_[tile].release();
         }
@@ -52,9 +53,10 @@ class CorrectionWarpgroup {
 
  private:
   // Brings O up to the maxima of the tile whose P V is next. The products before have ended: the scores behind these were
-  // there when the factors were told.
-  JIT_DEVICE void rescale(int tile, int flags) {
-    if ((flags & factors_rescale) != 0) {  // mutate: FactorsIgnored
+  // there when the factors were told. Of a pair they are waited for, as the scores came in front of them.
+  JIT_DEVICE void rescale(int tile, int flags, bool is_first) {
+    if (Traits::is_pair && !is_first) wait_for<Traits>(tiles_[tile].o);  // mutate: OOfAPairInProducts
+    if ((flags & factors_rescale) != 0) {                                // mutate: FactorsIgnored
       tcgen05_fence_after();
       const float factor = factors_[tile].factor();
 #pragma unroll 1
@@ -68,19 +70,20 @@ class CorrectionWarpgroup {
       tcgen05_wait_store();  // mutate: OToldBeforeItIsRescaled
     }
     tcgen05_fence_before();
-    tiles_[tile].p.producer_commit();
+    tell<Traits>(tiles_[tile].p);
   }
 
   // Normalizes O and writes it. Rows without keys become 0.
   JIT_DEVICE void finish(int tile, const typename Traits::Work& work, int flags) {
     const bool has_keys = (flags & factors_of_none) == 0;
-    if (has_keys) wait_for(tiles_[tile].o);  // mutate: NoWaitForO
+    if (has_keys) wait_for<Traits>(tiles_[tile].o);  // mutate: NoWaitForO
     const float inverse = factors_[tile].factor();
     Dequant<Config, typename Traits::Scores> scales(params_, params_.descale);
     scales.take_values(work);
     const float factor = scales.output_factor(inverse);
     const auto rows = output_rows<Config>(params_, work);
-    const int row = work.q_begin + tile * query_rows + static_cast<int>(threadIdx.x) % query_rows;
+    const int row =
+        work.q_begin + first_row_of_tile<Config>(tile) + static_cast<int>(threadIdx.x) % query_rows;
     const bool exists = row < seqlens_of<Config>(params_, work).q.length;
     Output* const target = rows.at(row);
 #pragma unroll 1
@@ -124,8 +127,8 @@ class CorrectionWarpgroup {
   const AttentionParams& params_;
   const unsigned tmem_;
   WorkPipeline<Traits> work_;
-  TileBarriers<Traits> tiles_[query_tiles];
-  RowFactors<Traits> factors_[query_tiles];
+  OfTiles<Traits, TileBarriers<Traits>> tiles_;
+  OfTiles<Traits, RowFactors<Traits>> factors_;
 };
 
 }  // namespace jit::forward_tcgen05

@@ -16,6 +16,7 @@
 #include "scheduling/work_pipeline.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dequant.cuh"
+#include "steps/dropout.cuh"
 #include "steps/polynomial_exp2.cuh"
 #include "steps/softmax.cuh"
 
@@ -28,20 +29,26 @@ class SoftmaxWarpgroup {
   using Score = typename Config::Score;
   using Mask = TileMask<Config>;
   using Scores = typename Traits::Scores;
+  // Scales of queries are factors of exponents, unless a functor wants to see whole scores.
+  static constexpr bool scales_exponents = has_token_scales<Config> && Score::is_identity;
+  using Scales = Dequant<Config, Scores, scales_exponents ? ScoreScales::tokens : score_scales<Config>>;
   // Scores that the functor bounds have no large maxima.
   using State = typename ChosenType<!(largest_score<Score> * log2_e < largest_offset),
                                     SoftmaxState<Scores::rows>, BoundedSoftmaxState<Scores::rows>>::type;
-  static constexpr MaskQuery query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
+  static constexpr MaskQuery query = has_row_range<Mask>  ? MaskQuery::shortest
+                                     : reads_blocks<Mask> ? MaskQuery::sixteen_keys
+                                                          : MaskQuery::each_score;
 
  public:
   /// `tile` is that of the queries.
   JIT_DEVICE SoftmaxWarpgroup(const AttentionParams& params, unsigned smem, unsigned tmem, int tile)
       : params_(params),
         scales_(params, params.descale),
-        first_row_(tile * query_rows + threadIdx.x % query_rows / warp_size * warp_size),
+        first_row_(first_row_of_tile<Config>(tile) + threadIdx.x % query_rows / warp_size * warp_size),
         scores_at_(own_lanes(tmem + Traits::scores_column(tile))),
         p_at_(own_lanes(tmem + Traits::p_column(tile))),
         work_pipeline_(params, smem),
+        smem_(smem),
         infos_(smem),
         tile_(smem, tile),
         factors_(smem, tile) {}
@@ -53,9 +60,10 @@ class SoftmaxWarpgroup {
       for (bool is_first = true; (flags & (key_info_end | key_info_none)) == 0; is_first = false) {
         infos_.k.consumer_wait();
         const KeyTileInfo info = infos_.info();
-        infos_.release();
         flags = info.flags;
-        if ((flags & key_info_none) == 0) finish_tile(state, info, is_first);
+        const bool is_none = (flags & key_info_none) != 0;
+        if (!Traits::has_key_scales || is_none) infos_.release();
+        if (!is_none) finish_tile(state, info, is_first);
       }
       finish_rows(state, (flags & key_info_none) != 0);
     }
@@ -66,21 +74,39 @@ class SoftmaxWarpgroup {
     work_ = work_pipeline_.take();
     if (!is_work(work_)) return false;
     scales_.take_scores(work_, first_row_, [&] { return context_of<Config>(params_, work_); });
-    scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    if constexpr (scales_exponents) {
+      scale_log2_ = scales_.exponents().of_rows[0];
+    } else {
+      scale_log2_ = exponent_scale<Score>(scales_.of_scores());
+    }
     return true;
   }
 
   // S of a tile of keys becomes P.
   JIT_DEVICE void finish_tile(State& state, const KeyTileInfo& info, bool is_first) {
+    // Drawn while scores come.
+    const auto kept = kept_scores<QueriesByKeys, Scores>(
+        dropout_head<Config>(params_.dropout, params_.heads_q, work_.batch, work_.head, params_.tensors),
+        work_.q_begin + first_row_, info.k_begin);
     Scores scores;
-    wait_for(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
-    load(scores);
+    const unsigned place = Traits::scores_column(tile_.scores.stage());
+    wait_for<Traits>(tile_.scores);  // mutate: ScoresReadBeforeTheyAreThere
+    load(scores, scores_at_ + place);
+    if constexpr (Traits::has_key_scales) scale(scores);
     apply(scores, info);
     float correction[Scores::rows] = {1};
     const bool moves = update_maximum<Rescale::lazy, Weight>(scores, state, scale_log2_, correction);
     // Before the first tile maxima are −inf, and there is no O.
     factors_.put(moves && !is_first ? factors_rescale : 0, correction[0]);  // mutate: RescaleOfRowsNotTold
-    exponentiate(scores, state);
+    exponentiate(scores, state, kept, p_at_ + place);
+  }
+
+  // Makes scores of products with the tile's keys, whose scales lie beside its info.
+  JIT_DEVICE void scale(Scores& scores) {
+    const unsigned of_keys = key_scales_of<Traits>(smem_, infos_.k.stage());
+    scales_.scale_scores(scores, of_keys);
+    infos_.release();  // mutate: ScalesReleasedBeforeTheyAreRead
+    if constexpr (has_block_factors<Config> && Score::is_identity) scales_.factors().scale(scores);
   }
 
   // Leaves the scores as the functors want them, some columns at a time: what functors read of all columns is more than
@@ -92,22 +118,35 @@ class SoftmaxWarpgroup {
     const bool is_partial = (info.flags & key_info_partial) != 0;
     if (Score::is_identity && !is_partial) return;
     const BlockContext context = work_pipeline_.context(work_);
+    const auto by_parts = [&](auto apply) {
+#pragma unroll
+      for (int column = 0; column < tile_kv; column += columns) {
+        apply(reinterpret_cast<Part&>(scores.registers[0][column / RowLayout::block_columns]),
+              ScorePlace{work_.q_begin + first_row_ + lane_id(), info.k_begin + column});
+        if constexpr (!is_short) asm volatile("" ::: "memory");  // reads of later columns stay behind
+      }
+    };
     const Score score(context);
     const Mask mask(context);
-#pragma unroll
-    for (int column = 0; column < tile_kv; column += columns) {
-      auto& part = reinterpret_cast<Part&>(scores.registers[0][column / RowLayout::block_columns]);
-      apply_functors<query>(part, {work_.q_begin + first_row_ + lane_id(), info.k_begin + column}, score,
-                            scales_.of_scores(), mask, context, is_partial);
-      if constexpr (!is_short) asm volatile("" ::: "memory");  // reads of later columns stay behind
+    if constexpr (reads_blocks<Mask> && !Score::is_identity) {
+      by_parts([&](Part& part, const ScorePlace& place) {
+        apply_functors<query>(part, place, score, scales_.of_scores(), NoMask(context), context, false);
+      });
+      if (is_partial)
+        by_parts(
+            [&](Part& part, const ScorePlace& place) { drop_masked<query>(part, place, mask, context); });
+    } else {
+      by_parts([&](Part& part, const ScorePlace& place) {
+        apply_functors<query>(part, place, score, scales_.of_scores(), mask, context, is_partial);
+      });
     }
   }
 
-  JIT_DEVICE void load(Scores& scores) const {
+  static JIT_DEVICE void load(Scores& scores, unsigned place) {
     constexpr int columns = 16, parts = tile_kv / columns;
     float loaded[parts][columns];
 #pragma unroll
-    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], scores_at_ + part * columns);
+    for (int part = 0; part < parts; ++part) tcgen05_load(loaded[part], place + part * columns);
     tcgen05_wait_load();  // mutate: NoWaitForLoads
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -119,7 +158,8 @@ class SoftmaxWarpgroup {
 
   // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
   // later: nobody waits for them.
-  JIT_DEVICE void exponentiate(Scores& scores, State& state) {
+  template <class Kept>
+  JIT_DEVICE void exponentiate(Scores& scores, State& state, const Kept& kept, unsigned p_at) {
     constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;
     const FloatPair scale(scale_log2_), offset(probability_raise<Weight> - state.offset[0]);
 #pragma unroll
@@ -137,11 +177,14 @@ class SoftmaxWarpgroup {
         }
       }
 #pragma unroll
-      for (int i = 0; i < words; ++i) packed[i] = pack_word(scores, quarter * words + i);
-      tcgen05_store(p_at_ + quarter * words, packed);
-      if (quarter == early_quarters - 1) tell(tile_.p);
+      for (int i = 0; i < words; ++i) {
+        packed[i] = pack_word(scores, quarter * words + i);
+        if constexpr (has_dropout<Config>) packed[i] &= kept.pair_mask(quarter * words + i);
+      }
+      tcgen05_store(p_at + quarter * words, packed);
+      if (quarter == early_quarters - 1) tell_stored(tile_.p);
     }
-    tell(tile_.p_end);
+    tell_stored(tile_.p_end);
     add_up(scores, state);
   }
   // Which pairs of scores: an eighth, of the quarters that are neither the first one nor the last, which products wait
@@ -164,10 +207,10 @@ class SoftmaxWarpgroup {
     }
   }
   // Says that what was stored is there, and that S was read, too.
-  static JIT_DEVICE void tell(const Pipeline<1, 0>& pipeline) {
+  static JIT_DEVICE void tell_stored(typename TileBarriers<Traits>::Scores& pipeline) {
     tcgen05_wait_store();    // mutate: PToldBeforeItIsStored
     tcgen05_fence_before();  // mutate: NoFenceBehindP
-    pipeline.producer_commit();
+    tell<Traits>(pipeline);
   }
   static JIT_DEVICE void add_up(const Scores& scores, State& state) {
     constexpr int chains = 4;
@@ -192,15 +235,17 @@ class SoftmaxWarpgroup {
           work.q_begin + first_row_, lse);
     }
     work_pipeline_.release();
-    factors_.put(factors_end | (is_none ? factors_of_none : 0), inverse[0]);
+    factors_.put(factors_end | (is_none ? factors_of_none : 0),
+                 over_keep_probability<Config>(inverse[0], params_.dropout));
   }
 
   const AttentionParams& params_;
-  Dequant<Config, Scores> scales_;
+  Scales scales_;
   float scale_log2_ = 0;
-  const int first_row_;  // of the warp, within the work tile
-  const unsigned scores_at_, p_at_;
+  const int first_row_;              // of the warp, within the work tile
+  const unsigned scores_at_, p_at_;  // of the first place
   WorkPipeline<Traits> work_pipeline_;
+  const unsigned smem_;
   KeyInfoPipeline<Traits> infos_;
   TileBarriers<Traits> tile_;
   RowFactors<Traits> factors_;

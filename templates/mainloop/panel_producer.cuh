@@ -35,7 +35,8 @@ class PanelProducer {
     k.advance();
 #pragma unroll 1
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      load<KPanel>(panels_.k, k_map<Traits>(maps_), Traits::first_key_column + panel * KPanel::columns, box);
+      load<KPanel>(panels_.k, k_map<Traits>(maps_), Traits::first_key_column + panel * KPanel::columns, box,
+                   first_key_box());
     if constexpr (Traits::values_in_keys) load_values(box);
   }
 
@@ -65,6 +66,11 @@ class PanelProducer {
   JIT_DEVICE KeyTileInfo take_info() { return infos_.take(); }
 
  private:
+  // Each block of a pair loads half of the keys.
+  static JIT_DEVICE int first_key_box() {
+    // mutate: KeysOfTheLeaderTwice
+    return rank_in_tile<typename Traits::Config>() * (KPanel::rows / Traits::box_rows);
+  }
   JIT_DEVICE decltype(auto) values_map() const {
     if constexpr (Traits::values_in_keys) {
       return k_map<Traits>(maps_);
@@ -74,13 +80,14 @@ class PanelProducer {
   }
   // Loads the columns from `first` on that a stage has.
   template <class Tile, class Pipeline, class Map>
-  static JIT_DEVICE void load(Pipeline& pipeline, const Map& map, int first, const Box& box) {
+  static JIT_DEVICE void load(Pipeline& pipeline, const Map& map, int first, const Box& box,
+                              int first_box = 0) {
     pipeline.producer_acquire();  // mutate: PanelLoadedBeforeItIsEmpty
     const unsigned full = pipeline.full();
     if constexpr (Traits::boxes > 1) {
-      if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+      if (lane_id() == 0) expect_bytes(map, full, Tile::bytes);
       __syncwarp();
-      start_boxes<Traits, Tile>(pipeline.tile(), map, full, box, first);
+      start_boxes<Traits, Tile>(pipeline.tile(), map, full, box, first, first_box);
     } else if (lane_id() == 0) {
       mbarrier_arrive_expect_tx(full, Tile::bytes);
       load_tile<Tile>(pipeline.tile(), map, full, box, first);

@@ -125,7 +125,7 @@ JIT_DEVICE unsigned mask_bits_of(unsigned smem, int stage) {
 template <class Traits>
 JIT_DEVICE unsigned key_scales_of(unsigned smem, int stage) {
   // mutate: ScalesOfOneStage
-  return smem + Traits::layout.key_scales + stage * Traits::KTile::rows * 4;
+  return smem + Traits::layout.key_scales + stage * Traits::Config::tile_kv * 4;
 }
 
 /// By one thread.

@@ -17,6 +17,7 @@ namespace jit {
 template <class Traits, class Pipeline>
 JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps& maps,
                                 const Pipeline& pipeline, const typename Traits::Work& work) {
+  const int first = work.q_begin + rank_in_tile<typename Traits::Config>() * Traits::QTile::rows;
 #pragma unroll 1
   for (int consumer = 0; consumer < Traits::consumers; ++consumer) {
     const auto own = q_pipeline_of<Traits>(pipeline, consumer);
@@ -26,12 +27,12 @@ JIT_DEVICE void load_queries_of(const AttentionParams& params, const TensorMaps&
       load_tile_by_lane<Tile>(
           own.tile(), q_map<Traits>(maps), own.full(),
           // mutate: LoadsTheQueriesOfOneConsumer
-          query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows));
+          query_box<typename Traits::Config>(params, work, first + consumer * Tile::rows));
 #pragma unroll
       for (int row = rows_per_warpgroup; row < Tile::rows; row += rows_per_warpgroup) {
         load_tile<Tile>(
             own.tile() + row * Tile::row_bytes, q_map<Traits>(maps), own.full(),
-            query_box<typename Traits::Config>(params, work, work.q_begin + consumer * Tile::rows + row));
+            query_box<typename Traits::Config>(params, work, first + consumer * Tile::rows + row));
       }
     }
   }

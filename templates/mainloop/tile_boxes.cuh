@@ -10,9 +10,11 @@
 #include "problem/sequences.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier.cuh"
+#include "scheduling/block_pair.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/box_copy.cuh"
+#include "tiles/pair_copy.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
@@ -27,17 +29,28 @@ JIT_DEVICE decltype(auto) map_of(const TensorMaps& maps, const TensorMap& whole,
     return whole;
   }
 }
+/// Maps for loads, of which each block of a pair starts those of its part.
+template <class Traits>
+JIT_DEVICE decltype(auto) load_map_of(const TensorMaps& maps, const TensorMap& whole,
+                                      TensorMap SequenceMaps::*part, int rows) {
+  if constexpr (pairs_blocks<typename Traits::Config>) {
+    return PairMap<decltype(map_of<Traits>(maps, whole, part, rows))>{
+        map_of<Traits>(maps, whole, part, rows)};
+  } else {
+    return map_of<Traits>(maps, whole, part, rows);
+  }
+}
 template <class Traits>
 JIT_DEVICE decltype(auto) q_map(const TensorMaps& maps) {
-  return map_of<Traits>(maps, maps.q, &SequenceMaps::bounded_q, rows_per_warpgroup);
+  return load_map_of<Traits>(maps, maps.q, &SequenceMaps::bounded_q, rows_per_warpgroup);
 }
 template <class Traits>
 JIT_DEVICE decltype(auto) k_map(const TensorMaps& maps) {
-  return map_of<Traits>(maps, maps.k, &SequenceMaps::bounded_k, Traits::box_rows);
+  return load_map_of<Traits>(maps, maps.k, &SequenceMaps::bounded_k, Traits::box_rows);
 }
 template <class Traits>
 JIT_DEVICE decltype(auto) v_map(const TensorMaps& maps) {
-  return map_of<Traits>(maps, maps.v, &SequenceMaps::bounded_v, Traits::box_rows);
+  return load_map_of<Traits>(maps, maps.v, &SequenceMaps::bounded_v, Traits::box_rows);
 }
 template <class Traits>
 JIT_DEVICE decltype(auto) o_map(const TensorMaps& maps) {
@@ -60,7 +73,7 @@ JIT_DEVICE BoundedBox query_box(const AttentionParams&, const SequenceTile& work
 /// Starts the copies of all panels of a tile, and lets the barrier wait. By one thread.
 template <class Tile, class Map, class Place>
 JIT_DEVICE void load_tile_by_lane(unsigned tile, const Map& map, unsigned full, const Place& place) {
-  mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: AnnouncesTooFewBytes
+  expect_bytes(map, full, Tile::bytes);  // mutate: AnnouncesTooFewBytes
   load_tile<Tile>(tile, map, full, place);
 }
 
@@ -87,7 +100,8 @@ JIT_DEVICE RowPlace lane_box(const AttentionParams& params, int batch, int kv_he
 /// it is where the lane's box does: where there is no such page the box is not there.
 template <class Traits>
 JIT_DEVICE RowPlace key_box(const AttentionParams&, const WorkTile& work, int k_begin) {
-  return {k_begin, work.head / Traits::Config::gqa_ratio, work.batch};
+  const int row = Traits::boxes > 1 ? lane_id() * Traits::box_rows : 0;
+  return {k_begin + row, work.head / Traits::Config::gqa_ratio, work.batch};
 }
 template <class Traits>
 JIT_DEVICE BoundedBox key_box(const AttentionParams& params, const SequenceTile& work, int k_begin) {
@@ -118,15 +132,16 @@ JIT_DEVICE BoundedBox box_of_lane(const BoundedBox& box, int lane) {
 
 /// Starts the copies of a tile of keys or values, whose bytes count at the barrier `full`. By a whole warp: all panels
 /// of all boxes are copied side by side. A warp takes about 110 cycles to start a copy, and those of one lane took
-/// longer. `first_column` is that of the tensor.
+/// longer. `first_column` is that of the tensor, `first_box` that of a tile that has only some.
 template <class Traits, class Tile, class Map, class Box>
 JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const Box& box,
-                            int first_column = 0) {
+                            int first_column = 0, int first_box = 0) {
+  constexpr int boxes = Tile::rows / Traits::box_rows;
 #pragma unroll
-  for (int first = 0; first < Traits::boxes * Tile::panels; first += warp_size) {
+  for (int first = 0; first < boxes * Tile::panels; first += warp_size) {
     const int index = (first + lane_id()) / Tile::panels, panel = (first + lane_id()) % Tile::panels;
-    const Box own = box_of_lane(box, index);
-    if (index >= Traits::boxes) break;
+    const Box own = box_of_lane(box, first_box + index);
+    if (index >= boxes) break;
     // mutate: BoxesBesideTheirPlaces
     load_panel(tile + panel * Tile::panel_bytes + index * Traits::box_rows * Tile::row_bytes, map, full,
                first_column + panel * Tile::columns, own);
@@ -136,7 +151,7 @@ JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const 
 /// Starts them, and lets the barrier wait.
 template <class Traits, class Tile, class Map, class Box>
 JIT_DEVICE void load_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {
-  if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
+  if (lane_id() == 0) expect_bytes(map, full, Tile::bytes);
   __syncwarp();
   start_boxes<Traits, Tile>(tile, map, full, box);
 }

@@ -4,6 +4,7 @@
 
 #include "base/prelude.cuh"
 #include "pipeline/smem_allocator.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace jit {
@@ -42,6 +43,8 @@ class Pipeline {
 
   // mutate: ParityOfFull
   JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
+  /// Waits where blocks of the cluster arrive.
+  JIT_DEVICE void consumer_wait_cluster() const { mbarrier_wait_parity_cluster(full(), round_); }
   /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
   JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
   // mutate: ParityOfEmpty
@@ -62,6 +65,10 @@ class Pipeline {
   /// This warp has filled, or read, its part of the stage.
   JIT_DEVICE void producer_commit() const { arrive(full()); }
   JIT_DEVICE void consumer_release() const { arrive(empty()); }
+
+  /// Arrive at the barriers of a block of the cluster.
+  JIT_DEVICE void producer_commit_to(int rank) const { arrive_at(full(), rank); }
+  JIT_DEVICE void consumer_release_to(int rank) const { arrive_at(empty(), rank); }
 
   /// Releases, under a condition, a stage that lanes have read together, by an instruction of the whole warp.
   JIT_DEVICE void consumer_release_together_if(bool condition) const {
@@ -105,6 +112,10 @@ class Pipeline {
   static JIT_DEVICE void arrive(unsigned barrier) {
     if constexpr (!by_lanes) __syncwarp();  // mutate: NoWarpBarrierBeforeAnArrival
     if (by_lanes || lane_id() == 0) mbarrier_arrive(barrier);
+  }
+  static JIT_DEVICE void arrive_at(unsigned barrier, int rank) {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive_release_cluster(cluster_address(barrier, rank));
   }
 
   unsigned tiles_;

@@ -64,6 +64,9 @@ struct MaskBits {
   }
 };
 
+template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
+inline constexpr bool reads_blocks<MaskBits<Within, slot_places, slot_scores, block_q, block_kv>> = true;
+
 /// The type of BlockMask that knows scores.
 template <class Within, int slot_table, int slot_places, int slot_scores, int block_q, int block_kv>
 using BlockScores =

@@ -128,6 +128,10 @@ concept has_next = requires(const Mask& mask) {
   mask.next_key(0, 0, 0);
 };
 
+/// Whether a mask reads a table of blocks, one of which has any 16 keys of a row from a multiple of 16 on.
+template <class Mask>
+inline constexpr bool reads_blocks = has_next<Mask>;
+
 /// The mask's next_key and next_query; one that has none goes nowhere.
 template <class Mask>
 JIT_DEVICE int next_key(const Mask& mask, int q_begin, int q_end, int k) {
@@ -480,6 +484,11 @@ struct NotMask {
     return !jit::keeps(a, query, k, key_word);
   }
 };
+
+template <class Op, class A, class B>
+inline constexpr bool reads_blocks<CombinedMask<Op, A, B>> = reads_blocks<A> || reads_blocks<B>;
+template <class A>
+inline constexpr bool reads_blocks<NotMask<A>> = reads_blocks<A>;
 
 template <class A>
 inline constexpr bool depends_on_head<NotMask<A>> = depends_on_head<A>;

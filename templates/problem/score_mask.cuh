@@ -39,6 +39,9 @@ struct TilesByWork<ScoredMask<Mask, Kept>, tile_q> : TilesByWork<Mask, tile_q> {
 template <class Mask, class Kept>
 inline constexpr bool depends_on_head<ScoredMask<Mask, Kept>> = depends_on_head<Mask> || Kept::reads_head;
 
+template <class Mask, class Kept>
+inline constexpr bool reads_blocks<ScoredMask<Mask, Kept>> = reads_blocks<Mask>;
+
 /// Scores drop themselves.
 template <class Mask, class Kept, int tile_q, int tile_kv>
 struct MaskOfTile<ScoredMask<Mask, Kept>, tile_q, tile_kv> : MaskOfTile<Mask, tile_q, tile_kv> {};

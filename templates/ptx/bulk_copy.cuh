@@ -63,6 +63,25 @@ JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, u
                : "memory");
 }
 
+/// Starts copies of boxes whose bytes count at a barrier of either block of a pair (ptx/tcgen05.cuh), an address in the
+/// cluster.
+JIT_DEVICE void cp_async_bulk_tensor_load_of_pair(unsigned tile, const TensorMap& map, unsigned mbarrier,
+                                                  int head_dim, int seq, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+JIT_DEVICE void cp_async_bulk_tensor_load_of_pair(unsigned tile, const TensorMap& map, unsigned mbarrier,
+                                                  int head_dim, int missing, int head, int row, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2 [%0], "
+      "[%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(tile),
+      "l"(&map), "r"(head_dim), "r"(missing), "r"(head), "r"(row), "r"(batch), "r"(mbarrier)
+      : "memory");
+}
+
 /// Starts the copy of a box from shared memory; part of the thread's open bulk group.
 JIT_DEVICE void cp_async_bulk_tensor_store(const TensorMap& map, unsigned tile, int head_dim, int seq,
                                            int head, int batch) {

@@ -20,6 +20,12 @@ JIT_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.
 /// Waits until all threads of the cluster have arrived.
 JIT_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+/// Waits until all threads of the cluster have come here, and sees what they did before.
+JIT_DEVICE void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  cluster_wait();
+}
+
 /// The address by which block `rank` of the cluster is named what `address` names of the own block.
 JIT_DEVICE unsigned cluster_address(unsigned address, int rank) {
   unsigned mapped;
@@ -57,6 +63,11 @@ JIT_DEVICE void cp_async_bulk_to_block(unsigned target, unsigned source, int byt
 /// Arrives at a barrier of a block of the cluster.
 JIT_DEVICE void mbarrier_arrive_cluster(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives at one whose waiting threads see what this thread did before.
+JIT_DEVICE void mbarrier_arrive_release_cluster(unsigned barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// Waits until the phase of this parity of a barrier of the own block is over, which blocks of the cluster store on.

@@ -28,21 +28,28 @@ JIT_DEVICE bool elect_one() {
   return is_elected != 0;
 }
 
+// `blocks` is 2 where a pair of blocks multiplies together (".cta_group::2"): those of a cluster whose ranks differ in the
+// last bit. The even one of them, the leader, starts products and commits; either block allocates and gives back its own
+// columns.
+
 /// Allocates columns, a power of 2 from 32 on, and leaves their address at a shared address. Waits while other blocks of
 /// the multiprocessor have them. By a whole warp, which gives them back.
-template <int columns>
+template <int columns, int blocks = 1>
 JIT_DEVICE void tcgen05_alloc(unsigned place) {
   static_assert(columns >= 32 && columns <= tmem_columns && (columns & (columns - 1)) == 0);
-  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(place), "n"(columns)
+  asm volatile("tcgen05.alloc.cta_group::%2.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(place),
+               "n"(columns), "n"(blocks)
                : "memory");
 }
 /// The block allocates no more. By a whole warp.
+template <int blocks = 1>
 JIT_DEVICE void tcgen05_relinquish_alloc_permit() {
-  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory");
+  asm volatile("tcgen05.relinquish_alloc_permit.cta_group::%0.sync.aligned;" ::"n"(blocks) : "memory");
 }
-template <int columns>
+template <int columns, int blocks = 1>
 JIT_DEVICE void tcgen05_dealloc(unsigned address) {
-  asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "n"(columns)
+  asm volatile("tcgen05.dealloc.cta_group::%2.sync.aligned.b32 %0, %1;" ::"r"(address), "n"(columns),
+               "n"(blocks)
                : "memory");
 }
 
@@ -105,6 +112,15 @@ JIT_DEVICE void tcgen05_commit(unsigned barrier) {
   asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier)
                : "memory");
 }
+/// Arrives at the barrier in either block of a pair. Products must have been started since the thread last learned that
+/// all were done: else silicon arrives in its own block alone.
+JIT_DEVICE void tcgen05_commit_pair(unsigned barrier) {
+  asm volatile(
+      "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::
+          "r"(barrier),
+      "h"(static_cast<unsigned short>(3))  // mutate: CommitsToTheLeaderAlone
+      : "memory");
+}
 
 /// The code of an element's type in an instruction descriptor.
 template <class Element>
@@ -126,47 +142,48 @@ JIT_HOST_DEVICE constexpr unsigned long long tcgen05_descriptor(unsigned long lo
 }
 
 /// Starts D = A B, or D += A B where it `accumulates`, of one k-step: D in tensor memory, A and B in shared memory. By one
-/// thread; products of a thread are computed one behind another.
-template <class Element>
+/// thread; products of a thread are computed one behind another. Of a pair, each block has half of the rows of A and D and
+/// half of the columns of B, at the same addresses.
+template <class Element, int blocks = 1>
 JIT_DEVICE void tcgen05_mma(unsigned d, unsigned long long a, unsigned long long b, unsigned products,
                             bool accumulates) {
   if constexpr (sizeof(Element) == 2) {
     asm volatile(
         "{.reg .pred accumulates;\n"
         "setp.ne.u32 accumulates, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, accumulates;\n"
+        "tcgen05.mma.cta_group::%5.kind::f16 [%0], %1, %2, %3, accumulates;\n"
         "}" ::"r"(d),
-        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates)), "n"(blocks)
         : "memory");
   } else {
     asm volatile(
         "{.reg .pred accumulates;\n"
         "setp.ne.u32 accumulates, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f8f6f4 [%0], %1, %2, %3, accumulates;\n"
+        "tcgen05.mma.cta_group::%5.kind::f8f6f4 [%0], %1, %2, %3, accumulates;\n"
         "}" ::"r"(d),
-        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        "l"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates)), "n"(blocks)
         : "memory");
   }
 }
 /// Multiplies A in tensor memory, whose columns hold two 16-bit elements, or four of FP8.
-template <class Element>
+template <class Element, int blocks = 1>
 JIT_DEVICE void tcgen05_mma(unsigned d, unsigned a, unsigned long long b, unsigned products,
                             bool accumulates) {
   if constexpr (sizeof(Element) == 2) {
     asm volatile(
         "{.reg .pred accumulates;\n"
         "setp.ne.u32 accumulates, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, accumulates;\n"
+        "tcgen05.mma.cta_group::%5.kind::f16 [%0], [%1], %2, %3, accumulates;\n"
         "}" ::"r"(d),
-        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates)), "n"(blocks)
         : "memory");
   } else {
     asm volatile(
         "{.reg .pred accumulates;\n"
         "setp.ne.u32 accumulates, %4, 0;\n"
-        "tcgen05.mma.cta_group::1.kind::f8f6f4 [%0], [%1], %2, %3, accumulates;\n"
+        "tcgen05.mma.cta_group::%5.kind::f8f6f4 [%0], [%1], %2, %3, accumulates;\n"
         "}" ::"r"(d),
-        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates))
+        "r"(a), "l"(b), "r"(products), "r"(static_cast<unsigned>(accumulates)), "n"(blocks)
         : "memory");
   }
 }

@@ -7,6 +7,7 @@
 #include "base/warp_sum.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/atomic.cuh"
+#include "scheduling/block_pair.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "scheduling/work_tiles.cuh"
 #include "tiles/shared_words.cuh"
@@ -39,9 +40,14 @@ class TileScheduler {
   /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
   JIT_DEVICE void ask() {
     // There always is a counter. The question keeps its address out of the registers of the producer, which has few.
-    if (schedule_.counter != nullptr && lane_id() == 0) taken_ = atomicAdd(schedule_.counter, 1);
+    if (!pairs_blocks<Config> && schedule_.counter != nullptr && lane_id() == 0)
+      taken_ = atomicAdd(schedule_.counter, 1);
   }
   JIT_DEVICE void answer() {
+    if constexpr (pairs_blocks<Config>) {
+      index_ += places_at_a_time<Config>();  // mutate: PairStays
+      return;
+    }
     // mutate: CounterIsSetBack
     if (lane_id() == 0 && taken_ == schedule_.order.tiles() - 1) store_relaxed(schedule_.counter, 0);
     index_ = static_cast<int>(gridDim.x) + uniform(taken_);  // mutate: ForgetsTheTileAfterTheFirst
@@ -50,7 +56,7 @@ class TileScheduler {
  private:
   const AttentionParams& params_;
   const TileSchedule& schedule_;
-  int index_ = static_cast<int>(blockIdx.x);
+  int index_ = first_place<Config>();
   int taken_ = 0;
 };
 
@@ -62,7 +68,7 @@ class TileScheduler {
 /// Schedules the list as TileScheduler does, by the same counter. By a whole warp, whose lanes all get the same
 /// answers.
 template <class Config>
-class VarlenTileScheduler {
+class VarlenTileScheduler : PlaceInTurn<Config> {
  public:
   /// Finds the block's first tile.
   JIT_DEVICE VarlenTileScheduler(const AttentionParams& params, const TileSchedule& schedule)
@@ -76,7 +82,7 @@ class VarlenTileScheduler {
     most = __reduce_max_sync(full_warp, most);
     few_keys_ = most <= few_tokens ? 0 : most / 4;
     if (params.batch > warp_size) look_at(0);
-    find(static_cast<int>(blockIdx.x));
+    find(first_place<Config>());
   }
 
   /// The block's tile; no work when none is left.
@@ -84,6 +90,10 @@ class VarlenTileScheduler {
 
   /// Goes on to the next one. Requires: there was one.
   JIT_DEVICE void next() {
+    if constexpr (pairs_blocks<Config>) {
+      find(this->place += places_at_a_time<Config>());
+      return;
+    }
     const int taken = uniform(lane_id() == 0 ? atomicAdd(schedule_.counter, 1) : 0);
     find(static_cast<int>(gridDim.x) + taken);
     // Each tile's block asks once.

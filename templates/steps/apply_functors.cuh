@@ -115,6 +115,28 @@ JIT_DEVICE void drop_by_shared_bits(Scores& scores, const ScorePlace& place,
   drop_all_but(scores, 0, kept);
 }
 
+/// Sets scores to −inf that the mask drops or whose keys do not exist. The thread's row begins with a multiple of 16 keys.
+template <class Scores, class Mask>
+JIT_DEVICE void drop_by_sixteen_keys(Scores& scores, const ScorePlace& place, const Mask& mask,
+                                     const BlockContext& context) {
+  static_assert(is_same<typename Scores::Layout, RowLayout> && Scores::row_blocks == 1, "a thread has a row");
+  constexpr int columns = Scores::column_blocks * RowLayout::block_columns, group = 16;
+  static_assert(columns <= bits_of_word && columns % group == 0, "a word has a bit for each");
+  const int q = minimum(place.q, context.seqlen_q - 1);
+  unsigned kept = 0;
+#pragma unroll 1
+  for (int first = 0; first < columns; first += group) {
+    const int k = place.k + first, keys = context.seqlen_kv - k;
+    __builtin_assume(k % group == 0);
+    unsigned of_group = 0;
+#pragma unroll
+    for (int i = 0; i < group; ++i) of_group |= static_cast<unsigned>(i < keys && mask.keep(q, k + i)) << i;
+    kept |= of_group << first;  // mutate: KeptByTheLastSixteenKeys
+  }
+  scores.for_each_of_row(
+      0, [&](float& score, int column) { score = (kept >> column & 1) != 0 ? score : negative_infinity(); });
+}
+
 /// How a kernel asks a mask about the scores of a partial tile.
 enum class MaskQuery {
   /// By ranges of rows, else by its parts, or words of keys, which the kernel leaves in shared memory, else in a loop:
@@ -122,6 +144,8 @@ enum class MaskQuery {
   shortest,
   /// For each score, unrolled: needs no words of keys, and fewer registers than ranges of rows.
   each_score,
+  /// For 16 scores of a row at a time, as bits: a block mask has them in one block, and needs registers for one.
+  sixteen_keys,
 };
 
 /// Sets scores to −inf that the mask drops or whose keys do not exist.
@@ -131,8 +155,10 @@ JIT_DEVICE void drop_masked(Scores& scores, const ScorePlace& place, const Mask&
   if constexpr (has_shared_bits<Mask>) {
     if (mask.words != 0) return drop_by_shared_bits(scores, place, mask, context);
     drop_masked<query>(scores, place, mask.within, context);
-  } else if constexpr (query == MaskQuery::each_score && is_positioned<Mask>) {
+  } else if constexpr (query != MaskQuery::shortest && is_positioned<Mask>) {
     drop_by_positions<QueriesByKeys, Mask>(scores, place.q, place.k, context);
+  } else if constexpr (query == MaskQuery::sixteen_keys) {
+    drop_by_sixteen_keys(scores, place, mask, context);
   } else if constexpr (query == MaskQuery::each_score) {
     const int seqlen_q = context.seqlen_q, seqlen_kv = context.seqlen_kv;
     scores.for_each(place.q, place.k, [&](float& score, int q, int k) {

@@ -98,6 +98,7 @@ inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            
 /// Applies the scales of a work tile to a warp's `Scores`, P and O.
 template <class Config, class Scores, ScoreScales kind = score_scales<Config>>
 class Dequant {
+  using Place = typename ChosenType<is_same<typename Scores::Layout, RowLayout>, RowLayout, MmaLayout>::type;
   static constexpr bool by_blocks = kind == ScoreScales::blocks, by_tokens = kind == ScoreScales::tokens;
   static_assert(!by_blocks || scale_block_rows % (Scores::row_blocks * Scores::Layout::block_rows) == 0,
                 "a warp's rows, which begin with a multiple of their number, are of one block");
@@ -156,7 +157,7 @@ class Dequant {
       const BlockContext context = find_context();
       const TensorStrides& strides = descale_.q_strides;
       const float* const of_head = descale_.q + work.batch * strides.batch + work.head * strides.head;
-      const int first = work.q_begin + warp_row + MmaLayout::lane_row(static_cast<int>(threadIdx.x));
+      const int first = work.q_begin + warp_row + Place::lane_row(static_cast<int>(threadIdx.x));
       if constexpr (by_tokens) of_.negative = 0;
       Scores::for_each_row(first, [&](int r, int row) {
         const int query = context.q_begin + minimum(row, context.seqlen_q - 1);
@@ -189,12 +190,12 @@ class Dequant {
     if constexpr (kind == ScoreScales::upcast_keys) {
       if constexpr (Config::Score::is_identity) of_.scale(scores);
     } else if constexpr (kind == ScoreScales::rows) {
-      scale_by_rows(scores, of_.queries, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
+      scale_by_rows(scores, of_.queries, scales + Place::lane_column(reread_thread_index()) * 4);
     } else if constexpr (by_blocks) {
       of_.factors.take(of_.queries, scales);
       if constexpr (!Config::Score::is_identity) of_.factors.scale(scores);
     } else if constexpr (by_tokens) {
-      scale_by_columns(scores, scales + MmaLayout::lane_column(reread_thread_index()) * 4);
+      scale_by_columns(scores, scales + Place::lane_column(reread_thread_index()) * 4);
       if (!of_.has_negative) return;
       float signs[Scores::rows];
 #pragma unroll

@@ -246,6 +246,50 @@ class KeptScores<KeysByQueries, Product> {
   unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2];  // a half for each of a pair
 };
 
+/// A lane has a row of 32 queries: its bits are those of four lanes, two groups of queries in each. A word is of a group
+/// of keys: bit (key % 8 / 4) · 16 + key % 2 · 8 + key % 4 / 2 · 4 + key % 32 / 8 tells.
+template <int columns>
+class KeptScores<QueriesByKeys, Accumulator<RowLayout, warp_size, columns>> {
+  static constexpr int groups = columns / dropout_group_keys;
+  static_assert(columns % dropout_group_keys == 0, "tiles of keys must be multiples of 32 with dropout");
+
+ public:
+  /// Draws for queries from `q` on and keys from `k` on, both multiples of 32. By a whole warp.
+  template <class Head>
+  JIT_DEVICE KeptScores(const Head& head, int q, int k) {
+    const bool draws = head.drops_some();
+    const int lane = lane_id(), first = lane % 8 * 4;
+    const int shift = lane % dropout_group_queries / 8 * 16 + lane / dropout_group_queries * 4;
+#pragma unroll
+    for (int g = 0; g < groups; ++g) {
+      unsigned word = 0xffffffffu;
+      if (draws) {
+        const unsigned drawn = head.kept_of_two(q, k + g * dropout_group_keys, lane);
+        word = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          // mutate: BitsOfAnotherRow
+          const unsigned own = __shfl_sync(full_warp, drawn, first + i) >> shift & 0x0f0fu;
+          word |= own << (i / 2 * 16 + i % 2 * 4);
+        }
+      }
+      words_[g] = word;
+    }
+  }
+
+  /// The mask of the pair in column block `n`: all bits of the 16 of a value that is kept.
+  JIT_DEVICE unsigned pair_mask(int n) const {
+    constexpr int pairs = dropout_group_keys / 2;  // of a group
+    const int pair = n % pairs, bit = pair % 2 * 4 + pair / 4;
+    // The sign of a byte of each half is repeated.
+    const unsigned signs = words_[n / pairs] << (7 - bit);
+    return pick_bytes(signs, 0, pair % 4 < 2 ? 0x9988 : 0xbbaa);  // mutate: SignsOfAnotherPair
+  }
+
+ private:
+  unsigned words_[groups];
+};
+
 /// The kept scores of a product, whose place is as their constructors have it.
 template <class Axes, class Product, class Counter>
 JIT_DEVICE auto kept_scores(const DropoutBits<Counter>& head, int q, int k) {

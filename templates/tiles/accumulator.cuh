@@ -84,7 +84,10 @@ struct RowLayout {
   static constexpr int block_columns = 2;
   static constexpr int block_values = 2;
   static constexpr int lane_rows = 1;
+  static constexpr int neighbors = 2;
 
+  static JIT_DEVICE int lane_row(int thread) { return thread % warp_size; }
+  static JIT_DEVICE int lane_column(int /*thread*/) { return 0; }
   static JIT_DEVICE int own_row() { return threadIdx.x % warp_size; }
   template <class F>
   static JIT_DEVICE float reduce(float x, F /*f*/) {

@@ -3,6 +3,7 @@
 
 #include "base/tensor_strides.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/mbarrier.cuh"
 #include "tiles/bounded_box.cuh"
 
 namespace jit {
@@ -28,6 +29,12 @@ JIT_DEVICE void load_panel(unsigned panel, const BoundedMap& map, unsigned full,
     cp_async_bulk_tensor_load(panel, map.part, full, column, box.missing, box.head,
                               box.first + map.rows - box.missing, box.batch);
   }
+}
+
+/// Lets a barrier wait for the bytes of copies by a map.
+template <class Map>
+JIT_DEVICE void expect_bytes(const Map&, unsigned full, int bytes) {
+  mbarrier_arrive_expect_tx(full, bytes);
 }
 
 /// Starts the copy of a panel to the tensor.

@@ -16,7 +16,6 @@ using namespace forward_tcgen05;
 
 namespace {
 
-constexpr int threads = 512;
 // Scores of a row, of which half wait as P, and addresses.
 constexpr int softmax_needs = tile_kv + 40;
 
@@ -31,7 +30,8 @@ int smem_bytes(const AttentionSpec& spec, int stages) {
                       .head_dim_v = spec.value_head_dim(),
                       .stages = stages,
                       .has_lengths = !is_plain(spec),
-                      .element_bytes = size_of(spec.dtype)})
+                      .element_bytes = size_of(spec.dtype),
+                      .key_scales = has_key_scales(spec)})
       .total;
 }
 
@@ -44,31 +44,27 @@ std::string Family<ForwardTcgen05>::rejection(const Case& problem, const Forward
   if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (!has_fp8_queries(spec)) {
     if (std::string reason = kv_dtype_rejection(spec, name); !reason.empty()) return reason;
-  } else if (spec.descale_per != ScaleKind::head || spec.v_descale_per != ScaleKind::head || spec.v_mean ||
-             spec.lse_shift) {
+  } else if (spec.v_descale_per != ScaleKind::head || spec.v_mean || spec.lse_shift) {
     return fmt::format(
-        "{} has one scale of q, k and v for each head; descale_per = {}, v_descale_per = {}, v_mean = {}, "
-        "lse_shift = {}",
-        name, to_string(spec.descale_per), to_string(spec.v_descale_per), spec.v_mean, spec.lse_shift);
+        "{} has one scale of v for each head, and neither its mean nor shifts of LSE; v_descale_per = {}, "
+        "v_mean = {}, lse_shift = {}",
+        name, to_string(spec.v_descale_per), spec.v_mean, spec.lse_shift);
   }
-  if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (has_block_mask(spec.mask))
-    return fmt::format("{} has no registers to ask a block mask for each score; spec.mask is {}", name,
-                       spec.mask.to_string());
   if (spec.values_in_keys)
     return fmt::format("{} reads values that are a tensor of their own; spec.values_in_keys is true", name);
   if (spec.split_keys != 0)
     return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
                        spec.split_keys);
-  return box_rejection(spec, tile_kv, false);
+  return box_rejection(spec, blocks_of(spec).keys(), false);
 }
 
 Footprint Family<ForwardTcgen05>::footprint(const AttentionSpec& spec, const ForwardTcgen05& config) {
-  return {.threads = threads,
+  const Blocks blocks = blocks_of(spec);
+  return {.threads = blocks.threads(),
           .smem_bytes = smem_bytes(spec, config.stages),
           .registers = softmax_needs,
-          .register_cap = softmax_registers,
+          .register_cap = registers_of(spec).softmax,
           .blocks_per_sm = 1,
           .register_slack = 0,
           .register_doubt = 8};

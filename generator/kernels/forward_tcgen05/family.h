@@ -4,6 +4,7 @@
 #include <array>
 
 #include "generator/kernels/family.h"
+#include "templates/forward_tcgen05/smem_layout.cuh"
 
 namespace jit {
 
@@ -20,8 +21,6 @@ struct Family<ForwardTcgen05> : FamilyDefaults<ForwardTcgen05> {
   static constexpr std::span<const Arch> archs = forward_tcgen05::archs_of_tcgen05;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
-  static constexpr int most_head_dim = 192;    ///< of which two tiles of queries fit beside a tile of keys
-  static constexpr int most_head_dim_v = 128;  ///< two tiles of O fit tensor memory beside two of scores
   static constexpr ForwardTcgen05 smallest = {.stages = 1};
 
   static std::span<const ConfigField<ForwardTcgen05>> fields();
@@ -42,10 +41,31 @@ struct Family<ForwardTcgen05> : FamilyDefaults<ForwardTcgen05> {
 
 namespace forward_tcgen05 {
 
-/// Registers per thread that setmaxnreg gives to the warpgroups: those of softmax twice, and the others, are 512, as the
-/// block was launched with 128 for each of 4.
-inline constexpr int softmax_registers = 184, correction_registers = 88, producer_registers = 56;
-static_assert(2 * softmax_registers + correction_registers + producer_registers == 4 * 128);
+/// Registers per thread that setmaxnreg gives to the warpgroups.
+struct Registers {
+  int softmax, correction, producer;
+};
+/// The sum is that of a block launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3.
+/// Scales of keys take some more in softmax.
+constexpr Registers registers_of(Blocks blocks, bool has_key_scales) {
+  if (blocks.count == 2) return {232, 136, 136};
+  return has_key_scales ? Registers{192, 72, 56} : Registers{184, 88, 56};
+}
+constexpr int all_registers(Blocks blocks, bool has_key_scales) {
+  const Registers own = registers_of(blocks, has_key_scales);
+  return blocks.query_tiles() * own.softmax + own.correction + own.producer;
+}
+static_assert(all_registers({1}, false) == 4 * 128 && all_registers({1}, true) == 4 * 128);
+static_assert(all_registers({2}, false) == 3 * 168);
+
+inline bool has_key_scales(const AttentionSpec& spec) {
+  return has_fp8_queries(spec) && spec.descale_per != ScaleKind::head;
+}
+inline Registers registers_of(const AttentionSpec& spec) {
+  return registers_of(blocks_of(spec.head_dim, spec.value_head_dim()), has_key_scales(spec));
+}
+
+inline Blocks blocks_of(const AttentionSpec& spec) { return blocks_of(spec.head_dim, spec.value_head_dim()); }
 
 }  // namespace forward_tcgen05
 }  // namespace jit

@@ -5,7 +5,10 @@
 namespace jit {
 
 void Family<ForwardTcgen05>::launch(const KernelLaunch& launch, const ForwardTcgen05&) {
-  launch_persistent(launch, launch.spec, {forward_tcgen05::tile_q, forward_tcgen05::tile_kv, 1},
+  using namespace forward_tcgen05;
+  const Blocks blocks = blocks_of(launch.spec);
+  launch_persistent(launch, launch.spec,
+                    {.tile_q = tile_q, .tile_kv = blocks.keys(), .blocks_per_tile = blocks.count},
                     launch.params);
 }
 

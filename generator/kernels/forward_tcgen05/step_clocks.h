@@ -18,6 +18,7 @@ struct StepClocks {
 struct Step {
   int head_dim = 128, head_dim_v = 128;
   int element_bytes = 2;
+  int blocks = 1;                    ///< 2: a pair, of which each reads half of K and V
   double polynomials = 0;            ///< share of the exponentials
   double exponentials_a_clock = 16;  ///< 32 on sm_103
 };
@@ -29,9 +30,9 @@ constexpr double polynomial_share(bool has_fast_exponentials) { return has_fast_
 
 constexpr StepClocks step_clocks(const Step& step) {
   // Rates of one multiprocessor, per clock; S = Q Kᵀ reads both operands from shared memory, O += P V only V. TMA writes
-  // K and V once for two tiles of queries.
+  // K and V once for two tiles of queries, of a pair half of them to each block.
   constexpr double product_bytes = 8192;  // 16-bit multiply-adds, times bytes per element
-  constexpr double shared_bytes = 128, rows_of_block = 2 * step_rows;
+  constexpr double shared_bytes = 128, rows_of_tile = 2 * step_rows;
   constexpr double plain_issue = 470, issue_of_polynomial = 4;  // SASS of a warp's step; of an exponential
   constexpr double scores = step_rows * step_keys;
   const double k = step_keys * step.head_dim * step.element_bytes;
@@ -39,7 +40,7 @@ constexpr StepClocks step_clocks(const Step& step) {
   const double q = step_rows * step.head_dim * step.element_bytes;
   return {.products = scores * (step.head_dim + step.head_dim_v) * step.element_bytes / product_bytes,
           .exponentials = scores * (1 - step.polynomials) / step.exponentials_a_clock,
-          .shared_memory = (q + k + v + (k + v) * step_rows / rows_of_block) / shared_bytes,
+          .shared_memory = (q + (k + v) / step.blocks + (k + v) * step_rows / rows_of_tile) / shared_bytes,
           .issue = plain_issue + issue_of_polynomial * step_keys * step.polynomials};
 }
 

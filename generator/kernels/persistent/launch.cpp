@@ -77,8 +77,9 @@ void launch_lengths(const KernelLaunch& launch, const AttentionSpec& spec, const
                     part.k,
                     part.v,
                     part.o};
-  const std::int64_t resident = std::int64_t{kernel.sm_count} * tiles.blocks_per_sm;
-  launch_grid(launch, params, maps, static_cast<int>(std::clamp<std::int64_t>(most, 1, resident)));
+  const std::int64_t resident = std::int64_t{kernel.sm_count} * tiles.blocks_per_sm / tiles.blocks_per_tile;
+  launch_grid(launch, params, maps,
+              tiles.blocks_per_tile * static_cast<int>(std::clamp<std::int64_t>(most, 1, resident)));
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ void launch_persistent(const KernelLaunch& launch, const AttentionSpec& spec, co
                        AttentionParams params) {
   if (!is_plain(launch.spec)) return launch_lengths(launch, spec, tiles, params);
   const LoadedKernel& kernel = launch.kernel;
-  const int resident = kernel.sm_count * tiles.blocks_per_sm;
+  const int resident = kernel.sm_count * tiles.blocks_per_sm / tiles.blocks_per_tile;
   const int entries = entries_of_launch(launch.spec, params, tiles, resident);
   const MappedTensors mapped =
       map_tensors(spec, {.rows_q = rows_per_warpgroup, .rows_kv = tiles.tile_kv}, params);
@@ -101,7 +102,8 @@ void launch_persistent(const KernelLaunch& launch, const AttentionSpec& spec, co
                                                    .tile_q = tiles.tile_q,
                                                    .blocks = resident,
                                                    .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, params, maps, std::min(maps.schedule.order.tiles(), resident));
+    launch_grid(launch, params, maps,
+                tiles.blocks_per_tile * std::min(maps.schedule.order.tiles(), resident));
   }
 }
 

@@ -11,6 +11,7 @@ struct PersistentTiles {
   int tile_q = 0;
   int tile_kv = 0;
   int blocks_per_sm = 1;
+  int blocks_per_tile = 1;  ///< of a cluster, which compute a work tile together
 };
 
 /// Puts a kernel on the stream, with AttentionParams `params` and TensorMaps, or SequenceMaps where only the device knows

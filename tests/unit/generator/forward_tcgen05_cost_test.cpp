@@ -26,6 +26,16 @@ TEST(ForwardTcgen05Cost, ProductsExponentialsAndSharedMemoryAreInBalance) {
   EXPECT_EQ(step_clocks({.head_dim = 192}).bound(), step_clocks({.head_dim = 192}).shared_memory);
 }
 
+// One block of head_dim 256 would be bound by shared memory.
+TEST(ForwardTcgen05Cost, PairsHalveWhatABlockReads) {
+  const Step wide{.head_dim = 256, .head_dim_v = 256};
+  Step pair = wide;
+  pair.blocks = 2;
+  EXPECT_EQ(step_clocks(wide).bound(), step_clocks(wide).shared_memory);
+  EXPECT_EQ(step_clocks(pair).bound(), step_clocks(pair).products);
+  EXPECT_EQ(step_clocks(pair).shared_memory, 1536);
+}
+
 // Its shares are 1/8 to 1/4 on sm_100, and none on sm_103.
 TEST(ForwardTcgen05Cost, PolynomialsPayWhereExponentialsBind) {
   for (const Step& step : {Step{.head_dim = 64, .head_dim_v = 64}, Step{.element_bytes = 1}}) {
