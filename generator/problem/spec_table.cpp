@@ -13,6 +13,7 @@
 #include <jit/error.h>
 
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/output_table.h"
 #include "generator/problem/sequence_refusals.h"
 
 namespace jit {
@@ -456,6 +457,26 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
+    SpecField{.name = "max_logit",
+              .member = &AttentionSpec::max_logit,
+              .doc = "whether calls raise the largest score of each query head: beside q, k and v of 16 bits",
+              .record_name = "max_logit",
+              .comment = "whether the largest score of each head is wanted",
+              .text_label = " max_logit=",
+              .name_label = "_max_logit_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return Samples{{.max_logit = true}}; }},
+    SpecField{.name = "row_max",
+              .member = &AttentionSpec::row_max,
+              .doc = "whether calls raise the largest score of each row: beside q, k and v of 16 bits",
+              .record_name = "row_max",
+              .comment = "whether the largest score of each row is wanted",
+              .text_label = " row_max=",
+              .name_label = "_row_max_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return Samples{{.row_max = true}}; }},
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -486,11 +507,11 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               mask, score, softmax_scale] = spec;
+               max_logit, row_max, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, mask, score, softmax_scale);
+                  q_positions, k_positions, max_logit, row_max, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

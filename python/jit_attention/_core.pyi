@@ -19,6 +19,7 @@ from .typing import (
     Layout,
     OperandDType,
     OutputDType,
+    OutputName,
     PackedKernel,
     ScaleKind,
     StoredDType,
@@ -44,6 +45,7 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> ArrayT: ...
 @overload
 def attention(
@@ -60,6 +62,7 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> tuple[ArrayT, ArrayT]: ...
 @overload
 def attention(
@@ -76,6 +79,24 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
+) -> tuple[ArrayT, dict[str, ArrayT]] | tuple[ArrayT, ArrayT, dict[str, ArrayT]]: ...
+@overload
+def attention(
+    q: ArrayT, k: Array, v: Array | None = None, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, return_lse: bool | Array = False, out: Array | None = None,
+    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+    stream: Stream | None = None, tuning: TuningMode | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+    kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
+    out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Computes attention: softmax(mask(score(softmax_scale · q kᵀ))) v, for each batch entry and query head.
 
@@ -156,13 +177,17 @@ def attention(
         global_seqlens: int32 (batch, 2), where batch may be 1, with either: the numbers of queries and keys of whole
             sequences. Masks, scores and dropout see positions and these lengths, and `tensors` are those of whole
             sequences.
+        return_aux: Names of further outputs, in fp32, for q, k and v of 16 bits: "max_logit", the largest score of each
+            head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
+            behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
+            several calls; None there is a new array.
 
     The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
     with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
     Returns:
         o (batch, seqlen_q, heads_q, head_dim_v), in q's framework and type, or in out_dtype; with return_lse (o,
-        LSE). A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
+        LSE). With return_aux a dict of arrays by their names follows. A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
         frameworks without streams, such as JAX, it is complete.
 
     Raises:
@@ -214,6 +239,7 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> ArrayT: ...
     @overload
     def __call__(
@@ -227,6 +253,7 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> tuple[ArrayT, ArrayT]: ...
     @overload
     def __call__(
@@ -240,6 +267,21 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
+    ) -> tuple[ArrayT, dict[str, ArrayT]] | tuple[ArrayT, ArrayT, dict[str, ArrayT]]: ...
+    @overload
+    def __call__(
+        self, q: ArrayT, k: Array, v: Array | None = None, *, return_lse: bool | Array = False,
+        out: Array | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+        stream: Stream | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
+        seqused_q: Array | None = None, seqused_k: Array | None = None, page_table: Array | None = None,
+        cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
+        k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
+        v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
+        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        block_mask: BlockMask | None = None,
+        q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Computes attention, as `jit_attention.attention` does, for arrays that match the spec.
 

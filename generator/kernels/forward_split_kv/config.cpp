@@ -22,6 +22,7 @@ constexpr std::int64_t decoded_queries = 8;
 constexpr int other_registers = 64;
 constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
 constexpr int functor_registers = 8;
+constexpr int largest_score_registers = 2;
 constexpr int fp8_registers = 8;
 constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
@@ -146,7 +147,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                                        spec.split_keys != 0, storage_of(spec))
                              .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers + (has_narrow_keys(spec) ? fp8_registers : 0) +
+                       functors * functor_registers + (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
+                       (has_narrow_keys(spec) ? fp8_registers : 0) +
                        (copies_scales ? scale_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
