@@ -8,6 +8,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
+#include "problem/scores.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "steps/softmax.cuh"
@@ -20,10 +21,11 @@ struct RowMaxima {
   int seqlen_q;
 };
 
-/// What makes a score of what maxima are of, which functors have made one of.
+/// The factor that makes scores of what maxima are of.
 template <class Config>
 JIT_DEVICE float score_unit(const AttentionParams& params) {
-  return Config::Score::is_identity ? params.softmax_scale : 1;
+  using Score = typename Config::Score;
+  return Score::is_identity ? params.softmax_scale : ScoreFactors<Score>::output;
 }
 
 /// A row's largest score. −inf of a row without keys, and of one whose scores stand for −inf.
