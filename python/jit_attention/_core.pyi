@@ -771,6 +771,48 @@ def append(
         (1.0, 0.0)
     """
 
+def key_mass(
+    q: ArrayT, k: Array, lse: Array, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, heads: Literal["kv", "q"] = "kv", tensors: Mapping[str, Array] | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, out: Array | None = None,
+    dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Sums the probabilities of each key over the queries that see it, by which caches are evicted.
+
+    mass[key] = Σ exp(score − LSE), with the scores of attention. Pass the last rows of q and lse alone for the mass
+    of these queries: causal masks and windows are aligned to the ends of sequences.
+
+    Args:
+        q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256.
+        k: Keys, dense or varlen.
+        lse: The LSE that `attention` returned for all keys, fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q).
+        mask: The mask of that call.
+        score: The score of that call.
+        softmax_scale: That of that call. None: 1/sqrt(head_dim).
+        heads: "kv": the sum over the query heads of a KV head. "q": one mass for each query head.
+        tensors: The arrays that mask and score read, by name.
+        cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
+        cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
+        out: fp32, an array that receives the result. None: a new array. Keys outside of the ranges of cu_seqlens_k
+            are not written.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        fp32 (batch, heads, seqlen_kv), or (heads, total_k) for varlen keys. Equal inputs give bitwise identical results.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q = k = v = np.ones((1, 16, 2, 64), ml_dtypes.bfloat16)
+        >>> _, lse = ja.attention(q, k, v, return_lse=True)
+        >>> ja.key_mass(q, k, lse).shape  # each key has 1 / 16 of each of 16 queries
+        (1, 2, 16)
+    """
+
 def merge(
     outs: Sequence[ArrayT] | ArrayT, lses: Sequence[Array] | Array, *, out: Array | None = None,
     out_lse: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,
