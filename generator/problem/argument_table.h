@@ -343,10 +343,8 @@ inline constexpr std::array argument_table = {
                 .view = &AttentionArguments::max_logit,
                 .dims = [](const AttentionSpec&) { return Dims("heads_q"); },
                 .dtype = dtype_fp32,
-                .set =
-                    [](AttentionParams& params, void* address, const TensorStrides&) {
-                      params.outputs.max_logit = static_cast<float*>(address);
-                    },
+                .set = [](AttentionParams& params, void* address,
+                          const TensorStrides&) { params.outputs.max_logit = static_cast<float*>(address); },
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.max_logit); },
                 .needs = "max_logit = true",
                 .is_output = true,

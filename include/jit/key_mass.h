@@ -37,7 +37,8 @@ struct KeyMassSpec {
   /// That of the attention that LSE is of: bf16 or fp16, head_dim up to 256, dense or varlen sequences, without positions.
   /// Fields that concern values and o are ignored.
   AttentionSpec attention = {};
-  bool per_query_head = false;  ///< whether each query head has a mass, else each KV head the sum over its query heads
+  bool per_query_head =
+      false;  ///< whether each query head has a mass, else each KV head the sum over its query heads
 
   bool operator==(const KeyMassSpec&) const = default;  ///< member by member
 };

@@ -23,10 +23,10 @@ namespace jit {
 /// An output of fp32 that a call raises to its own maximum, so that calls, splits of keys and ranks meet in any order with
 /// bitwise identical results.
 struct OutputField {
-  std::string_view name;                        ///< of both members, and in Python
-  bool AttentionSpec::*asked;                   ///< the member of a spec that asks for it
-  TensorView AttentionArguments::*view;         ///< the tensor, which a call needs where it is asked for
-  bool is_of_rows;                              ///< whether it has lse's shape, else (heads_q)
+  std::string_view name;                 ///< of both members, and in Python
+  bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
+  TensorView AttentionArguments::*view;  ///< the tensor, which a call needs where it is asked for
+  bool is_of_rows;                       ///< whether it has lse's shape, else (heads_q)
 };
 
 /// All of them.

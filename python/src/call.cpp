@@ -76,12 +76,14 @@ void Call::read_aux() {
   if (nb::isinstance<nb::str>(given) || (!has_arrays && !PySequence_Check(given.ptr())))
     throw nb::type_error("return_aux must be names, as (\"max_logit\",), or a dict of names and arrays");
   for (const nb::handle key : given) {
-    const std::string name = nb::isinstance<nb::str>(key) ? nb::cast<std::string>(key) : nb::repr(key).c_str();
+    const std::string name =
+        nb::isinstance<nb::str>(key) ? nb::cast<std::string>(key) : nb::repr(key).c_str();
     const auto is_it = [&](const OutputField& row) { return row.name == name; };
     const auto field = std::find_if(output_fields.begin(), output_fields.end(), is_it);
     if (field == output_fields.end()) {
       std::string names;
-      for (const OutputField& row : output_fields) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+      for (const OutputField& row : output_fields)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
       refuse("return_aux", fmt::format("names '{}', which is no output; there are {}", name, names));
     }
     if ((arguments_.*field->view).is_present() ||
@@ -227,7 +229,8 @@ void Call::make_missing_outputs(const AttentionSpec& spec) {
   }
   for (Aux& aux : aux_) {
     if (aux.output.given) continue;
-    aux.output = arrays_.make(DType::fp32, aux.field->is_of_rows ? of_rows : of_rows.subspan(is_varlen ? 0 : 1, 1));
+    aux.output =
+        arrays_.make(DType::fp32, aux.field->is_of_rows ? of_rows : of_rows.subspan(is_varlen ? 0 : 1, 1));
     const TensorView& view = aux.output.array.view;
     arguments_.*aux.field->view = view;
     if (!arrays_.emulated()) {

@@ -37,7 +37,8 @@ struct CallInputs {
   std::optional<std::int64_t> rows = {};  ///< of varlen q and out, the first so many, where they have more
   bool values_in_keys = false;            ///< a call may have no v: the spec says which columns of k they are
   nb::handle return_lse = Py_False;       ///< a bool, or an array to write it to
-  nb::handle return_aux = nb::none();     ///< None, names of outputs, or a dict of names and None or arrays to raise
+  nb::handle return_aux =
+      nb::none();  ///< None, names of outputs, or a dict of names and None or arrays to raise
   SequenceInputs sequences = {};
 };
 

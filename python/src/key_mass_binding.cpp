@@ -27,8 +27,9 @@ bool is_per_query_head(nb::handle heads) {
     if (PyUnicode_CompareWithASCIIString(heads.ptr(), "kv") == 0) return false;
     if (PyUnicode_CompareWithASCIIString(heads.ptr(), "q") == 0) return true;
   }
-  refuse("heads", fmt::format("is {}; it must be \"kv\", for sums over the query heads of a KV head, or \"q\"",
-                              nb::repr(heads).c_str()));
+  refuse("heads",
+         fmt::format("is {}; it must be \"kv\", for sums over the query heads of a KV head, or \"q\"",
+                     nb::repr(heads).c_str()));
 }
 
 void check_rank(const TensorView& view, const char* name, bool is_varlen) {
@@ -39,8 +40,9 @@ void check_rank(const TensorView& view, const char* name, bool is_varlen) {
 }
 
 nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle mask, nb::handle score,
-                       nb::handle softmax_scale, nb::handle heads, nb::handle tensors, nb::handle cu_seqlens_q,
-                       nb::handle cu_seqlens_k, nb::handle out, nb::handle dtype, nb::handle stream) {
+                       nb::handle softmax_scale, nb::handle heads, nb::handle tensors,
+                       nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle out, nb::handle dtype,
+                       nb::handle stream) {
   const bool per_query_head = is_per_query_head(heads);
   OperationCall call(q, "q", stream, input_dtype_of(dtype, "dtype"));
   KeyMassArguments arguments;
@@ -59,7 +61,8 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
     read[count].name = given.name;
     call.read(given.object, given.name, read[count++].tensor);
   }
-  const bool is_varlen_q = arguments.cu_seqlens_q.is_present(), is_varlen_k = arguments.cu_seqlens_k.is_present();
+  const bool is_varlen_q = arguments.cu_seqlens_q.is_present(),
+             is_varlen_k = arguments.cu_seqlens_k.is_present();
   check_rank(arguments.q, "q", is_varlen_q);
   check_rank(arguments.k, "k", is_varlen_k);
   KeyMassSpec spec{.attention = {.dtype = arguments.q.dtype}, .per_query_head = per_query_head};
@@ -81,8 +84,10 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
         keys.shape[keys.rank - 2] * (per_query_head ? std::int64_t{attention.gqa_ratio} : 1);
     const std::array<std::int64_t, 3> dense = {keys.shape[0], own_heads, keys.shape[1]};
     const std::array<std::int64_t, 2> varlen = {own_heads, keys.shape[0]};
-    made = call.make(DType::fp32, is_varlen_k ? std::span<const std::int64_t>(varlen) : std::span<const std::int64_t>(dense),
-                     arguments.mass);
+    made =
+        call.make(DType::fp32,
+                  is_varlen_k ? std::span<const std::int64_t>(varlen) : std::span<const std::int64_t>(dense),
+                  arguments.mass);
   }
   const auto given = [&] {
     KeyMassArguments all = arguments;

@@ -54,7 +54,8 @@ JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
 JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTraits<Config>::Output& output,
-                             const typename KernelTraits<Config>::State& state, float scale_log2, Scales& scales, unsigned o_tile) {
+                             const typename KernelTraits<Config>::State& state, float scale_log2,
+                             Scales& scales, unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Layout = typename Traits::Output::Layout;
   const DescaleParams& descale = params.descale;

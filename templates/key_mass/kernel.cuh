@@ -25,8 +25,7 @@
 namespace jit {
 
 template <class Config>
-using KeyMassTraits =
-    PassTraits<Config, key_mass_keys, key_mass_queries, key_mass_warps, key_mass_stages>;
+using KeyMassTraits = PassTraits<Config, key_mass_keys, key_mass_queries, key_mass_warps, key_mass_stages>;
 
 /// Starts the copies of LSE of a tile of queries to a shared address; what lies behind the last query is not read.
 template <class Config>
@@ -67,8 +66,8 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
   const auto sequences = keys.sequences(params);
   const int batch = keys.batch, head = keys.kv_head, k_begin = keys.k_begin;
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
-  QueryTiles<Config, Traits::ahead> tiles(
-      sequences, batch, head, {0, 0, k_begin, minimum(k_begin + key_mass_keys, seqlen_kv)});
+  QueryTiles<Config, Traits::ahead> tiles(sequences, batch, head,
+                                          {0, 0, k_begin, minimum(k_begin + key_mass_keys, seqlen_kv)});
 
   const auto q_tile = [&](int stage) { return smem_base + layout.queries + stage * layout.stage_bytes; };
   const auto load = [&](int ahead, int stage) {
@@ -96,7 +95,8 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
     apply_score<KeysByQueries>(scores, first_key, first_query, score, params.softmax_scale, context);
     if (tiles.is_partial()) {
       const TileMask<Config> mask(context);
-      drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask, context);  // mutate: MassOfMaskedKeys
+      drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask,
+                                        context);  // mutate: MassOfMaskedKeys
     }
     const unsigned lane_lse = q_tile(stage) + layout.lse + static_cast<unsigned>(lane_query * 4);
     add_probabilities(scores, exponent, ColumnNumbers{lane_lse}, sums);

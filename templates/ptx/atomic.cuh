@@ -80,7 +80,8 @@ JIT_DEVICE void atomic_max_relaxed(float* number, float x) {
   if (x >= 0) {
     asm volatile("red.relaxed.gpu.global.max.s32 [%0], %1;" ::"l"(number), "r"(__float_as_int(x)) : "memory");
   } else if (x < 0) {
-    asm volatile("red.relaxed.gpu.global.min.u32 [%0], %1;" ::"l"(number), "r"(__float_as_uint(x)) : "memory");
+    asm volatile("red.relaxed.gpu.global.min.u32 [%0], %1;" ::"l"(number), "r"(__float_as_uint(x))
+                 : "memory");
   }
 }
 

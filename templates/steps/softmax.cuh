@@ -32,7 +32,7 @@ inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  
 /// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
 struct SoftmaxState {
-  static constexpr bool may_be_large = true;  ///< maxima, as `is_large` has it
+  static constexpr bool may_be_large = true;    ///< maxima, as `is_large` has it
   static constexpr bool keeps_largest = false;  ///< scores of rows, which maxima may stay below
 
   float row_max[rows];

@@ -136,7 +136,8 @@ void add_key_mass(Programs& programs) {
   add("key_mass.query_heads", sm_80,
       {.attention = {.head_dim = 64, .gqa_ratio = 4, .score = score::softcap(30)}, .per_query_head = true});
   add("key_mass.d256_varlen", sm_90a,
-      {.attention = {.head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
+      {.attention = {
+           .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
 }
 
 void add_matmul(Programs& programs) {

@@ -86,8 +86,8 @@ std::string noticed_of_mass(const TemplateMutation* mutation) {
   lse.fill([&](std::int64_t flat) { return std::log(static_cast<double>(seen(flat % seqlen_kv))); });
   lse.upload();
   try {
-    key_mass({.attention = {.head_dim = head_dim, .mask = mask::causal()}}, context)(
-        {.q = q.view(), .k = k.view(), .lse = lse.view(), .mass = mass.view()});
+    key_mass({.attention = {.head_dim = head_dim, .mask = mask::causal()}},
+             context)({.q = q.view(), .k = k.view(), .lse = lse.view(), .mass = mass.view()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -129,7 +129,8 @@ TEST_P(OutputsMutationTest, IsCaught) {
 }
 
 TEST(Outputs, AreRightUnmutated) {
-  for (const Problem* problem : {&by_wgmma, &by_splits, &of_zeros}) EXPECT_EQ(noticed_of(nullptr, *problem), "");
+  for (const Problem* problem : {&by_wgmma, &by_splits, &of_zeros})
+    EXPECT_EQ(noticed_of(nullptr, *problem), "");
   EXPECT_EQ(noticed_of_mass(nullptr), "");
 }
 
@@ -140,7 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
                       OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
                       OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
                       OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
-                      OutputsMutation{{"QueriesWithoutKeysHaveMass", {"own == negative_infinity()", "false"}}},
+                      OutputsMutation{
+                          {"QueriesWithoutKeysHaveMass", {"own == negative_infinity()", "false"}}},
                       OutputsMutation{{"MassOfMaskedKeys", removed}},
                       OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}}),
     ::testing::PrintToStringParamName());

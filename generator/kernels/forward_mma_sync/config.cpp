@@ -112,8 +112,8 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
           .smem_bytes = smem_bytes(spec, config),
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
                        (has_functors ? functor_registers : 0) +
-                       (asks_for(spec, largest_scores) ? row_blocks * largest_score_registers : 0) + (has_narrow_keys(spec) ? fp8_registers : 0) +
-                       dropout_registers(spec, scores),
+                       (asks_for(spec, largest_scores) ? row_blocks * largest_score_registers : 0) +
+                       (has_narrow_keys(spec) ? fp8_registers : 0) + dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

@@ -147,9 +147,9 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                                        spec.split_keys != 0, storage_of(spec))
                              .total,
           .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers + (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
-                       (has_narrow_keys(spec) ? fp8_registers : 0) +
-                       (copies_scales ? scale_registers : 0),
+                       functors * functor_registers +
+                       (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
+                       (has_narrow_keys(spec) ? fp8_registers : 0) + (copies_scales ? scale_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,

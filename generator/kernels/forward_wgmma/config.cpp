@@ -360,7 +360,8 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
                        to_string(spec.dtype));
   }
   if (config.rescale == Rescale::on_overflow && asks_for(spec, largest_scores))
-    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest scores";
+    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest "
+           "scores";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;

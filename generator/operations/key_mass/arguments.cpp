@@ -25,7 +25,8 @@ void check_mass(const KeyMassArguments& arguments) {
                                      {"cu_seqlens_q", &arguments.cu_seqlens_q},
                                      {"cu_seqlens_k", &arguments.cu_seqlens_k}})
     if (tensor->is_present()) check_no_overlap("mass", mass, name, *tensor);
-  for (const NamedTensor& tensor : arguments.tensors) check_no_overlap("mass", mass, tensor.name, tensor.tensor);
+  for (const NamedTensor& tensor : arguments.tensors)
+    check_no_overlap("mass", mass, tensor.name, tensor.tensor);
 }
 
 }  // namespace
@@ -53,8 +54,9 @@ unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments,
   sizes.know("heads", attention.heads_kv);
   sizes.know("seqlen_kv", attention.seqlen_kv);
   sizes.know("total_k", attention.sequences.total_k);
-  sizes.check({"mass", is_varlen ? DimNames("heads, total_k") : DimNames("batch, heads, seqlen_kv"), DType::fp32},
-              arguments.mass);
+  sizes.check(
+      {"mass", is_varlen ? DimNames("heads, total_k") : DimNames("batch, heads, seqlen_kv"), DType::fp32},
+      arguments.mass);
   check_mass(arguments);
   const TensorView& mass = arguments.mass;
   params.mass = static_cast<float*>(mass.data);
@@ -63,7 +65,8 @@ unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments,
                          .head = stride_along(mass, mass.rank - 2)};
   const SequenceGrid grid = key_grid(scores, attention, key_mass_keys);
   const std::uint64_t blocks = static_cast<std::uint64_t>(attention.heads_kv) *
-                               static_cast<std::uint64_t>(grid.tiles) * static_cast<std::uint64_t>(grid.entries);
+                               static_cast<std::uint64_t>(grid.tiles) *
+                               static_cast<std::uint64_t>(grid.entries);
   if (blocks > std::numeric_limits<std::int32_t>::max())
     refuse("k", fmt::format("has {} tiles of {} keys in all heads; at most {} fit", blocks, key_mass_keys,
                             std::numeric_limits<std::int32_t>::max()));

@@ -31,16 +31,17 @@ void validate(const KeyMassSpec& spec) {
   const AttentionSpec& given = spec.attention;
   validate(given);
   if (has_fp8_queries(given) || has_narrow_keys(given))
-    refuse_spec("kv_dtype", std::string(to_string(given.key_dtype())), "must be bf16 or fp16, as q is, for key masses",
-                "bf16");
+    refuse_spec("kv_dtype", std::string(to_string(given.key_dtype())),
+                "must be bf16 or fp16, as q is, for key masses", "bf16");
   if (given.head_dim > most_warp_columns)
     refuse_spec("head_dim", std::to_string(given.head_dim),
                 fmt::format("must be at most {} for key masses", most_warp_columns),
                 std::to_string(most_warp_columns));
   if (given.sequences_kv != SequenceKind::dense && given.sequences_kv != SequenceKind::varlen)
-    refuse_spec("sequences_kv", std::string(to_string(given.sequences_kv)), "must be dense or varlen for key masses",
-                "varlen");
-  for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions}, {"k_positions", given.k_positions}}) {
+    refuse_spec("sequences_kv", std::string(to_string(given.sequences_kv)),
+                "must be dense or varlen for key masses", "varlen");
+  for (const auto& [name, value] :
+       {std::pair{"q_positions", given.q_positions}, {"k_positions", given.k_positions}}) {
     if (value) refuse_spec(name, "true", "must be false for key masses", "false");
   }
 }
@@ -57,7 +58,8 @@ Program key_mass_program(const KeyMassSpec& spec) {
   program.name = fmt::format("key_mass_{}{}", problem_name(scores), heads);
   program.facts = {{"spec", fmt::format("key_mass{} {}", heads, to_string(scores))}};
   std::string& source = program.source;
-  source = fmt::format("// Mass of keys: {}. Generated: change the spec, not this file.\n", to_string(scores));
+  source =
+      fmt::format("// Mass of keys: {}. Generated: change the spec, not this file.\n", to_string(scores));
   source += "#include \"key_mass/kernel.cuh\"\n\nusing namespace jit;\n\n" + functors.definitions;
   source += "struct Config {\n" + spec_lines(scores, functors);
   source += constant_line("int", "heads_per_key", std::to_string(spec.per_query_head ? ratio : 1),
