@@ -92,7 +92,7 @@ struct FamilyDefaults {
   static constexpr int most_head_dim_v = most_warp_columns;
   /// Whether it serves 8-bit latents, rows of a format of their own.
   static constexpr bool reads_latents = false;
-  /// What it computes beside o and LSE.
+  /// Its outputs beside o and LSE.
   static constexpr FamilyOutputs outputs = {};
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }

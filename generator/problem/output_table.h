@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <jit/outputs.h>
 #include <jit/spec.h>
@@ -27,6 +28,30 @@ constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
 
 /// Refuses outputs of a spec whose scores nobody keeps.
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
+
+/// The fields of a spec that ask for outputs.
+inline constexpr std::array output_spec_fields = {
+    SpecField{.name = "max_logit",
+              .member = &AttentionSpec::max_logit,
+              .doc = "whether calls raise the largest score of each query head: beside k and v of 16 bits",
+              .record_name = "max_logit",
+              .comment = "whether the largest score of each head is wanted",
+              .text_label = " max_logit=",
+              .name_label = "_max_logit_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return std::vector<AttentionSpec>{{.max_logit = true}}; }},
+    SpecField{.name = "row_max",
+              .member = &AttentionSpec::row_max,
+              .doc = "whether calls raise the largest score of each query: beside k and v of 16 bits",
+              .record_name = "row_max",
+              .comment = "whether the largest score of each query is wanted",
+              .text_label = " row_max=",
+              .name_label = "_row_max_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return std::vector<AttentionSpec>{{.row_max = true}}; }},
+};
 
 /// Why a family with these outputs cannot serve a spec; empty: it can.
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);

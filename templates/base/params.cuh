@@ -61,7 +61,7 @@ struct DescaleParams {
   };
 };
 
-/// What calls write beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh).
+/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh).
 struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max

@@ -20,12 +20,12 @@ JIT_DEVICE void raise_packed_maxima(const AttentionParams& params, const SplitIn
   if constexpr (keeps_largest_scores<Config>) {
     using Layout = typename Product::Layout;
     if (!Layout::speaks_for_rows(lane_id())) return;
-    const float unit = score_unit<Config>(params);
+    const float factor = score_factor<Config>(params);
     Product::for_each_row(info.row_begin + first_row, [&](int r, int upper_row) {
       const int row = upper_row + Layout::own_row();
       if (row >= info.q.length * Config::gqa_ratio) return;  // mutate: PackedRowsOfNobodyCount
       const PackedRow<Config> place(info.kv_head, row);
-      const float score = largest_score_of_row(state, r, unit);
+      const float score = largest_score_of_row(state, r, factor);
       if constexpr (has_max_logit<Config>) atomic_max_relaxed(params.outputs.max_logit + place.head, score);
       if constexpr (has_row_max<Config>) {
         const long long offset = VariableSequences<Config>::query_offset(

@@ -206,3 +206,34 @@ def test_gradients_ignore_outputs(rng, place, fetch):
     o, lse, _ = ja.attention(q, k, v, return_lse=True, return_aux=BOTH)
     dq, _, _ = ja.attention_backward(o, q, k, v, o, lse)
     assert numpy.isfinite(fetch(dq)).all()
+
+
+def test_torch(rng, emulated):
+    torch = pytest.importorskip("torch")
+    jt = pytest.importorskip("jit_attention.torch")
+    device = "cpu" if emulated else "cuda"
+    arrays = random_qkv(rng, batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, dtype="fp16")
+    q, k, v = (torch.from_numpy(x).to(device) for x in arrays)
+    exact = exact_rows(*arrays[:2])
+
+    def right(aux, held=-numpy.inf):
+        assert not aux["max_logit"].requires_grad
+        numpy.testing.assert_allclose(aux["max_logit"].cpu(), numpy.maximum(exact.max((0, 2)), held), rtol=4e-6)
+
+    for x in (q, q.clone().requires_grad_()):  # past the operator, and through it
+        o, lse, aux = jt.attention(x, k, v, return_lse=True, return_aux=BOTH)
+        right(aux)
+        numpy.testing.assert_allclose(aux["row_max"].cpu(), exact, rtol=4e-6, atol=4e-6)
+        held = torch.tensor([0.0, 900.0], device=device)
+        o, aux = jt.attention(x, k, v, return_aux={"max_logit": held})
+        assert aux["max_logit"] is held
+        right(aux, [0.0, 900.0])
+        if x.requires_grad:
+            o.float().sum().backward()
+            assert x.grad is not None
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q: jt.attention(q, k, v, return_aux=("max_logit",)), backend="aot_eager", fullgraph=True)
+    right(compiled(q)[1])
+    torch.library.opcheck(torch.ops.jit_attention.attention.default,
+                          (q, k, v, [], repr((None, None, ())), None, True, "BSHD", None), {"outputs": "row_max"})
