@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <jit/device.h>
 #include <jit/dtype.h>
 #include <jit/error.h>
 
@@ -22,6 +23,7 @@ void clear_output(const TensorView& output, Stream stream) {
                 fmt::format("is {}; it must be dense fp32", output.to_string()));
   constexpr unsigned minus_infinity = 0xff800000;
   if (count == 0) return;
+  const CurrentDevice device;
   check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(output.data), minus_infinity,
                                   static_cast<std::size_t>(count), stream),
         "cuMemsetD32Async");
