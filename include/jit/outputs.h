@@ -2,7 +2,7 @@
 /// What calls give beside o and LSE, where the spec asks for it: a row of a table is one output.
 ///
 /// @code
-/// jit::AttentionSpec spec{.head_dim = 64};
+/// jit::AttentionSpec spec;
 /// spec.max_logit = true;  // for QK-clip: the largest score of each head over calls
 /// jit::AttentionArguments call{.q = q, .k = k, .v = v, .o = o};
 /// call.max_logit = allocate(jit::DType::fp32, {4});

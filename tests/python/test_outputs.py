@@ -6,7 +6,8 @@ import numpy
 import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries, call, causal, paged, requests
-from seeded import some
+
+SHARE = 3  # kernels take long to compile
 
 BOTH = ("max_logit", "row_max")
 
@@ -60,8 +61,6 @@ SHAPES = {
 @pytest.mark.parametrize("family", SHAPES)
 @pytest.mark.parametrize("case", CASES)
 def test_all_families(rng, place, fetch, case, family):
-    if case not in some(CASES, 2, turn=list(SHAPES).index(family)):
-        pytest.skip("another run's")
     shape, options = dict(SHAPES[family]), dict(CASES[case])
     keep, applied = options.pop("keep", None), options.pop("applied", None)
     seqlen_q = shape.pop("seqlen_q")
