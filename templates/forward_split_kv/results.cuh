@@ -45,7 +45,7 @@ JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& s
   team.sync();  // the other warps are done with the tiles that lie here  // mutate: NoBarrierBeforeResults
   own.put(output, state, scale_log2);
   if (Traits::first_column() == 0) {
-    const int first_row = warp_id() % Config::row_warps * rows_per_warp;
+    const int first_row = warp_id() % Config::row_warps * Traits::warp_rows;
     raise_packed_maxima<Config, typename Traits::Output>(params, info, first_row, state);
   }
   output.clear();
