@@ -30,6 +30,8 @@ inline constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward
     {"rng_state", &jit_forward_arguments::rng_state, &AttentionArguments::rng_state},
     {"k_block_scales", &jit_forward_arguments::k_block_scales, &AttentionArguments::k_block_scales},
     {"v_block_scales", &jit_forward_arguments::v_block_scales, &AttentionArguments::v_block_scales},
+    {"max_logit", &jit_forward_arguments::max_logit, &AttentionArguments::max_logit},
+    {"row_max", &jit_forward_arguments::row_max, &AttentionArguments::row_max},
 };
 
 inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {

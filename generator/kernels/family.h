@@ -17,6 +17,7 @@
 
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
+#include "generator/problem/output_table.h"
 #include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
 #include "templates/backward_sinks/params.cuh"
@@ -91,6 +92,8 @@ struct FamilyDefaults {
   static constexpr int most_head_dim_v = most_warp_columns;
   /// Whether it serves 8-bit latents, rows of a format of their own.
   static constexpr bool reads_latents = false;
+  /// Its outputs beside o and LSE.
+  static constexpr FamilyOutputs outputs = {};
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.
@@ -149,6 +152,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;
+  { Family<Config>::outputs } -> std::convertible_to<FamilyOutputs>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
   { Family<Config>::has_room(spec, shape, config) } -> std::same_as<bool>;
@@ -243,6 +247,9 @@ std::string rule_rejection(const Case& problem, const Config& config) {
     return fmt::format("{} does not read rows of {}", Family<Config>::name,
                        to_string(problem.spec.key_dtype()));
   }
+  if (std::string reason = output_rejection(problem.spec, Family<Config>::name, Family<Config>::outputs);
+      !reason.empty())
+    return reason;
   const auto too_wide = [](std::string_view field, int value, int most) {
     return value <= most ? std::string()
                          : fmt::format("{} has room for a {} of up to {}; spec.{} is {}",

@@ -46,7 +46,7 @@ struct Problem {
 
 // The problem of a pass of backward, whose kernels know nothing of sinks.
 Problem of_pass(Problem problem, Pass pass) {
-  problem.spec = without_sinks(std::move(problem.spec));
+  problem.spec = gradient_spec(std::move(problem.spec));
   problem.pass = pass;
   for (ProblemShape& shape : problem.shapes) shape.pass = pass;
   return problem;

@@ -15,7 +15,7 @@ namespace jit {
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits) {
   check_has_backward(spec);
   std::vector<Pass> passes = {Pass::backward_dq, Pass::backward_dkv};
-  const AttentionSpec kernel_spec = without_sinks(spec);
+  const AttentionSpec kernel_spec = gradient_spec(spec);
   if (!config_space({kernel_spec, limits}, {.pass = Pass::backward}).empty())
     passes.push_back(Pass::backward);
   return passes;
@@ -43,7 +43,7 @@ std::vector<KernelBuild> of_shared_gradients(const AttentionSpec& spec, Target t
   if (spec.sinks) builds.push_back(build_of(backward_sinks::program(spec), target));
   const unsigned slots = slots_with_gradient(functor_tensor_uses(spec));
   if (slots != 0) {
-    const AttentionSpec kernel_spec = without_sinks(spec);
+    const AttentionSpec kernel_spec = gradient_spec(spec);
     builds.push_back(build_of(backward_tensors::sum_program(kernel_spec, slots), target));
     builds.push_back(build_of(backward_tensors::convert_program(kernel_spec, slots), target));
   }

@@ -104,7 +104,7 @@ Plan two_pass_plan(KernelStore& store, const AttentionSpec& spec, const ProblemS
 }
 
 AttentionSpec backward_spec(const AttentionSpec& spec, const ProblemShape& shape) {
-  return without_sinks(shape.has_device_lengths ? with_lengths(spec) : spec);
+  return gradient_spec(shape.has_device_lengths ? with_lengths(spec) : spec);
 }
 
 bool has_one_pass(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits) {

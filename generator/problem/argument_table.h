@@ -338,6 +338,30 @@ inline constexpr std::array argument_table = {
                 .set = set<&AttentionParams::lse, &AttentionParams::lse_strides>,
                 .presence = is_optional,
                 .is_output = true,
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "max_logit",
+                .view = &AttentionArguments::max_logit,
+                .dims = [](const AttentionSpec&) { return Dims("heads_q"); },
+                .dtype = dtype_fp32,
+                .set = [](AttentionParams& params, void* address,
+                          const TensorStrides&) { params.outputs.max_logit = static_cast<float*>(address); },
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.max_logit); },
+                .needs = "max_logit = true",
+                .is_output = true,
+                .has_aligned_rows = false,
+                .has_dense_last = true},
+    ArgumentRow{.name = "row_max",
+                .view = &AttentionArguments::row_max,
+                .dims = dims_of_lse,
+                .dtype = dtype_fp32,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides& strides) {
+                      params.outputs.row_max = static_cast<float*>(address);
+                      params.outputs.row_max_strides = strides;
+                    },
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.row_max); },
+                .needs = "row_max = true",
+                .is_output = true,
                 .has_aligned_rows = false}};
 
 /// A row with what it asks of one spec answered.

@@ -2,6 +2,8 @@
 
 #include <jit/spec_table.h>
 
+#include "generator/problem/output_table.h"
+
 namespace jit {
 
 AttentionSpec with_lengths(AttentionSpec spec) {
@@ -16,8 +18,9 @@ AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
   return spec.dropout && has_device_lengths ? with_lengths(spec) : spec;
 }
 
-AttentionSpec without_sinks(AttentionSpec spec) {
+AttentionSpec gradient_spec(AttentionSpec spec) {
   spec.sinks = false;
+  for (const OutputField& output : output_fields) spec.*output.asked = false;
   return spec;
 }
 

@@ -13,6 +13,7 @@
 #include <jit/error.h>
 
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/output_table.h"
 #include "generator/problem/sequence_refusals.h"
 
 namespace jit {
@@ -456,6 +457,8 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
+    output_spec_fields[0],
+    output_spec_fields[1],
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -486,11 +489,11 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               mask, score, softmax_scale] = spec;
+               max_logit, row_max, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, mask, score, softmax_scale);
+                  q_positions, k_positions, max_logit, row_max, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -515,7 +518,6 @@ std::string text(const Mask& value) { return value.to_string(); }
 std::string text(const Score& value) { return value.to_string(); }
 std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
 
-// The value of a member of `spec`.
 template <class Value>
 std::string text(Value AttentionSpec::*member, const AttentionSpec& spec) {
   return text(spec.*member);

@@ -13,7 +13,7 @@ namespace jit {
 
 BackwardProblem::BackwardProblem(const AttentionSpec& spec, DeviceInfo device, const ProblemShape& shape,
                                  const AttentionParams& params, bool deterministic)
-    : TuningProblem(without_sinks(spec), std::move(device), shape, params),
+    : TuningProblem(gradient_spec(spec), std::move(device), shape, params),
       kernel_spec_(backward_spec(spec, shape)),
       deterministic_(deterministic) {}
 

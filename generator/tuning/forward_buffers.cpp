@@ -9,6 +9,7 @@
 
 #include <jit/device.h>
 #include <jit/dtype.h>
+#include <jit/outputs.h>
 #include <jit/spec_table.h>
 
 #include "generator/build/kernel_store.h"
@@ -99,6 +100,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   dense_.sequences = {};
   describe_sequences();
   describe_scales();
+  describe_outputs();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
     DropoutParams& dropout = params_.dropout;
@@ -156,6 +158,21 @@ void ForwardBuffers::describe_sequences() {
     sequences.page_table_stride = sequences.max_pages;
     params_.k_strides.batch = spec_.page_size * params_.k_strides.seq;
     params_.v_strides.batch = spec_.page_size * params_.v_strides.seq;
+  }
+}
+
+// Outputs beside o and LSE, if the spec asks for them.
+void ForwardBuffers::describe_outputs() {
+  const std::int64_t rows = shape_of(params_).seqlen_q * params_.heads_q * params_.batch;
+  for (const ArgumentRow& row : argument_table) {
+    const auto is_it = [&](const OutputField& output) { return output.view == row.view; };
+    const auto output = std::find_if(output_fields.begin(), output_fields.end(), is_it);
+    if (output == output_fields.end() || !(spec_.*output->asked)) continue;
+    const std::int64_t count = output->is_of_rows ? rows : params_.heads_q;
+    const DeviceBuffer& buffer =
+        sequence_arrays_.emplace_back(device_.ordinal, static_cast<std::size_t>(count) * sizeof(float));
+    clear_output(TensorView::dense(buffer.data(), DType::fp32, {count}));
+    row.set(params_, buffer.data(), params_.lse_strides);
   }
 }
 

@@ -142,6 +142,13 @@ struct AttentionArguments {
   /// With spec.lse_shift: fp32, of lse's shape: q times the mean that was subtracted from k. softmax_scale times this
   /// is added to LSE.
   TensorView lse_shift = {};
+  /// With spec.max_logit, in and out: fp32 (heads_q), raised to the largest score of each head that a query of the call
+  /// sees: scaled and behind the score functor, without sinks, before dropout. The caller sets it to −inf before the first
+  /// call that it is of. A NaN among scores raises nothing.
+  TensorView max_logit = {};
+  /// With spec.row_max, in and out: fp32, of lse's shape, any strides: the same for each query. A row without keys, and a
+  /// padding row, keeps its number.
+  TensorView row_max = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
   /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
   /// same probabilities.

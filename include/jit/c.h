@@ -334,6 +334,8 @@ typedef struct jit_forward_arguments {
   int32_t only_check;                ///< 1: nothing is computed
   const jit_tensor* k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: a byte for 16 or 32 columns of k
   const jit_tensor* v_block_scales;  ///< the same of v
+  const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q), -inf before the first call
+  const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few

@@ -99,8 +99,12 @@ struct AttentionSpec {
   /// and dropout see these positions, and the lengths of whole sequences.
   bool q_positions = false;
   bool k_positions = false;  ///< the same for keys
-  Mask mask = {};            ///< the keys that each query sees
-  Score score = {};          ///< the function of a score that is applied before the softmax
+  /// Whether calls raise AttentionArguments::max_logit, the largest score of each head (docs/outputs.md). For k and v of 16
+  /// bits. Not every kernel family keeps largest scores.
+  bool max_logit = false;
+  bool row_max = false;  ///< the same for AttentionArguments::row_max, the largest score of each query
+  Mask mask = {};        ///< the keys that each query sees
+  Score score = {};      ///< the function of a score that is applied before the softmax
   /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.
   std::optional<float> softmax_scale = {};
 

@@ -19,6 +19,7 @@ from .typing import (
     Layout,
     OperandDType,
     OutputDType,
+    OutputName,
     PackedKernel,
     ScaleKind,
     StoredDType,
@@ -44,6 +45,7 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> ArrayT: ...
 @overload
 def attention(
@@ -60,6 +62,7 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> tuple[ArrayT, ArrayT]: ...
 @overload
 def attention(
@@ -76,6 +79,24 @@ def attention(
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
+) -> tuple[ArrayT, dict[str, ArrayT]] | tuple[ArrayT, ArrayT, dict[str, ArrayT]]: ...
+@overload
+def attention(
+    q: ArrayT, k: Array, v: Array | None = None, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, return_lse: bool | Array = False, out: Array | None = None,
+    dtype: InputDType | DTypeObject | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+    stream: Stream | None = None, tuning: TuningMode | None = None, cu_seqlens_q: Array | None = None,
+    cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
+    page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
+    q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
+    k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
+    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
+    kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
+    out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
+    q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    return_aux: None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Computes attention: softmax(mask(score(softmax_scale · q kᵀ))) v, for each batch entry and query head.
 
@@ -156,13 +177,17 @@ def attention(
         global_seqlens: int32 (batch, 2), where batch may be 1, with either: the numbers of queries and keys of whole
             sequences. Masks, scores and dropout see positions and these lengths, and `tensors` are those of whole
             sequences.
+        return_aux: Names of further outputs, in fp32, for q, k and v of 16 bits: "max_logit", the largest score of each
+            head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
+            behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
+            several calls; None there is a new array.
 
     The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
     with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
 
     Returns:
         o (batch, seqlen_q, heads_q, head_dim_v), in q's framework and type, or in out_dtype; with return_lse (o,
-        LSE). A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
+        LSE). With return_aux a dict of arrays by their names follows. A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
         frameworks without streams, such as JAX, it is complete.
 
     Raises:
@@ -214,6 +239,7 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> ArrayT: ...
     @overload
     def __call__(
@@ -227,6 +253,7 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> tuple[ArrayT, ArrayT]: ...
     @overload
     def __call__(
@@ -240,6 +267,21 @@ class Attention:
         rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
+    ) -> tuple[ArrayT, dict[str, ArrayT]] | tuple[ArrayT, ArrayT, dict[str, ArrayT]]: ...
+    @overload
+    def __call__(
+        self, q: ArrayT, k: Array, v: Array | None = None, *, return_lse: bool | Array = False,
+        out: Array | None = None, layout: Layout = "BSHD", tensors: Mapping[str, Array] | None = None,
+        stream: Stream | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
+        seqused_q: Array | None = None, seqused_k: Array | None = None, page_table: Array | None = None,
+        cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
+        k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
+        v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
+        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        block_mask: BlockMask | None = None,
+        q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+        return_aux: None = None,
     ) -> ArrayT | tuple[ArrayT, ArrayT]:
         """Computes attention, as `jit_attention.attention` does, for arrays that match the spec.
 
@@ -727,6 +769,48 @@ def append(
         >>> ja.append(k, v, k_cache, v_cache, slot_mapping=np.array([16, 17, 18]))  # rows 0, 1 and 2 of page 1
         >>> float(k_cache[1, 2, 0, 0]), float(k_cache[1, 3, 0, 0])
         (1.0, 0.0)
+    """
+
+def key_mass(
+    q: ArrayT, k: Array, lse: Array, *, mask: Mask | None = None, score: Score | None = None,
+    softmax_scale: float | None = None, heads: Literal["kv", "q"] = "kv", tensors: Mapping[str, Array] | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, out: Array | None = None,
+    dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Sums the probabilities of each key over the queries that see it, by which caches are evicted.
+
+    mass[key] = Σ exp(score − LSE), with the scores of attention. Pass the last rows of q and lse alone for the mass
+    of these queries: causal masks and windows are aligned to the ends of sequences.
+
+    Args:
+        q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256.
+        k: Keys, dense or varlen.
+        lse: The LSE that `attention` returned for all keys, fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q).
+        mask: The mask of that call.
+        score: The score of that call.
+        softmax_scale: That of that call. None: 1/sqrt(head_dim).
+        heads: "kv": the sum over the query heads of a KV head. "q": one mass for each query head.
+        tensors: The arrays that mask and score read, by name.
+        cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
+        cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
+        out: fp32, an array that receives the result. None: a new array. Keys outside of the ranges of cu_seqlens_k
+            are not written.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        fp32 (batch, heads, seqlen_kv), or (heads, total_k) for varlen keys. Equal inputs give bitwise identical results.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q = k = v = np.ones((1, 16, 2, 64), ml_dtypes.bfloat16)
+        >>> _, lse = ja.attention(q, k, v, return_lse=True)
+        >>> ja.key_mass(q, k, lse).shape  # each key has 1 / 16 of each of 16 queries
+        (1, 2, 16)
     """
 
 def merge(

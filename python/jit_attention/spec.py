@@ -60,6 +60,9 @@ class AttentionSpec:
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
+        max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With q, k and v
+            of 16 bits.
+        row_max: The same for the largest score of each query.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
@@ -98,6 +101,8 @@ class AttentionSpec:
     exact_exponentials: bool = False
     q_positions: bool = False
     k_positions: bool = False
+    max_logit: bool = False
+    row_max: bool = False
     mask: Mask | None = None
     score: Score | None = None
     softmax_scale: float | None = None

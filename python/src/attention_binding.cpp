@@ -101,6 +101,7 @@ void read_sizes(const CallInputs& inputs, const AttentionSpec& spec, std::option
     return;
   }
   call.emplace(inputs);
+  call->add_outputs(spec);
   call->make_outputs(spec);
 }
 
@@ -214,7 +215,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
          nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v, nb::handle out_dtype,
-         bool exact_exponentials, nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens) {
+         bool exact_exponentials, nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens,
+         nb::handle return_aux) {
         const Context& context = context_for(parse_tuning(tuning));
         const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
         return attend_arrays({.q = q,
@@ -228,6 +230,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .kv_dtype = stored_dtype_of(kv_dtype, "kv_dtype"),
                               .out_dtype = float_dtype_of(out_dtype, "out_dtype"),
                               .return_lse = return_lse,
+                              .return_aux = return_aux,
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                              mask, score, softmax_scale, split_keys, descale_per, block_mask, head_dim_v,
                              exact_exponentials, context);
@@ -239,14 +242,16 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "num_splits"_a = 0, "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0,
       "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(),
       "head_dim_v"_a = nb::none(), "out_dtype"_a = nb::none(), "exact_exponentials"_a = false,
-      "q_positions"_a = nb::none(), "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none());
+      "q_positions"_a = nb::none(), "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none(),
+      "return_aux"_a = nb::none());
   nb::class_<Prepared> prepared(module, "Attention", documented("Attention"));
   define(
       prepared, "__call__",
       [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle return_lse,
          nb::handle out, nb::handle layout, nb::handle tensors, nb::handle stream,
          SequenceHandle<rows>... arrays, int num_splits, bool zero_padding, double dropout_p,
-         nb::handle block_mask, nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens) {
+         nb::handle block_mask, nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens,
+         nb::handle return_aux) {
         const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
         return self.call({.q = q,
                           .k = k,
@@ -256,6 +261,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                           .stream = stream,
                           .layout = parse_layout(layout),
                           .return_lse = return_lse,
+                          .return_aux = return_aux,
                           .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                          block_mask);
       },
@@ -263,7 +269,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "out"_a = nb::none(), "layout"_a = "BSHD", "tensors"_a = nb::none(), "stream"_a = nb::none(),
       (nb::arg(sequence_arrays[rows].name) = nb::none())..., "num_splits"_a = 0, "zero_padding"_a = false,
       "dropout_p"_a = 0.0, "block_mask"_a = nb::none(), "q_positions"_a = nb::none(),
-      "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none());
+      "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none(), "return_aux"_a = nb::none());
   define(
       prepared, "kernel",
       [](const Prepared& self, nb::handle q, nb::handle k, nb::handle v, nb::handle layout,

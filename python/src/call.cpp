@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -61,9 +62,50 @@ Call::Call(const CallInputs& inputs)
     arguments_.o = in_layout(out_.array.view, inputs.layout);
     if (inputs.rows && varlen_q) keep_first(arguments_.o, *inputs.rows);
   }
+  read_aux();
   if (PyBool_Check(inputs.return_lse.ptr())) return;
   lse_ = arrays_.write(inputs.return_lse, "return_lse", std::nullopt);
   arguments_.lse = lse_.array.view;
+}
+
+// Names, or a dict whose arrays are raised; those of None are made.
+void Call::read_aux() {
+  const nb::handle given = inputs_.return_aux;
+  if (given.is_none()) return;
+  const bool has_arrays = nb::isinstance<nb::dict>(given);
+  if (nb::isinstance<nb::str>(given) || (!has_arrays && !PySequence_Check(given.ptr())))
+    throw nb::type_error("return_aux must be names, as (\"max_logit\",), or a dict of names and arrays");
+  for (const nb::handle key : given) {
+    const std::string name =
+        nb::isinstance<nb::str>(key) ? nb::cast<std::string>(key) : nb::repr(key).c_str();
+    const auto is_it = [&](const OutputField& row) { return row.name == name; };
+    const auto field = std::find_if(output_fields.begin(), output_fields.end(), is_it);
+    if (field == output_fields.end()) {
+      std::string names;
+      for (const OutputField& row : output_fields)
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+      refuse("return_aux", fmt::format("names '{}', which is no output; there are {}", name, names));
+    }
+    if ((arguments_.*field->view).is_present() ||
+        std::any_of(aux_.begin(), aux_.end(), [&](const Aux& other) { return other.field == &*field; }))
+      refuse("return_aux", fmt::format("names {} twice", name));
+    Aux& aux = aux_.emplace_back();
+    aux.field = &*field;
+    const nb::object array = has_arrays ? nb::object(given[key]) : nb::none();
+    if (array.is_none()) continue;
+    aux.output = arrays_.write(array, field->name.data(), std::nullopt);
+    arguments_.*field->view = aux.output.array.view;
+  }
+}
+
+void Call::add_outputs(const AttentionSpec& spec) {
+  for (const OutputField& field : output_fields) {
+    if (spec.*field.asked) aux_.emplace_back().field = &field;
+  }
+}
+
+void Call::ask_for_outputs(AttentionSpec& spec) const {
+  for (const Aux& aux : aux_) spec.*aux.field->asked = true;
 }
 
 void Call::read_sequences() {
@@ -177,12 +219,28 @@ void Call::make_missing_outputs(const AttentionSpec& spec) {
                         as_q ? std::optional(q_type_) : std::nullopt);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
   }
+  const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
+  const std::int64_t varlen[] = {queries.shape[1], queries.shape[0]};
+  const std::span<const std::int64_t> of_rows =
+      is_varlen ? std::span<const std::int64_t>(varlen) : std::span<const std::int64_t>(dense);
   if (wants_lse() && !lse_.given) {
-    const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
-    const std::int64_t varlen[] = {queries.shape[1], queries.shape[0]};
-    lse_ = arrays_.make(DType::fp32, is_varlen ? std::span<const std::int64_t>(varlen)
-                                               : std::span<const std::int64_t>(dense));
+    lse_ = arrays_.make(DType::fp32, of_rows);
     arguments_.lse = lse_.array.view;
+  }
+  for (Aux& aux : aux_) {
+    if (aux.output.given) continue;
+    aux.output =
+        arrays_.make(DType::fp32, aux.field->is_of_rows ? of_rows : of_rows.subspan(is_varlen ? 0 : 1, 1));
+    const TensorView& view = aux.output.array.view;
+    arguments_.*aux.field->view = view;
+    if (!arrays_.emulated()) {
+      const CurrentDevice scope(device());
+      clear_output(view, stream());
+    } else {
+      std::int64_t count = 1;
+      for (int i = 0; i < view.rank; ++i) count *= view.shape[i];
+      std::fill_n(static_cast<float*>(view.data), count, -std::numeric_limits<float>::infinity());
+    }
   }
 }
 
@@ -206,6 +264,11 @@ void Call::stage(const AttentionSpec& spec) {
   }
   staged_out_ = Staged(device(), arguments_.o, out_.given);
   arguments_.o = staged_out_.view();
+  for (Aux& aux : aux_) {
+    TensorView& view = arguments_.*aux.field->view;
+    aux.staged = Staged(device(), view, true);
+    view = aux.staged.view();
+  }
   if (!wants_lse()) return;
   staged_lse_ = Staged(device(), arguments_.lse, lse_.given);
   arguments_.lse = staged_lse_.view();
@@ -215,10 +278,16 @@ void Call::complete() const {
   arrays_.complete();
   staged_out_.download();
   staged_lse_.download();
+  for (const Aux& aux : aux_) aux.staged.download();
 }
 
 nb::object Call::result() const {
-  return wants_lse() ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
+  if (aux_.empty())
+    return wants_lse() ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
+  nb::dict outputs;
+  for (const Aux& aux : aux_) outputs[aux.field->name.data()] = aux.output.result();
+  if (wants_lse()) return nb::make_tuple(out_.result(), lse_.result(), outputs);
+  return nb::make_tuple(out_.result(), outputs);
 }
 
 Error Call::renamed(const Error& error) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <jit/attention.h>
+#include <jit/outputs.h>
 #include <nanobind/nanobind.h>
 
 #include "call_arrays.h"
@@ -36,6 +37,8 @@ struct CallInputs {
   std::optional<std::int64_t> rows = {};  ///< of varlen q and out, the first so many, where they have more
   bool values_in_keys = false;            ///< a call may have no v: the spec says which columns of k they are
   nb::handle return_lse = Py_False;       ///< a bool, or an array to write it to
+  nb::handle return_aux =
+      nb::none();  ///< None, names of outputs, or a dict of names and None or arrays to raise
   SequenceInputs sequences = {};
 };
 
@@ -64,12 +67,16 @@ class Call {
   /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error invalid_argument when
   /// there is no room because q, k and v are not what `spec` wants; the launch checks all arguments.
   void make_outputs(const AttentionSpec& spec);
+  /// Adds the outputs that `spec` asks for, of a call of which only sizes matter.
+  void add_outputs(const AttentionSpec& spec);
+  /// Sets the fields of `spec` that ask for the outputs of return_aux.
+  void ask_for_outputs(AttentionSpec& spec) const;
   /// With `make_outputs` done: what attention takes.
   const AttentionArguments& arguments() const { return arguments_; }
   /// After the launch, without the interpreter lock: waits and copies back where the results must be
   /// complete.
   void complete() const;
-  /// o, or (o, lse).
+  /// o, lse and a dict of outputs, in a tuple if there is more than o.
   nb::object result() const;
 
   /// `error` as the caller knows the arguments: o is `out`.
@@ -82,6 +89,7 @@ class Call {
   TensorView read_keys(nb::handle array, const char* name, bool is_varlen);
   void read_sequences();
   bool has_value_rows() const;
+  void read_aux();
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
   void make_missing_outputs(const AttentionSpec& spec);
   void stage(const AttentionSpec& spec);
@@ -91,7 +99,15 @@ class Call {
   dlpack::DataType q_type_ = {};
   AttentionArguments arguments_;
   NamedArrays tensors_;
+  // An output of return_aux.
+  struct Aux {
+    const OutputField* field = nullptr;
+    Output output;
+    Staged staged;
+  };
+
   Output out_, lse_;
+  std::vector<Aux> aux_;
   std::vector<Staged> staged_inputs_;
   Staged staged_out_, staged_lse_;
 };

@@ -133,6 +133,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.k_positions = call.has_tensor("k_positions");
   spec.split_keys = split_keys;
   spec.exact_exponentials = exact_exponentials;
+  call.ask_for_outputs(spec);
   check_dropout(spec);
   check_latents(spec, call.has_kv_dtype());
   spec.mask = mask_of(mask);

@@ -161,4 +161,13 @@ inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value
 template <class Config>
 concept has_lse_shifts = Config::lse_shift;
 
+/// Whether calls raise the largest score of each head, and of each row.
+template <class Config>
+concept has_max_logit = Config::max_logit;
+template <class Config>
+concept has_row_max = Config::row_max;
+/// Whether kernels keep the largest score of each row.
+template <class Config>
+inline constexpr bool keeps_largest_scores = has_max_logit<Config> || has_row_max<Config>;
+
 }  // namespace jit

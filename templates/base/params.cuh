@@ -61,6 +61,13 @@ struct DescaleParams {
   };
 };
 
+/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh).
+struct OutputParams {
+  float* max_logit;  ///< (heads_q); if Config::max_logit
+  float* row_max;    ///< of each query, as lse; if Config::row_max
+  TensorStrides row_max_strides;
+};
+
 /// A tensor that a mask or score functor reads. Up to three leading strides in elements, the last one is 1.
 struct FunctorTensor {
   const void* data;
@@ -114,7 +121,10 @@ struct AttentionParams {
   FunctorTensor tensors[max_functor_tensors];
   SequenceParams sequences;
   DropoutParams dropout;  ///< of a spec with dropout
-  DescaleParams descale;  ///< of a spec with keys of 8 bits
+  union {
+    DescaleParams descale;  ///< of a spec with keys of 8 bits
+    OutputParams outputs;   ///< of one whose calls write more than o and LSE, which has none
+  };
 };
 
 }  // namespace jit

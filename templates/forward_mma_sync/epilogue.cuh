@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/row_maxima.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/entry_sequences.cuh"
 #include "ptx/cp_async.cuh"
@@ -53,7 +54,7 @@ JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
 JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTraits<Config>::Output& output,
-                             const SoftmaxState<KernelTraits<Config>::Output::rows>& state, float scale_log2,
+                             const typename KernelTraits<Config>::State& state, float scale_log2,
                              Scales& scales, unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Layout = typename Traits::Output::Layout;
@@ -78,6 +79,10 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
                                                    sequences.context(batch, head), q_begin + warp_row, lse);
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
     write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);
+  }
+  if (Traits::first_column() == 0) {
+    const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };
+    raise_maxima<Config, typename Traits::Output>(params, head, find_rows, q_begin + warp_row, state);
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key

@@ -179,7 +179,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   }
 
   typename Traits::Output output = {};
-  SoftmaxState<Traits::Scores::rows> state;
+  typename Traits::State state;
   Dequant<Config, typename Traits::Scores> scales(params, params.descale);
   scales.take_scores(work, Traits::first_row(), [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());

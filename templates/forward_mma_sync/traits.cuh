@@ -7,6 +7,7 @@
 #include "forward_mma_sync/smem_layout.cuh"
 #include "ptx/fp8.cuh"
 #include "steps/mma_sync_products.cuh"
+#include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
@@ -38,6 +39,7 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Output = Accumulator<OutputLayout, warp_rows, warp_columns>;
   using Columns = ValueColumns<Config, Output>;
+  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Scores::rows>>;
   static constexpr bool may_lack_keys = true;  ///< of rows: whether some see no key is not worked out
 
   static constexpr int chunks =

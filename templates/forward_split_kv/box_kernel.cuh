@@ -115,7 +115,7 @@ class BoxConsumer {
   typename Products::Queries q_;
   SplitDequant<Traits, typename Products::Queries> scales_;
   typename Traits::Output output_;
-  SoftmaxState<Traits::Output::rows> state_;
+  typename Traits::State state_;
 };
 
 template <class Config>

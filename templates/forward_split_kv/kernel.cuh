@@ -52,7 +52,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
   typename Products::Queries q;
   SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
-  SoftmaxState<Traits::Output::rows> state;
+  typename Traits::State state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
 
   // Before step 0 the same is done, as far as there is something to do: code that is there once is fetched once.

@@ -8,6 +8,7 @@
 #include "split_keys/block_results.cuh"
 #include "split_keys/end_split.cuh"
 #include "split_keys/merge_shares.cuh"
+#include "split_keys/packed_maxima.cuh"
 #include "split_keys/span_results.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
@@ -35,7 +36,7 @@ struct BlockTeam {
 template <class Config>
 JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& split_params,
                              const Info<Config>& info, typename KernelTraits<Config>::Output& output,
-                             SoftmaxState<KernelTraits<Config>::Output::rows>& state, float scale_log2,
+                             typename KernelTraits<Config>::State& state, float scale_log2,
                              unsigned char* stage) {
   using Traits = KernelTraits<Config>;
   const WarpSplits<Traits> own(stage);
@@ -43,6 +44,10 @@ JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& s
   const bool asked = may_merge<Config>(split_params, info, team.thread);
   team.sync();  // the other warps are done with the tiles that lie here  // mutate: NoBarrierBeforeResults
   own.put(output, state, scale_log2);
+  if (Traits::first_column() == 0) {
+    const int first_row = warp_id() % Config::row_warps * Traits::warp_rows;
+    raise_packed_maxima<Config, typename Traits::Output>(params, info, first_row, state);
+  }
   output.clear();
   state = {};   // mutate: StateOfTheSplitBefore
   team.sync();  // mutate: NoBarrierBehindResults

@@ -6,6 +6,7 @@
 #include "forward_split_kv/smem_layout.cuh"
 #include "jit/options.h"
 #include "split_keys/warp_traits.cuh"
+#include "steps/softmax.cuh"
 #include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -39,6 +40,7 @@ struct KernelTraits : WarpTraits<Config> {
   static_assert(Config::tile_kv % (16 * Config::key_warps) == 0,
                 "tile_kv must be a multiple of 16 keys for each warp");
 
+  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Base::Output::rows>>;
   using Tiles = CopiedTiles<Config>;
   using KTile = typename Tiles::K;
   using VTile = typename Tiles::V;

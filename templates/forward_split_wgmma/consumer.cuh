@@ -12,6 +12,7 @@
 #include "ptx/bulk_copy.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/packed_maxima.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
@@ -29,6 +30,7 @@ class Consumer {
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
+  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Traits::Scores::rows>>;
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
@@ -49,7 +51,7 @@ class Consumer {
     while (splits_.take()) {
       say_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
-      state_ = SoftmaxState<Traits::Scores::rows>();
+      state_ = State();
       scales_.begin_split(splits_.info(), q_);
       // mutate: QueriesReleasedTooEarly
       if (brings_queries<Config>(splits_.info())) q_pipeline_.consumer_wait();
@@ -64,6 +66,7 @@ class Consumer {
         q_pipeline_.advance();
       }
       scales_.scale_output(output_);
+      raise_packed_maxima<Config, typename Traits::Output>(params_, splits_.info(), first_row(), state_);
       finish_split<Traits>(params_, split_params_, splits_.info(),
                            {output_, state_, scale_log2(), first_row()}, {thread()});
       splits_.release();
@@ -168,7 +171,7 @@ class Consumer {
   KeyTileInfo info_{0, 0};  // of the tile whose scores are computed
   typename Traits::Scores scores_;
   typename Traits::Output output_;
-  SoftmaxState<Traits::Scores::rows> state_;
+  State state_;
 };
 
 }  // namespace jit::forward_split_wgmma

@@ -7,6 +7,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/row_maxima.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "mainloop/consumer_queries.cuh"
@@ -72,7 +73,8 @@ class ConsumerOutput {
 
   /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
   /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
-  JIT_DEVICE void finish_rows(const SoftmaxState<Output::rows>& state, const RowFactors& sums,
+  template <class State>
+  JIT_DEVICE void finish_rows(const State& state, const RowFactors& sums,
                               ConsumerQueries<KernelTraits<Config>>& queries) {
     RowFactors lse;
     jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
@@ -97,6 +99,13 @@ class ConsumerOutput {
         return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
       };
       write_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
+    }
+    if constexpr (keeps_largest_scores<Config>) {
+      const typename Traits::Work work = queries.whole_work();
+      const auto find_rows = [&]() -> RowMaxima {
+        return {row_max_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+      };
+      raise_maxima<Config, Output>(params_, work.head, find_rows, work.q_begin + queries.warp_row(), state);
     }
   }
 

@@ -49,8 +49,9 @@ class ConsumerScores {
       !packs_early && !Traits::upcasts && !(largest_score<Score> * log2_e < largest_offset);
 
   /// Maxima and sums of the rows.
-  using State = typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
-                                    BoundedSoftmaxState<Traits::Scores::rows>>::type;
+  using State = RowsState<keeps_largest_scores<Config>,
+                          typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
+                                              BoundedSoftmaxState<Traits::Scores::rows>>::type>;
 
   /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
   /// exponentials, the next consumer's are to stand behind these without a gap.

@@ -73,6 +73,18 @@ JIT_DEVICE void atomic_max_relaxed(unsigned* number, unsigned x) {
   asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(number), "r"(x) : "memory");
 }
 
+/// Raises a float to `x` if that is larger, and orders nothing. As integers, floats with their sign bit clear have their own
+/// order, others the reverse, and stand below as signed and above as unsigned numbers. A NaN raises nothing.
+JIT_DEVICE void atomic_max_relaxed(float* number, float x) {
+  x += 0.0f;  // −0 would be the least of all signed integers  // mutate: NegativeZeroIsLeast
+  if (x >= 0) {
+    asm volatile("red.relaxed.gpu.global.max.s32 [%0], %1;" ::"l"(number), "r"(__float_as_int(x)) : "memory");
+  } else if (x < 0) {
+    asm volatile("red.relaxed.gpu.global.min.u32 [%0], %1;" ::"l"(number), "r"(__float_as_uint(x))
+                 : "memory");
+  }
+}
+
 /// Sets a counter that other threads add to by atomic operations, and orders nothing. A plain store would race with
 /// these.
 JIT_DEVICE void store_relaxed(int* counter, int value) {

@@ -33,7 +33,15 @@ JIT_DEVICE BlockContext context_of(const AttentionParams& params, const Tile& wo
           seqlens.kv.length, seqlens.q.begin, params.tensors};
 }
 
-/// Rows of o and LSE of the work tile's sequence and head: row r is that of query r.
+/// Numbers of the work tile's sequence and head that lie as LSE does: row r is that of query r.
+template <class Config, class Tile>
+JIT_DEVICE DenseRows<float> rows_of_queries(float* data, const TensorStrides& strides,
+                                            const AttentionParams& params, const Tile& work) {
+  const long long first = VariableSequences<Config>::query_offset(strides, work.batch, work.head,
+                                                                  seqlens_of<Config>(params, work).q.begin);
+  return {data + first, strides.seq};
+}
+/// Rows of o, LSE and largest scores of the work tile's sequence and head.
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<OutputElement<Config>> output_rows(const AttentionParams& params, const Tile& work) {
   const long long first = VariableSequences<Config>::query_offset(params.o_strides, work.batch, work.head,
@@ -42,9 +50,11 @@ JIT_DEVICE DenseRows<OutputElement<Config>> output_rows(const AttentionParams& p
 }
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<float> lse_rows(const AttentionParams& params, const Tile& work) {
-  const long long first = VariableSequences<Config>::query_offset(params.lse_strides, work.batch, work.head,
-                                                                  seqlens_of<Config>(params, work).q.begin);
-  return {params.lse + first, params.lse_strides.seq};
+  return rows_of_queries<Config>(params.lse, params.lse_strides, params, work);
+}
+template <class Config, class Tile>
+JIT_DEVICE DenseRows<float> row_max_rows(const AttentionParams& params, const Tile& work) {
+  return rows_of_queries<Config>(params.outputs.row_max, params.outputs.row_max_strides, params, work);
 }
 
 }  // namespace jit

@@ -32,7 +32,8 @@ inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  
 /// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
 struct SoftmaxState {
-  static constexpr bool may_be_large = true;  ///< maxima, as `is_large` has it
+  static constexpr bool may_be_large = true;    ///< maxima, as `is_large` has it
+  static constexpr bool keeps_largest = false;  ///< scores of rows, which maxima may stay below
 
   float row_max[rows];
   float row_sum[rows];
@@ -52,6 +53,30 @@ template <int rows>
 struct BoundedSoftmaxState : SoftmaxState<rows> {
   static constexpr bool may_be_large = false;
 };
+
+/// A state that also keeps the largest score of each row, NaN apart: where maxima need not move, they are less.
+template <class State>
+struct WithLargestScores : State {
+  static constexpr bool keeps_largest = true;
+
+  float largest[sizeof(State::row_max) / sizeof(float)];
+
+  JIT_DEVICE WithLargestScores() {
+    for (float& score : largest) score = negative_infinity();
+  }
+};
+/// The state of rows whose largest scores are wanted, or not.
+template <bool keeps_largest, class State>
+using RowsState = typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type;
+
+/// Takes the largest scores of a tile's rows into those of all tiles.
+template <class State, int rows>
+JIT_DEVICE void keep_largest(State& state, const float (&of_tile)[rows]) {
+  if constexpr (State::keeps_largest) {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) state.largest[r] = fmaxf(state.largest[r], of_tile[r]);
+  }
+}
 
 /// Factors that make exponents of 2 of scores, where they differ from row to row; else it is one number.
 template <int rows>
@@ -127,6 +152,7 @@ JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_l
   for (int r = 0; r < Scores::rows; ++r) {
     state.row_max[r] = tile_maximum(scores, r);
     state.row_sum[r] = 0;
+    if constexpr (State::keeps_largest) state.largest[r] = state.row_max[r];
   }
   relate_to_maxima(state, scale_log2, subtract_from(scores));
 }
@@ -142,6 +168,7 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
   float new_max[rows];
 #pragma unroll
   for (int r = 0; r < rows; ++r) new_max[r] = fmaxf(state.row_max[r], of_tile[r]);
+  keep_largest(state, of_tile);  // mutate: LargestScoresOfTheFirstTile
 
   bool move = true;
   if constexpr (rescale != Rescale::always) {
@@ -356,9 +383,8 @@ JIT_DEVICE bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
 }
 
 /// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
-template <Rescale rescale, class Element = bf16, class Scores, class Output, class Scale>
-JIT_DEVICE void online_softmax(Scores& scores, Output& output, SoftmaxState<Scores::rows>& state,
-                               const Scale& scale_log2) {
+template <Rescale rescale, class Element = bf16, class Scores, class Output, class State, class Scale>
+JIT_DEVICE void online_softmax(Scores& scores, Output& output, State& state, const Scale& scale_log2) {
   float correction[Scores::rows];
   if (update_maximum<rescale, Element>(scores, state, scale_log2, correction)) output.scale_rows(correction);
   exponentiate(scores, state, scale_log2, probability_raise<Element>);

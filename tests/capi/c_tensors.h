@@ -158,6 +158,8 @@ inline jit_forward_arguments c_arguments(const AttentionArguments& from, CTensor
   to.v_mean = tensors(from.v_mean);
   to.lse_shift = tensors(from.lse_shift);
   to.rng_state = tensors(from.rng_state);
+  to.max_logit = tensors(from.max_logit);
+  to.row_max = tensors(from.row_max);
   to.dropout_p = from.dropout_p;
   to.num_splits = from.num_splits;
   to.zero_padding = from.zero_padding;

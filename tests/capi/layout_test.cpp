@@ -141,6 +141,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_forward_arguments, only_check);
   JIT_MEMBER(jit_forward_arguments, k_block_scales);
   JIT_MEMBER(jit_forward_arguments, v_block_scales);
+  JIT_MEMBER(jit_forward_arguments, max_logit);
+  JIT_MEMBER(jit_forward_arguments, row_max);
   layout.end();
   JIT_BEGIN(jit_backward_arguments);
   JIT_MEMBER(jit_backward_arguments, size);

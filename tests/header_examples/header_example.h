@@ -31,10 +31,12 @@
 #include <jit/functor_file.h>
 #include <jit/host_tensor.h>
 #include <jit/kernel_config.h>
+#include <jit/key_mass.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>
 #include <jit/output_file.h>
+#include <jit/outputs.h>
 #include <jit/pack.h>
 #include <jit/placement.h>
 #include <jit/quantize.h>

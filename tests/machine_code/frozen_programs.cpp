@@ -12,6 +12,7 @@
 #include "generator/operations/append/program.h"
 #include "generator/operations/block_mask/program.h"
 #include "generator/operations/exchange_merge/program.h"
+#include "generator/operations/key_mass/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
@@ -123,6 +124,22 @@ void add_quantize(Programs& programs) {
       resident_quantize_program);
 }
 
+void add_key_mass(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const KeyMassSpec& spec) {
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return key_mass_program(spec);
+    });
+  };
+  const SequenceKind varlen = SequenceKind::varlen;
+  add("key_mass.d128", sm_90a, {.attention = {.mask = mask::causal()}});
+  add("key_mass.query_heads", sm_80,
+      {.attention = {.head_dim = 64, .gqa_ratio = 4, .score = score::softcap(30)}, .per_query_head = true});
+  add("key_mass.d256_varlen", sm_90a,
+      {.attention = {
+           .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
+}
+
 void add_matmul(Programs& programs) {
   for (std::size_t step = 0; step < matmul_ladder().size(); ++step)
     programs.add("matmul." + matmul_ladder()[step].name, sm_80, [step] { return matmul_program(step); });
@@ -170,6 +187,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_append(programs);
   add_block_mask(programs);
   add_quantize(programs);
+  add_key_mass(programs);
   add_matmul(programs);
   add_steps_of_backward(programs);
   return programs.take();

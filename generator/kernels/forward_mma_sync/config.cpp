@@ -17,6 +17,7 @@ constexpr int rows_per_mma = 16;
 constexpr int other_registers = 24;
 constexpr int row_block_registers = 16;
 constexpr int functor_registers = 8;
+constexpr int largest_score_registers = 2;  // of each 16 rows
 // Bytes of V that are sorted by columns, and scales of queries.
 constexpr int fp8_registers = 8;
 // Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
@@ -110,8 +111,9 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
   return {.threads = threads,
           .smem_bytes = smem_bytes(spec, config),
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
-                       (has_functors ? functor_registers : 0) + (has_narrow_keys(spec) ? fp8_registers : 0) +
-                       dropout_registers(spec, scores),
+                       (has_functors ? functor_registers : 0) +
+                       (asks_for(spec, largest_scores) ? row_blocks * largest_score_registers : 0) +
+                       (has_narrow_keys(spec) ? fp8_registers : 0) + dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = spill_allowance,

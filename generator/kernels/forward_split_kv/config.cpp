@@ -24,6 +24,7 @@ constexpr int other_registers_beside_boxes = 40;  // which a warp loads that nee
 constexpr int other_registers_of_few_rows = 96;
 constexpr int other_registers_of_few_rows_beside_boxes = 32;
 constexpr int functor_registers = 8;
+constexpr int largest_score_registers = 2;
 constexpr int fp8_registers = 8;
 constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
@@ -167,7 +168,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                              config.key_warps, config.tile_kv, config.stages,
                              spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0, storage_of(spec))
                              .total,
-          .registers = output + scores + q + others + functors * functor_registers,
+          .registers = output + scores + q + others + functors * functor_registers +
+                       (asks_for(spec, largest_scores) ? largest_score_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,

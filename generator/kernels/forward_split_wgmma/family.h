@@ -14,6 +14,7 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
+  static constexpr FamilyOutputs outputs = largest_scores;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;
   static constexpr ForwardSplitWgmma smallest = {.tile_rows = 64, .tile_kv = 16, .stages = 1};

@@ -25,6 +25,7 @@ constexpr int exponential_group = 8;        // templates/steps/interpolated_weig
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if precomputed
+constexpr int largest_score_registers = 2;
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
 // do.
@@ -97,7 +98,8 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score)) return {Rescale::lazy};
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores))
+    return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
@@ -233,7 +235,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
           : (config.converter_warps == spare_warps ? spare_upcast_registers : upcast_registers) +
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  return scores + output + sums + p + other + (spec.score != Score() ? functor_registers : 0) +
+  const int largest = asks_for(spec, largest_scores) ? largest_score_registers : 0;
+  return scores + output + sums + p + other + largest + (spec.score != Score() ? functor_registers : 0) +
          (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
 }
 
@@ -356,6 +359,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
+  if (config.rescale == Rescale::on_overflow && asks_for(spec, largest_scores))
+    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest "
+           "scores";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;

@@ -20,7 +20,7 @@ from .._written import read, written
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
-from ..typing import Layout, OutputDType, ScaleKind, StoredDType, TuningMode
+from ..typing import Layout, OutputDType, OutputName, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: Literal[True],
               return_rng_state: Literal[True],
               **options: "Unpack[Options]") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]: ...
+@overload
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, return_lse: bool = False,
+              return_rng_state: bool = False,
+              return_aux: Sequence[OutputName] | Mapping[OutputName, torch.Tensor | None],
+              **options: "Unpack[Options]") -> tuple[Any, ...]: ...
 @hides_unknown
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *, mask: Mask | None = None,
               score: Score | None = None, softmax_scale: float | None = None, return_lse: bool = False,
@@ -94,6 +99,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               dropout_p: float = 0, rng_state: torch.Tensor | None = None, return_rng_state: bool = False,
               deterministic: bool = False, block_mask: Any = None, q_positions: torch.Tensor | None = None,
               k_positions: torch.Tensor | None = None, global_seqlens: torch.Tensor | None = None,
+              return_aux: Sequence[OutputName] | Mapping[OutputName, torch.Tensor | None] | None = None,
               **unknown: Any) -> Any:
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
@@ -149,10 +155,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         q_positions: As in `jit_attention.attention`.
         k_positions: As in `jit_attention.attention`.
         global_seqlens: As in `jit_attention.attention`.
+        return_aux: As in `jit_attention.attention`. Largest scores have no gradients.
 
     Returns:
-        o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_rng_state also the state, None
-        if dropout_p is 0. Padding rows of gradients are 0.
+        o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_aux also a dict of tensors;
+        with return_rng_state also the state, None if dropout_p is 0. Padding rows of gradients are 0.
 
     Raises:
         InvalidArgumentError: An argument is wrong, or a gradient is wanted that does not exist: with paged keys or
@@ -197,14 +204,14 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
     read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         result = _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                                   deterministic, block_mask)
+                                   deterministic, block_mask, return_aux)
     else:
         result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
-                            layout=layout, tensors=tensors, tuning=tuning,
+                            layout=layout, tensors=tensors, tuning=tuning, return_aux=return_aux,
                             block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
     if not return_rng_state:
         return result
-    return (*result, rng_state) if return_lse else (result, rng_state)
+    return (*result, rng_state) if isinstance(result, tuple) else (result, rng_state)
 
 
 def _with_positions(tensors, **positions):
@@ -252,13 +259,31 @@ def _refuse_tangents(tensors):
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                      deterministic, block_mask):
+                      deterministic, block_mask, return_aux):
     mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
     problem = written(mask, score, tuple(tensors))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
-    o, lse = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
-                       deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
+    if return_aux is not None:
+        sequences = sequences | {"outputs": ",".join(return_aux)}
+    o, lse, *outputs = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
+                                 deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
+    if return_aux is not None:
+        aux = _raised(return_aux, dict(zip(_OUTPUTS, outputs, strict=True)))
+        return (o, lse, aux) if return_lse else (o, aux)
     return (o, lse) if return_lse else o
+
+
+#: Outputs beside o and LSE, in the order of the operator's results.
+_OUTPUTS = "max_logit", "row_max"
+
+
+def _raised(asked, outputs):
+    """The outputs that are asked for: those that were given, raised to what the operator made, or these."""
+    given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
+    made = {name: outputs[name].detach() for name in given}
+    with torch.no_grad():
+        return {name: made[name] if held is None else torch.maximum(held, made[name], out=held)
+                for name, held in given.items()}
 
 
 def _wants_gradient(*tensors):
@@ -287,7 +312,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None,
                exact_exponentials: bool = False, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-               block_numbers: Optional[Sequence[int]] = None) -> tuple[torch.Tensor, torch.Tensor]:
+               block_numbers: Optional[Sequence[int]] = None,
+               outputs: Optional[str] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
                         return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
@@ -295,24 +321,34 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
                         descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
                         lse_shift=lse_shift, out_dtype=out_dtype, exact_exponentials=exact_exponentials,
-                        dropout_p=dropout_p, rng_state=rng_state)
-    return result if return_lse else (result, _empty_lse(q))
+                        dropout_p=dropout_p, rng_state=rng_state,
+                        return_aux=outputs and tuple(outputs.split(",")))
+    aux = {}
+    if outputs:
+        *result, aux = result
+        result = result if return_lse else result[0]
+    o, lse = result if return_lse else (result, _empty_lse(q))
+    return (o, lse, *(aux[name] if name in aux else _empty_lse(q) for name in _OUTPUTS))
 
 
 @_operator.register_fake
 def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
       seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
       zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
-      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, *_):
+      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, exact_exponentials=False,
+      dropout_p=0.0, rng_state=None, deterministic=False, block_numbers=None, outputs=None):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
-    lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _empty_lse(q)
+    of_rows = [q.new_empty(lse_shape, dtype=torch.float32) if wanted else _empty_lse(q)
+               for wanted in (return_lse, "row_max" in (outputs or ""))]
+    max_logit = q.new_empty(lse_shape[-2], dtype=torch.float32) if "max_logit" in (outputs or "") else _empty_lse(q)
     dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
     numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
-    return q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype), lse
+    o = q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype)
+    return o, of_rows[0], max_logit, of_rows[1]
 
 
 _RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -378,7 +414,7 @@ def _refuse_gradients(**refused):
 
 def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, ctx.tuning, *sequences = inputs
-    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers = sequences
+    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers, _ = sequences
     varlen, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     if v is None:
         raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
@@ -399,7 +435,7 @@ def _save_for_backward(ctx, inputs, output):
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, sinks, rng_state, *output, *varlen, *tensors)
+    ctx.save_for_backward(q, k, v, sinks, rng_state, *output[:2], *varlen, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -408,7 +444,7 @@ def _save_for_backward(ctx, inputs, output):
     ctx.others = len(inputs) - 9  # those behind `tuning`
 
 
-def _gradients(ctx, do, dlse):
+def _gradients(ctx, do, dlse, *_):
     q, k, v, sinks, rng_state, o, lse, *others = ctx.saved_tensors
     varlen, tensors = others[:4], others[4:]
     of_others = [None] * ctx.others

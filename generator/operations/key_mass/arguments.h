@@ -1,0 +1,14 @@
+// From the tensors of a call of key masses to the parameters of its kernel.
+#pragma once
+
+#include <jit/key_mass.h>
+
+#include "templates/key_mass/params.cuh"
+
+namespace jit {
+
+/// Checks `arguments` against `spec` and fills `params`. Returns the blocks of the launch, 0 where there is nothing to
+/// write. Throws Error invalid_argument, whose field is the argument's name.
+unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments, KeyMassParams& params);
+
+}  // namespace jit

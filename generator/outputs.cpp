@@ -1,0 +1,32 @@
+#include <jit/outputs.h>
+
+#include <cstdint>
+
+#include <fmt/format.h>
+#include <jit/device.h>
+#include <jit/dtype.h>
+#include <jit/error.h>
+
+#include "runtime/driver_api.h"
+
+namespace jit {
+
+void clear_output(const TensorView& output, Stream stream) {
+  std::int64_t count = 1;
+  bool is_dense = output.dtype == DType::fp32;
+  for (int i = output.rank - 1; i >= 0; --i) {
+    is_dense &= output.shape[i] <= 1 || output.strides[i] == count;
+    count *= output.shape[i];
+  }
+  if (!is_dense)
+    throw Error(ErrorCode::invalid_argument, "clear_output", "output",
+                fmt::format("is {}; it must be dense fp32", output.to_string()));
+  constexpr unsigned minus_infinity = 0xff800000;
+  if (count == 0) return;
+  const CurrentDevice device;
+  check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(output.data), minus_infinity,
+                                  static_cast<std::size_t>(count), stream),
+        "cuMemsetD32Async");
+}
+
+}  // namespace jit

@@ -1,0 +1,59 @@
+// Outputs beside o and LSE: which families compute them, and why others do not.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <jit/outputs.h>
+#include <jit/spec.h>
+#include <jit/spec_table.h>
+
+namespace jit {
+
+/// The outputs of a family. Those that keep the largest score of each row know two.
+using FamilyOutputs = std::span<bool AttentionSpec::*const>;
+inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max};
+
+/// Whether a spec asks for one of these.
+constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
+  for (bool AttentionSpec::*const asked : outputs) {
+    if (spec.*asked) return true;
+  }
+  return false;
+}
+
+/// Refuses outputs of a spec whose scores nobody keeps.
+std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
+
+/// The fields of a spec that ask for outputs.
+inline constexpr std::array output_spec_fields = {
+    SpecField{.name = "max_logit",
+              .member = &AttentionSpec::max_logit,
+              .doc = "whether calls raise the largest score of each query head: beside k and v of 16 bits",
+              .record_name = "max_logit",
+              .comment = "whether the largest score of each head is wanted",
+              .text_label = " max_logit=",
+              .name_label = "_max_logit_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return std::vector<AttentionSpec>{{.max_logit = true}}; }},
+    SpecField{.name = "row_max",
+              .member = &AttentionSpec::row_max,
+              .doc = "whether calls raise the largest score of each query: beside k and v of 16 bits",
+              .record_name = "row_max",
+              .comment = "whether the largest score of each query is wanted",
+              .text_label = " row_max=",
+              .name_label = "_row_max_",
+              .is_line_if_set = true,
+              .refusal = refuse_outputs,
+              .samples = [] { return std::vector<AttentionSpec>{{.row_max = true}}; }},
+};
+
+/// Why a family with these outputs cannot serve a spec; empty: it can.
+std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);
+
+}  // namespace jit

@@ -1,0 +1,42 @@
+/// @file
+/// What calls give beside o and LSE, where the spec asks for it: a row of a table is one output.
+///
+/// @code
+/// jit::AttentionSpec spec;
+/// spec.max_logit = true;  // for QK-clip: the largest score of each head over calls
+/// jit::AttentionArguments call{.q = q, .k = k, .v = v, .o = o};
+/// call.max_logit = allocate(jit::DType::fp32, {4});
+/// jit::clear_output(call.max_logit, stream);
+/// jit::attention(spec)(call, stream);
+/// jit::attention(spec)(call, stream);  // another micro-batch may raise it
+/// assert(jit::output_fields[0].name == "max_logit" && !jit::output_fields[0].is_of_rows);
+/// @endcode
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include <jit/attention.h>
+
+namespace jit {
+
+/// An output of fp32 that a call raises to its own maximum, so that calls, splits of keys and ranks meet in any order with
+/// bitwise identical results.
+struct OutputField {
+  std::string_view name;                 ///< of both members, and in Python
+  bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
+  TensorView AttentionArguments::*view;  ///< the tensor, which a call needs where it is asked for
+  bool is_of_rows;                       ///< whether it has lse's shape, else (heads_q)
+};
+
+/// All of them.
+inline constexpr std::array output_fields = {
+    OutputField{"max_logit", &AttentionSpec::max_logit, &AttentionArguments::max_logit, false},
+    OutputField{"row_max", &AttentionSpec::row_max, &AttentionArguments::row_max, true},
+};
+
+/// Sets a dense output to −inf on `stream`, as it is before the first call. Throws Error invalid_argument for a tensor that
+/// is not dense fp32; driver_error.
+void clear_output(const TensorView& output, Stream stream = nullptr);
+
+}  // namespace jit

@@ -1,0 +1,151 @@
+// Mutations of outputs beside o and LSE, and of key masses: each must be noticed.
+#include <cmath>
+#include <limits>
+
+#include <jit/key_mass.h>
+#include <jit/outputs.h>
+
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/device_tensor.h"
+
+namespace jit::testing::outputs_mutations {
+namespace {
+
+constexpr int head_dim = 64, heads = 2, seqlen_q = 70, seqlen_kv = 150;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Rows of which one element is not 0: q · k = query · key, exact, and negative but for rows behind the last query.
+double query(std::int64_t i) { return 1 + static_cast<double>(i % 70 / 8); }
+double key(std::int64_t j) { return -(300 - static_cast<double>(j)) / 4; }
+
+DeviceTensor rows(int seqlen, double (*value)(std::int64_t)) {
+  DeviceTensor tensor(DType::bf16, {1, seqlen, heads, head_dim});
+  for (std::int64_t flat = 0; flat < tensor.count(); ++flat) {
+    const auto at = tensor.index(flat);
+    tensor.set(at, at[3] == 5 ? value(at[1]) : 0);
+  }
+  tensor.upload();
+  return tensor;
+}
+
+int last_key(int i) { return i + seqlen_kv - seqlen_q; }  // of a causal mask
+
+struct Problem {
+  const char* config;
+  const char* score = nullptr;  ///< a text
+};
+
+std::string noticed_of(const TemplateMutation* mutation, const Problem& problem) {
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const DeviceTensor q = rows(seqlen_q, query), k = rows(seqlen_kv, key), v = rows(seqlen_kv, key);
+  const DeviceTensor o(DType::bf16, {1, seqlen_q, heads, head_dim});
+  DeviceTensor max_logit(DType::fp32, {heads}), row_max(DType::fp32, {1, heads, seqlen_q});
+  for (DeviceTensor* output : {&max_logit, &row_max}) {
+    output->fill([](std::int64_t) { return -infinity; });
+    output->upload();
+  }
+  AttentionSpec spec{.head_dim = head_dim, .max_logit = true, .row_max = true, .mask = mask::causal()};
+  if (problem.score != nullptr) spec.score = score::text({.name = "given", .body = problem.score});
+  try {
+    attention(spec, parse_config(problem.config), context)({.q = q.view(),
+                                                            .k = k.view(),
+                                                            .v = v.view(),
+                                                            .o = o.view(),
+                                                            .max_logit = max_logit.view(),
+                                                            .row_max = row_max.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  max_logit.download();
+  row_max.download();
+  for (int h = 0; h < heads; ++h) {
+    double of_head = -infinity;
+    for (int i = 0; i < seqlen_q; ++i) {
+      const double score = problem.score != nullptr ? 0 : query(i) * key(last_key(i)) / 8;
+      if (const double got = row_max.get({0, h, i}); got != score)
+        return fmt::format("row {} of head {} has {}, not {}", i, h, got, score);
+      of_head = std::max(of_head, score);
+    }
+    if (const double got = max_logit.get({h}); got != of_head)
+      return fmt::format("head {} has {}, not {}", h, got, of_head);
+  }
+  return "";
+}
+
+// Of equal scores, more queries than keys, so that the first ones see none.
+std::string noticed_of_mass(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const auto none = [](std::int64_t) { return 0.0; };
+  const DeviceTensor q = rows(seqlen_kv, none), k = rows(seqlen_q, none);
+  DeviceTensor lse(DType::fp32, {1, heads, seqlen_kv}), mass(DType::fp32, {1, heads, seqlen_q});
+  const auto seen = [](std::int64_t i) { return std::max<std::int64_t>(0, i - (seqlen_kv - seqlen_q) + 1); };
+  lse.fill([&](std::int64_t flat) { return std::log(static_cast<double>(seen(flat % seqlen_kv))); });
+  lse.upload();
+  try {
+    key_mass({.attention = {.head_dim = head_dim, .mask = mask::causal()}},
+             context)({.q = q.view(), .k = k.view(), .lse = lse.view(), .mass = mass.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  mass.download();
+  for (int j = 0; j < seqlen_q; ++j) {
+    double sum = 0;
+    for (int i = 0; i < seqlen_kv; ++i) sum += seen(i) > j ? 1 / static_cast<double>(seen(i)) : 0;
+    if (const double got = mass.get({0, 1, j}); !(std::abs(got - sum) < 1e-5))
+      return fmt::format("key {} has {}, not {}", j, got, sum);
+  }
+  return "";
+}
+
+constexpr const char* no_wait = "has no griddepcontrol.wait";
+
+constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64"};
+constexpr Problem by_splits{"family=forward_split_kv row_warps=2"};
+constexpr Problem of_zeros{"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "return -0.0f;"};
+
+struct OutputsMutation {
+  TemplateMutation mutation;
+  const Problem* problem = nullptr;  ///< none: key masses
+};
+std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
+  return out << subject.mutation;
+}
+
+class OutputsMutationTest : public MutationTestOf<OutputsMutation> {};
+
+TEST_P(OutputsMutationTest, IsCaught) {
+  const auto& [mutation, problem] = GetParam();
+  const std::string text = problem == nullptr ? noticed_of_mass(&mutation) : noticed_of(&mutation, *problem);
+  // A kernel without its only wait is not even launched.
+  if (mutation.caught_by == std::vector{no_wait}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
+  } else {
+    expect_caught(mutation, text);
+  }
+}
+
+TEST(Outputs, AreRightUnmutated) {
+  for (const Problem* problem : {&by_wgmma, &by_splits, &of_zeros})
+    EXPECT_EQ(noticed_of(nullptr, *problem), "");
+  EXPECT_EQ(noticed_of_mass(nullptr), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Outputs, OutputsMutationTest,
+    ::testing::Values(OutputsMutation{{"NegativeZeroIsLeast", {"+= 0.0f", "+= -0.0f"}}, &of_zeros},
+                      OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
+                      OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
+                      OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
+                      OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
+                      OutputsMutation{
+                          {"QueriesWithoutKeysHaveMass", {"own == negative_infinity()", "false"}}},
+                      OutputsMutation{{"MassOfMaskedKeys", removed}},
+                      OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace jit::testing::outputs_mutations
