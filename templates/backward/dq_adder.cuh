@@ -1,30 +1,37 @@
-// A warp that adds what a consumer leaves of dQ in shared memory (backward/gradient_writer.cuh) to the sums of all blocks.
+// A warp that adds what others leave of dQ in shared memory to the sums of all blocks. Of Pipelines it uses the one of an
+// adder, `dq(adder)`, and the records of steps, `dq_info`; their Traits say how dQ is summed (dq_sums.cuh).
 #pragma once
 
+#include "backward/dq_sums.cuh"
 #include "backward/key_tiles.cuh"
-#include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/pair.cuh"
-#include "backward_wgmma/pipelines.cuh"
-#include "backward_wgmma/turn_warps.cuh"
+#include "backward/query_tile.cuh"
+#include "backward/turn_waiter.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/bulk_copy.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
-/// Adds what a consumer leaves of dQ, its parts of the tile of each step, to the sums of all blocks. By a warp.
-template <class Config>
+/// Parts of dQ, or panels of K.
+struct PanelRange {
+  int begin;
+  int count;
+};
+
+/// Adds the parts of dQ that are an adder's, of the tile of each step, to the sums of all blocks. By a warp.
+template <class Pipelines>
 class DqAdder {
-  using Traits = KernelTraits<Config>;
-  static constexpr int part_bytes = Pipelines<Config>::dq_part_bytes;
+  using Traits = typename Pipelines::Traits;
+  using Config = typename Traits::Config;
+  static constexpr int part_bytes = Pipelines::dq_part_bytes;
 
  public:
   JIT_DEVICE DqAdder(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
-                     const KeyTile<Config>& keys, int adder, unsigned smem)
+                     const KeyTile<Config>& keys, int adder, const PanelRange& parts, unsigned smem)
       : params_(params),
         turns_(turns),
         keys_(keys),
-        parts_(parts_of_adder<Config>(adder)),
-        sums_(dq_sums<Config>(gradients,
+        parts_(parts),
+        sums_(dq_sums<Traits>(gradients,
                               first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)) +
               parts_.begin * Traits::dq_part_floats),
         pipelines_(smem),
@@ -47,7 +54,7 @@ class DqAdder {
     const unsigned part = step * parts_.count + i;
     bool is_first = false;
     // mutate: AddersTakeNoTurns
-    if constexpr (Config::deterministic) is_first = take_turn<Config>(pipelines_, step);
+    if constexpr (Config::deterministic) is_first = take_turn(pipelines_, step);
     if (lane_id() == 0) {
       float* const sums =
           // mutate: PanelsOfDqInAnotherOrder
@@ -72,21 +79,22 @@ class DqAdder {
   const KeyTile<Config> keys_;
   const PanelRange parts_;
   float* const sums_;
-  const Pipelines<Config> pipelines_;
-  const typename Pipelines<Config>::DqPipeline pipeline_;
+  const Pipelines pipelines_;
+  const typename Pipelines::DqPipeline pipeline_;
 };
 
-/// All tiles of keys of the block.
-template <class Config>
+/// All tiles of keys of the block. `parts_of(adder)` are the parts that an adder adds.
+template <class Pipelines, class PartsOf>
 JIT_DEVICE void add_dq(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
-                       int adder, unsigned smem) {
-  const Pipelines<Config> pipelines(smem);
-  for_each_key_tile<Config>(params, pipelines,
-                            [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                              pipelines.keys.consumer_release(keys.round);
-                              if (!has_queries) return step;
-                              return DqAdder<Config>(params, gradients, turns, keys, adder, smem).run(step);
-                            });
+                       int adder, const PartsOf& parts_of, unsigned smem) {
+  using Config = typename Pipelines::Traits::Config;
+  const Pipelines pipelines(smem);
+  for_each_key_tile<Config>(
+      params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        pipelines.keys.consumer_release(keys.round);
+        if (!has_queries) return step;
+        return DqAdder<Pipelines>(params, gradients, turns, keys, adder, parts_of(adder), smem).run(step);
+      });
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit
