@@ -40,21 +40,23 @@ class DqAdder {
   /// The steps of a tile of keys, as a function of for_each_key_tile.
   JIT_DEVICE unsigned run(unsigned step) const {
     for (int info = 0; (info & last_dq_tile) == 0; ++step) {
+      bool is_first = false;
       for (int i = 0; i < parts_.count; ++i) {
         pipeline_.consumer_wait(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
         if (i == 0) info = load_shared_by_warp(pipelines_.dq_info(step));
-        add(step, i, info & ~last_dq_tile);
+        add(step, i, info & ~last_dq_tile, is_first);
       }
     }
     return step;
   }
 
  private:
-  JIT_DEVICE void add(unsigned step, int i, int tile) const {
+  // Adds part `i` of those of a step to tile `tile` of queries, or stores it where nobody adds before: `is_first`, which the
+  // first part finds out.
+  JIT_DEVICE void add(unsigned step, int i, int tile, bool& is_first) const {
     const unsigned part = step * parts_.count + i;
-    bool is_first = false;
     // mutate: AddersTakeNoTurns
-    if constexpr (Config::deterministic) is_first = take_turn(pipelines_, step);
+    if (Config::deterministic && i == 0) is_first = take_turn(pipelines_, step);
     if (lane_id() == 0) {
       float* const sums =
           // mutate: PanelsOfDqInAnotherOrder
@@ -68,7 +70,7 @@ class DqAdder {
       cp_async_bulk_wait_group_read<0>();  // mutate: TheAdderLetsGoTooEarly
     }
     pipeline_.consumer_release(part);
-    if (Config::deterministic && lane_id() == 0) {
+    if (Config::deterministic && i + 1 == parts_.count && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
       add_one_release(additions<Config>(params_, turns_, keys_, tile));
     }

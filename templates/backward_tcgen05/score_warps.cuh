@@ -38,12 +38,13 @@ class ScoreWarp {
         half_(uniform(threadIdx.x / warpgroup_size)) {}
 
   JIT_DEVICE void run() const {
+    unsigned summed = 0;  // tiles of keys that queries see
     for_each_key_tile<Config>(params_, pipelines_,
                               [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
                                 pipelines_.keys.consumer_release(keys.round);
                                 if (has_queries) {
                                   step = weigh_steps(keys, step);
-                                  wait_for(pipelines_.sums, keys.round);  // mutate: SumsAreReadTooEarly
+                                  wait_for(pipelines_.sums, summed++);  // mutate: SumsAreReadTooEarly
                                 }
                                 write_sums(keys, has_queries);
                                 return step;
