@@ -82,7 +82,7 @@ JIT_DEVICE void attention_backward(const AttentionParams& params, const Gradient
   __syncthreads();
   tcgen05_fence_after();
   // mutate: ColumnsOfSumsKept
-  if (warp == mma_warp) tcgen05_dealloc<tmem_columns>(tmem);
+  if (uniform(reread_thread_index() / warp_size) == mma_warp) tcgen05_dealloc<tmem_columns>(tmem);
 }
 
 }  // namespace jit::backward_tcgen05

@@ -32,10 +32,9 @@ class MmaWarp {
   JIT_DEVICE MmaWarp(unsigned smem, unsigned tmem) : tmem_(tmem), pipelines_(smem) {}
 
   JIT_DEVICE void run(const AttentionParams& params) const {
-    unsigned summed = 0;  // tiles of keys that queries see
     const unsigned steps = for_each_key_tile<Config>(
         params, pipelines_, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          if (has_queries) return multiply(keys.round, summed++, step);
+          if (has_queries) return multiply(keys.round, step);
           pipelines_.keys.consumer_release(keys.round);
           return step;
         });
@@ -43,7 +42,7 @@ class MmaWarp {
   }
 
  private:
-  JIT_DEVICE unsigned multiply(unsigned round, unsigned summed, unsigned step) const {
+  JIT_DEVICE unsigned multiply(unsigned round, unsigned step) const {
     const unsigned keys = pipelines_.k(round), values = pipelines_.v(round);
     bool is_last = start_scores(keys, step);
     start_d_scores(values, step);
@@ -62,7 +61,7 @@ class MmaWarp {
       start_d_scores(values, ++step);
     }
     commit(pipelines_.keys.empty_at(round));
-    commit(pipelines_.sums.full_at(summed));
+    commit(pipelines_.sums.full_at(round));
     return step + 1;
   }
 

@@ -38,17 +38,19 @@ class ScoreWarp {
         half_(uniform(threadIdx.x / warpgroup_size)) {}
 
   JIT_DEVICE void run() const {
-    unsigned summed = 0;  // tiles of keys that queries see
-    for_each_key_tile<Config>(params_, pipelines_,
-                              [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-                                pipelines_.keys.consumer_release(keys.round);
-                                if (has_queries) {
-                                  step = weigh_steps(keys, step);
-                                  wait_for(pipelines_.sums, summed++);  // mutate: SumsAreReadTooEarly
-                                }
-                                write_sums(keys, has_queries);
-                                return step;
-                              });
+    for_each_key_tile<Config>(
+        params_, pipelines_, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+          pipelines_.keys.consumer_release(keys.round);
+          if (has_queries) {
+            step = weigh_steps(keys, step);
+            wait_for(pipelines_.sums, keys.round);  // mutate: SumsAreReadTooEarly
+          } else if (reread_thread_index() == 0) {
+            // No product ends the phase, which counts tiles of keys.
+            mbarrier_arrive(pipelines_.sums.full_at(keys.round));  // mutate: PhasesOfSumsAreLeftOut
+          }
+          write_sums(keys, has_queries);
+          return step;
+        });
   }
 
  private:
@@ -78,33 +80,38 @@ class ScoreWarp {
     return step;
   }
 
-  // Leaves P in tensor memory, over S, and W in place of the scores.
+  // Leaves P in tensor memory, over S, and W in place of the scores. Some queries at a time: what functors read of all of
+  // them is more than there are registers for.
   template <bool is_partial>
   JIT_DEVICE void exponentiate(Scores& scores, const KeyTile<Config>& keys, int head, int query,
                                unsigned step) const {
+    constexpr bool asks = is_partial || !Score::is_identity;
+    constexpr int queries = asks ? part_queries / 2 : part_queries;
+    using Some = Accumulator<RowLayout, warp_size, queries>;
     const float exponent = score_exponent<Score>(params_.softmax_scale);
 #pragma unroll
-    for (int i = 0; i < parts; ++i) {
-      Part& part = part_of(scores, i);
-      Part derivatives;
-      if constexpr (is_partial || !Score::is_identity) {
-        const int key = keys.k_begin + own_row(), first_query = query + i * part_queries;
+    for (int begin = 0; begin < Traits::own_queries; begin += queries) {
+      Some& some = reinterpret_cast<Some&>(scores.registers[0][begin / RowLayout::block_columns]);
+      Some derivatives;
+      if constexpr (asks) {
+        const int key = keys.k_begin + own_row();
         const BlockContext context = keys.sequences(params_).context(keys.batch, head);
-        Part::for_each_place([&](int r, int n, int j) { derivatives.at(r, n, j) = 1; });
-        differentiate_score<KeysByQueries, !is_partial>(part, derivatives, key, first_query, Score(context),
+        Some::for_each_place([&](int r, int n, int j) { derivatives.at(r, n, j) = 1; });
+        differentiate_score<KeysByQueries, !is_partial>(some, derivatives, key, query + begin, Score(context),
                                                         params_.softmax_scale, context);
         if constexpr (is_partial)
-          drop_masked_scores<KeysByQueries>(part, key, first_query, TileMask<Config>(context), context);
+          drop_masked_scores<KeysByQueries>(some, key, query + begin, TileMask<Config>(context), context);
       }
-      exponentiate_scores(part, exponent, numbers(pipelines_.lse_log2(step), i));
-      unsigned packed[part_queries / 2];
+      exponentiate_scores(some, exponent, numbers(pipelines_.lse_log2(step), begin));
+      unsigned packed[queries / 2];
 #pragma unroll
-      for (int n = 0; n < Part::column_blocks; ++n) packed[n] = part.template pack_pair<Element>(0, n);
-      tcgen05_store(tmem_ + packed_column(Traits::scores_column, i), packed);
+      for (int n = 0; n < Some::column_blocks; ++n) packed[n] = some.template pack_pair<Element>(0, n);
+      tcgen05_store(tmem_ + packed_column(Traits::scores_column, begin), packed);
       if constexpr (!Score::is_identity) {
-        multiply_by_probabilities<Score>(derivatives, part);
-        part = derivatives;
+        multiply_by_probabilities<Score>(derivatives, some);
+        some = derivatives;
       }
+      if constexpr (asks) asm volatile("" ::: "memory");  // reads of later queries stay behind
     }
   }
 
@@ -119,14 +126,14 @@ class ScoreWarp {
     for (int i = 0; i < parts; ++i) {
       Part d_scores;
       load(d_scores, Traits::d_scores_column + i * part_queries);
-      with_numbers(d_scores, numbers(pipelines_.delta(step), i),
+      with_numbers(d_scores, numbers(pipelines_.delta(step), i * part_queries),
                    [&](float& value, float minus_delta, int r, int n, int j) {
                      value = weights.at(r, i * Part::column_blocks + n, j) * (value + minus_delta);
                    });
       unsigned packed[part_queries / 2];
 #pragma unroll
       for (int n = 0; n < Part::column_blocks; ++n) packed[n] = d_scores.template pack_pair<Element>(0, n);
-      tcgen05_store(tmem_ + packed_column(Traits::d_scores_column, i), packed);
+      tcgen05_store(tmem_ + packed_column(Traits::d_scores_column, i * part_queries), packed);
 #pragma unroll
       for (int chunk = 0; chunk < part_queries / chunk_elements; ++chunk) {
         const unsigned(&words)[4] = reinterpret_cast<const unsigned(&)[4]>(packed[4 * chunk]);
@@ -195,16 +202,12 @@ class ScoreWarp {
       for (int j = 0; j < columns; ++j) product.at(0, (i * columns + j) / 2, j % 2) = loaded[i][j];
     }
   }
-  JIT_DEVICE int packed_column(int column, int part) const {
-    return Traits::packed_column(column, half_ * Traits::own_queries + part * part_queries);
+  // Of the thread's queries from `query` on: the columns for them, rounded, and LSE or −delta.
+  JIT_DEVICE int packed_column(int column, int query) const {
+    return Traits::packed_column(column, half_ * Traits::own_queries + query);
   }
-  // LSE, or −delta, of the queries of a part.
-  JIT_DEVICE Numbers numbers(unsigned tile, int part) const {
-    return {tile +
-            (half_ * Traits::own_queries + part * part_queries) * static_cast<unsigned>(sizeof(float))};
-  }
-  static JIT_DEVICE Part& part_of(Scores& scores, int i) {
-    return reinterpret_cast<Part&>(scores.registers[0][i * Part::column_blocks]);
+  JIT_DEVICE Numbers numbers(unsigned tile, int query) const {
+    return {tile + (half_ * Traits::own_queries + query) * static_cast<unsigned>(sizeof(float))};
   }
 
   static constexpr int chunk_elements = chunk_bytes / static_cast<int>(sizeof(Element));

@@ -40,6 +40,7 @@ std::span<const ConfigField<BackwardTcgen05>> Family<BackwardTcgen05>::fields() 
 
 std::string Family<BackwardTcgen05>::rejection(const Case& problem, const BackwardTcgen05&) {
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
+  if (std::string reason = wide_output_rejection(problem.spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(problem.spec, name); !reason.empty()) return reason;
   return tma_rejection(problem, name);
 }

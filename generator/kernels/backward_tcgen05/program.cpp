@@ -52,7 +52,7 @@ Program convert_program(const AttentionSpec& spec, const BackwardTcgen05& config
                                           .what = "dQ in 16 bits",
                                           .config = text,
                                           .facts = config,
-                                          .threads = 512,  // four for each query
+                                          .threads = 256,  // two for each query
                                           .blocks_per_sm = 2});
 }
 
