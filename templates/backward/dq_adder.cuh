@@ -70,6 +70,7 @@ class DqAdder {
       cp_async_bulk_wait_group_read<0>();  // mutate: TheAdderLetsGoTooEarly
     }
     pipeline_.consumer_release(part);
+    // mutate: TurnsArePassedOnByEachPart
     if (Config::deterministic && i + 1 == parts_.count && lane_id() == 0) {
       cp_async_bulk_wait_group<0>();
       add_one_release(additions<Config>(params_, turns_, keys_, tile));

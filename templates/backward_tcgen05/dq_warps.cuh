@@ -42,7 +42,7 @@ class DqWarp {
 #pragma unroll
       for (int j = 0; j < loads; ++j) tcgen05_hold(dq[j]);
       if (i + 1 == Traits::dq_parts) {
-        tcgen05_fence_before();
+        tcgen05_fence_before();                     // mutate: NoFenceBehindDqOfStep
         pipelines_.dq_sums.consumer_release(step);  // dP of the next step may come
       }
       const unsigned part = step * Traits::dq_parts + i;

@@ -32,17 +32,18 @@ class MmaWarp {
   JIT_DEVICE MmaWarp(unsigned smem, unsigned tmem) : tmem_(tmem), pipelines_(smem) {}
 
   JIT_DEVICE void run(const AttentionParams& params) const {
+    unsigned summed = 0;  // tiles of keys that queries see
     const unsigned steps = for_each_key_tile<Config>(
         params, pipelines_, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          if (has_queries) return multiply(keys.round, step);
+          if (has_queries) return multiply(keys.round, summed++, step);
           pipelines_.keys.consumer_release(keys.round);
           return step;
         });
-    wait_for_releases(steps);  // mutate: ReleasesOutliveTheBlockOfKeys
+    wait_for_releases(steps);
   }
 
  private:
-  JIT_DEVICE unsigned multiply(unsigned round, unsigned step) const {
+  JIT_DEVICE unsigned multiply(unsigned round, unsigned summed, unsigned step) const {
     const unsigned keys = pipelines_.k(round), values = pipelines_.v(round);
     bool is_last = start_scores(keys, step);
     start_d_scores(values, step);
@@ -60,8 +61,8 @@ class MmaWarp {
       if (was_last) break;
       start_d_scores(values, ++step);
     }
-    commit(pipelines_.keys.empty_at(round));
-    commit(pipelines_.sums.full_at(round));
+    commit(pipelines_.keys.empty_at(round));  // mutate: KeysOfTcgen05AreNeverReleased
+    commit(pipelines_.sums.full_at(summed));
     return step + 1;
   }
 
@@ -82,6 +83,7 @@ class MmaWarp {
   }
   // dQ = dSᵀ K: all queries, all keys of the block.
   JIT_DEVICE void start_dq(unsigned keys, unsigned step) const {
+    // mutate: DsLiesAlongColumns
     constexpr unsigned products = tcgen05_products<Element, Element>(tile_q, Traits::columns, true, true);
     const unsigned long long ds = tcgen05_descriptor(DsTile::along_rows(pipelines_.ds.tile(step), 0)),
                              k = tcgen05_descriptor(KTile::along_rows(keys, 0));
@@ -128,7 +130,8 @@ class MmaWarp {
     pipelines_.dq_sums.producer_acquire(step + 1);  // mutate: DqIsOverwrittenBeforeItIsRead
     tcgen05_fence_after();
   }
-  // The tensor cores arrive at barriers of the block, which must not end before.
+  // The tensor cores arrive at barriers of the block, which must not end before. The release of the last keys, for which the
+  // producer waits, is started last, but nothing says that it arrives last.
   JIT_DEVICE void wait_for_releases(unsigned step) const {
     for (int i = 0; i < Traits::layout.q.stages; ++i) pipelines_.q.producer_acquire(step + i);
     for (int i = 0; i < Traits::layout.d_o.stages; ++i) pipelines_.d_o.producer_acquire(step + i);

@@ -13,7 +13,8 @@
 //     sums   (tensor)  products                  score warps                   P of the next tile of keys is full
 //     turns            the waiter                the adder                     it says so
 //
-// One count of steps tells all places; that of keys and sums is the round, that of parts of dQ counts these.
+// One count of steps tells all places; that of keys is the round, that of sums counts tiles of keys that queries see, and that
+// of parts of dQ these.
 #pragma once
 
 #include "backward/key_tiles.cuh"

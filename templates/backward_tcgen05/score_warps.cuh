@@ -38,19 +38,17 @@ class ScoreWarp {
         half_(uniform(threadIdx.x / warpgroup_size)) {}
 
   JIT_DEVICE void run() const {
-    for_each_key_tile<Config>(
-        params_, pipelines_, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
-          pipelines_.keys.consumer_release(keys.round);
-          if (has_queries) {
-            step = weigh_steps(keys, step);
-            wait_for(pipelines_.sums, keys.round);  // mutate: SumsAreReadTooEarly
-          } else if (reread_thread_index() == 0) {
-            // No product ends the phase, which counts tiles of keys.
-            mbarrier_arrive(pipelines_.sums.full_at(keys.round));  // mutate: PhasesOfSumsAreLeftOut
-          }
-          write_sums(keys, has_queries);
-          return step;
-        });
+    unsigned summed = 0;  // tiles of keys that queries see
+    for_each_key_tile<Config>(params_, pipelines_,
+                              [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+                                pipelines_.keys.consumer_release(keys.round);
+                                if (has_queries) {
+                                  step = weigh_steps(keys, step);
+                                  wait_for(pipelines_.sums, summed++);  // mutate: SumsAreReadTooEarly
+                                }
+                                write_sums(keys, has_queries);
+                                return step;
+                              });
   }
 
  private:
@@ -117,7 +115,8 @@ class ScoreWarp {
 
   // dS of W and dP, rounded: in tensor memory, over dP, for dK, and in shared memory for dQ.
   JIT_DEVICE void differentiate(const Scores& weights, unsigned step) const {
-    pipelines_.d_o.consumer_wait(step);  // mutate: DeltaIsReadBeforeItIsThere
+    pipelines_.d_o.consumer_wait(
+        step);  // delta, too, which the wait for dP does not order by the words of PTX
     // dS of the step before has been read by products that ended before this one.
     wait_for(pipelines_.d_scores, step);  // mutate: DpIsReadBeforeItIsThere
     const unsigned row = DsTile::chunk_address(pipelines_.ds.tile(step), own_row(),

@@ -43,6 +43,7 @@ struct KernelTraits {
   /// The column of the rounded score of query `query`, two in each, of a product at `column`: over the columns of the same
   /// queries that a warp has at once, which it has read, and no other warp reads.
   static constexpr int packed_column(int column, int query) {
+    // mutate: PackedOverOthersQueries
     return column + query / part_queries * part_queries + query % part_queries / 2;
   }
 
