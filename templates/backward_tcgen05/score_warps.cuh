@@ -64,7 +64,6 @@ class ScoreWarp {
       is_last = (flags & query_info_end) != 0;
       Scores weights;
       wait_for(pipelines_.scores, step);  // mutate: SIsReadBeforeItIsThere
-      load(weights, Traits::scores_column);
       if ((flags & query_info_partial) != 0) {
         exponentiate<true>(weights, keys, head, query, step);
       } else {
@@ -78,20 +77,22 @@ class ScoreWarp {
     return step;
   }
 
-  // Leaves P in tensor memory, over S, and W in place of the scores. Some queries at a time: what functors read of all of
-  // them is more than there are registers for.
+  // Leaves P in tensor memory, over S, and W in registers. Where functors are asked, some queries at a time: what they read
+  // of all of them is more than there are registers for.
   template <bool is_partial>
-  JIT_DEVICE void exponentiate(Scores& scores, const KeyTile<Config>& keys, int head, int query,
+  JIT_DEVICE void exponentiate(Scores& weights, const KeyTile<Config>& keys, int head, int query,
                                unsigned step) const {
     constexpr bool asks = is_partial || !Score::is_identity;
     constexpr int queries = asks ? part_queries / 2 : part_queries;
     using Some = Accumulator<RowLayout, warp_size, queries>;
     const float exponent = score_exponent<Score>(params_.softmax_scale);
+    if constexpr (!asks) load(weights, Traits::scores_column);
 #pragma unroll
     for (int begin = 0; begin < Traits::own_queries; begin += queries) {
-      Some& some = reinterpret_cast<Some&>(scores.registers[0][begin / RowLayout::block_columns]);
+      Some& some = reinterpret_cast<Some&>(weights.registers[0][begin / RowLayout::block_columns]);
       Some derivatives;
       if constexpr (asks) {
+        load(some, Traits::scores_column + begin);
         const int key = keys.k_begin + own_row();
         const BlockContext context = keys.sequences(params_).context(keys.batch, head);
         Some::for_each_place([&](int r, int n, int j) { derivatives.at(r, n, j) = 1; });
