@@ -149,11 +149,12 @@ TEST_F(BackwardTcgen05Test, RepeatedRunsAreBitIdentical) {
   EXPECT_EQ(run.check(), "");
 }
 
-// Scores' tensors have gradients by the step behind, which reads nothing of the kernel's.
-TEST_F(BackwardTcgen05Test, IsChosenAndHasGradientsOfTensors) {
-  AttentionCase problem = case_of(64, 64, 1, 1, 1, 150, 140);
+// Sinks and tensors that scores read have gradients by steps behind.
+TEST_F(BackwardTcgen05Test, StepsBehind) {
+  AttentionCase problem = case_of(16, 16, 1, 1, 1, 30, 20);
   problem.spec.score = score::bias(DType::fp32);
   problem.d_tensors = {"bias"};
+  problem.spec.sinks = true;
   BackwardRun run(problem);
   run.poison_gradients();
   attention_when_called(problem.spec, context()).backward(run.arguments(false));

@@ -157,6 +157,25 @@ TEST(BackwardProblem, ShortSequencesTakeTurns) {
   EXPECT_FALSE(takes_turns(varlen({.mask = mask::causal()}), 512));
 }
 
+// Where its sums fit tensor memory, and nothing is asked that it does not have.
+TEST(BackwardProblem, BlackwellTakesOnePass) {
+  const auto is_one_pass = [](const AttentionSpec& spec, int tokens) {
+    const ProblemShape shape{
+        .pass = Pass::backward, .batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
+    const PlanConfigs first = untuned_order(spec, shape, device_limits(Arch{10, 3, 'a'}));
+    return !first.empty() && std::holds_alternative<BackwardTcgen05>(first.front());
+  };
+  for (const int head_dim : {8, 64, 128}) {
+    for (const int tokens : {64, 512, 8192}) {
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim}, tokens)) << head_dim << " " << tokens;
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim, .mask = mask::causal()}, tokens));
+    }
+  }
+  EXPECT_FALSE(is_one_pass({.head_dim = 136}, 512));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .dropout = true}, 512));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .alignment = 8}, 512));
+}
+
 TEST(BackwardProblem, WhatCannotServeIsNotRun) {
   const BackwardProblem problem = problem_of({}, hopper);
   const PlanConfigs pair = {BackwardDqMmaSync{}, BackwardDkvMmaSync{}};
