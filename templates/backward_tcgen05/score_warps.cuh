@@ -12,6 +12,8 @@
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/float_pair.cuh"
+#include "ptx/math.cuh"
 #include "ptx/tcgen05.cuh"
 #include "steps/score_gradients.cuh"
 
@@ -101,7 +103,7 @@ class ScoreWarp {
         if constexpr (is_partial)
           drop_masked_scores<KeysByQueries>(some, key, query + begin, TileMask<Config>(context), context);
       }
-      exponentiate_scores(some, exponent, numbers(pipelines_.lse_log2(step), begin));
+      exponentiate_by_pairs(some, exponent, numbers(pipelines_.lse_log2(step), begin));
       unsigned packed[queries / 2];
 #pragma unroll
       for (int n = 0; n < Some::column_blocks; ++n) packed[n] = some.template pack_pair<Element>(0, n);
@@ -126,10 +128,8 @@ class ScoreWarp {
     for (int i = 0; i < parts; ++i) {
       Part d_scores;
       load(d_scores, Traits::d_scores_column + i * part_queries);
-      with_numbers(d_scores, numbers(pipelines_.delta(step), i * part_queries),
-                   [&](float& value, float minus_delta, int r, int n, int j) {
-                     value = weights.at(r, i * Part::column_blocks + n, j) * (value + minus_delta);
-                   });
+      weigh_by_pairs(d_scores, weights, i * Part::column_blocks,
+                     numbers(pipelines_.delta(step), i * part_queries));
       unsigned packed[part_queries / 2];
 #pragma unroll
       for (int n = 0; n < Part::column_blocks; ++n) packed[n] = d_scores.template pack_pair<Element>(0, n);
@@ -200,6 +200,30 @@ class ScoreWarp {
       tcgen05_hold(loaded[i]);
 #pragma unroll
       for (int j = 0; j < columns; ++j) product.at(0, (i * columns + j) / 2, j % 2) = loaded[i][j];
+    }
+  }
+  // Scores become probabilities, 2 to the power of score · factor − lse_log2, two of them by one instruction.
+  template <class Product>
+  static JIT_DEVICE void exponentiate_by_pairs(Product& scores, float factor, const Numbers& lse_log2) {
+    const FloatPair minus_factor(-factor);
+#pragma unroll
+    for (int n = 0; n < Product::column_blocks; ++n) {
+      const auto lse = lse_log2.at(n);
+      float &x = scores.at(0, n, 0), &y = scores.at(0, n, 1);
+      multiply_add({x, y}, minus_factor, {lse.of(0, 0), lse.of(0, 1)}).store(x, y);
+      x = ex2(-x);
+      y = ex2(-y);
+    }
+  }
+  // dP becomes dS by the weights from block `first` on.
+  static JIT_DEVICE void weigh_by_pairs(Part& d_scores, const Scores& weights, int first,
+                                        const Numbers& minus_delta) {
+#pragma unroll
+    for (int n = 0; n < Part::column_blocks; ++n) {
+      const auto delta = minus_delta.at(n);
+      float &x = d_scores.at(0, n, 0), &y = d_scores.at(0, n, 1);
+      const FloatPair weight(weights.at(0, first + n, 0), weights.at(0, first + n, 1));
+      multiply(weight, add({x, y}, {delta.of(0, 0), delta.of(0, 1)})).store(x, y);
     }
   }
   // Of the thread's queries from `query` on: the columns for them, rounded, and LSE or −delta.

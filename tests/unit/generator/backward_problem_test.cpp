@@ -20,8 +20,8 @@ DeviceInfo gpu(Arch arch) {
   return {.name = "a GPU",
           .arch = {arch.major, arch.minor, 0},
           .sm_count = 132,
-          .smem_per_block_optin = arch.major == 9 ? 232448 : 166912,
-          .smem_per_sm = arch.major == 9 ? 233472 : 167936,
+          .smem_per_block_optin = arch.major >= 9 ? 232448 : 166912,
+          .smem_per_sm = arch.major >= 9 ? 233472 : 167936,
           .registers_per_sm = 65536,
           .l2_bytes = 50 << 20,
           .driver_version = 13000};
@@ -159,21 +159,21 @@ TEST(BackwardProblem, ShortSequencesTakeTurns) {
 
 // Where its sums fit tensor memory, and nothing is asked that it does not have.
 TEST(BackwardProblem, BlackwellTakesOnePass) {
-  const auto is_one_pass = [](const AttentionSpec& spec, int tokens) {
-    const ProblemShape shape{
-        .pass = Pass::backward, .batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
-    const PlanConfigs first = untuned_order(spec, shape, device_limits(Arch{10, 3, 'a'}));
-    return !first.empty() && std::holds_alternative<BackwardTcgen05>(first.front());
+  const DeviceInfo blackwell = gpu({10, 3, 0});
+  const auto is_one_pass = [&](const AttentionSpec& spec, bool deterministic = false) {
+    const PlanConfigs first = problem_of(spec, blackwell, deterministic).candidates(false).front().configs;
+    return first.size() == 1 && std::holds_alternative<BackwardTcgen05>(first.front());
   };
   for (const int head_dim : {8, 64, 128}) {
-    for (const int tokens : {64, 512, 8192}) {
-      EXPECT_TRUE(is_one_pass({.head_dim = head_dim}, tokens)) << head_dim << " " << tokens;
-      EXPECT_TRUE(is_one_pass({.head_dim = head_dim, .mask = mask::causal()}, tokens));
+    for (const bool deterministic : {false, true}) {
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim}, deterministic)) << head_dim;
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim, .mask = mask::causal()}, deterministic)) << head_dim;
+      EXPECT_TRUE(is_one_pass(varlen({.head_dim = head_dim}), deterministic)) << head_dim;
     }
   }
-  EXPECT_FALSE(is_one_pass({.head_dim = 136}, 512));
-  EXPECT_FALSE(is_one_pass({.head_dim = 64, .dropout = true}, 512));
-  EXPECT_FALSE(is_one_pass({.head_dim = 64, .alignment = 8}, 512));
+  EXPECT_FALSE(is_one_pass({.head_dim = 136}));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .dropout = true}));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .alignment = 8}));
 }
 
 TEST(BackwardProblem, WhatCannotServeIsNotRun) {
