@@ -1,5 +1,5 @@
-// What the producer of a one-pass kernel tells the other warps about tiles, in shared memory. Compiled by the host, which
-// needs the sizes, and by NVRTC.
+// Tile infos, by which the producer of a one-pass kernel tells the other warps about tiles, in shared memory. Compiled by the
+// host, which needs the sizes, and by NVRTC.
 #pragma once
 
 namespace jit {

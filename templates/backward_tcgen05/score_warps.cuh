@@ -226,7 +226,7 @@ class ScoreWarp {
       multiply(weight, add({x, y}, {delta.of(0, 0), delta.of(0, 1)})).store(x, y);
     }
   }
-  // Of the thread's queries from `query` on: the columns for them, rounded, and LSE or −delta.
+  // Columns for the thread's queries from `query` on, rounded, and their LSE or −delta.
   JIT_DEVICE int packed_column(int column, int query) const {
     return Traits::packed_column(column, half_ * Traits::own_queries + query);
   }

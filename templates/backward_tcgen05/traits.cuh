@@ -52,7 +52,7 @@ struct KernelTraits {
   using Scores = Accumulator<RowLayout, warp_size, own_queries>;
   using Part = Accumulator<RowLayout, warp_size, part_queries>;
 
-  // What producer, adder and turns ask (templates/backward).
+  // Producer, adder and turns (templates/backward) ask for these.
   static constexpr int own_keys = tile_kv;
   static constexpr bool has_early_values = false, releases_do = true, adds_by_tma = true;
   static constexpr int dq_adders = 1;

@@ -47,7 +47,7 @@ double Family<BackwardTcgen05>::cycles(const Case& problem, const ProblemShape& 
   const double tiles_of_block = config.deterministic && is_plain(spec)
                                     ? one_pass::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
-  // Of the kernels around: rows of dO and O, sums of dQ, which are cleared, read and rounded.
+  // Kernels around read rows of dO and O, and clear, read and round sums of dQ.
   const double around = (2 * 2 * dv + 2 * 4 * d + 2 * d) * shape.batch * shape.heads_q * shape.seqlen_q;
   return tiles_of_block * (steps * step + key_tile_clocks) + around / bytes_of_memory;
 }
