@@ -63,7 +63,8 @@ struct ForwardWgmma {
 
 /// cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences (templates/forward_split_kv).
 struct ForwardSplitKv {
-  int row_warps = 1;                 ///< warps side by side along rows: a block has 16 rows for each
+  int row_warps = 1;                 ///< warps side by side along rows
+  int warp_rows = 16;                ///< of each of these: 16, or 8 over keys of 8 or 4 bits
   int key_warps = 4;                 ///< warps that share the keys of a tile
   int tile_kv = 64;                  ///< keys per step
   int stages = 3;                    ///< buffers for tiles of keys and values

@@ -55,7 +55,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.v = sizes.tile_kv * padded_head_dim(sizes.head_dim) * sizes.key_bytes;
   layout.stage_bytes = layout.v + sizes.tile_kv * padded_head_dim(sizes.head_dim_v) * sizes.key_bytes;
   const int tiles = sizes.block_warps * sizes.stages * layout.stage_bytes;
-  const int results = result_bytes(sizes.block_warps, sizes.head_dim_v);
+  const int results = result_bytes(sizes.block_warps * rows_per_warp, sizes.head_dim_v);
   place.tiles(tiles > results ? tiles : results);
   layout.queries = place.tiles(rows_per_warp * padded_head_dim(sizes.head_dim) * sizes.query_bytes);
   const int pieces = sizes.cluster * most_own_pieces(sizes.head_dim_v, sizes.cluster);

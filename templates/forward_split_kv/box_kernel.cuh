@@ -15,11 +15,11 @@
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kv_products.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
+#include "split_keys/transposed_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
@@ -83,7 +83,7 @@ class BoxConsumer {
                           stage, first_key());
     scales_.scale_scores(scores, stage, first_key());
     apply_row_functors<Config>(scores, params_, split,
-                               score_origin(split, info, row_warp() * rows_per_warp, first_key()));
+                               score_origin(split, info, row_warp() * Traits::warp_rows, first_key()));
     online_softmax<split_rescale<Config>>(scores, output_, state_, scale_log2_);
     scales_.scale_weights(scores, stage, first_key());
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes, stage, first_key());
@@ -104,7 +104,7 @@ class BoxConsumer {
   static JIT_DEVICE int row_warp() { return warp_id() % Config::row_warps; }
   static JIT_DEVICE int first_key() { return warp_id() / Config::row_warps * Traits::warp_keys; }
 
-  using Products = KvProducts<Traits>;
+  using Products = SplitProducts<Traits>;
   const AttentionParams& params_;
   const SplitParams& split_params_;
   unsigned char* const bytes_;

@@ -22,10 +22,10 @@
 #include "problem/zero_padding.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
-#include "split_keys/kv_products.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
+#include "split_keys/transposed_products.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -34,7 +34,7 @@ namespace jit::forward_split_kv {
 template <class Config>
 JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitParams& split_params) {
   using Traits = KernelTraits<Config>;
-  using Products = KvProducts<Traits>;
+  using Products = SplitProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, pages_ahead = Config::stages;
   extern __shared__ __align__(128) unsigned char bytes[];
   const Smem<Config> smem{bytes};
@@ -95,7 +95,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
                             smem_address(stage), first_key);
       scales.scale_scores(scores, smem_address(stage), first_key);
       apply_row_functors<Config>(scores, params, split,
-                                 {.row = split.row_begin + row_warp * rows_per_warp,
+                                 {.row = split.row_begin + row_warp * Traits::warp_rows,
                                   .key = info.k_begin + first_key,
                                   .is_partial = (info.flags & step_is_partial) != 0});
       online_softmax<split_rescale<Config>>(scores, output, state, scale_log2);

@@ -80,9 +80,9 @@ JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) {
 /// Room for a StepList (step_list.cuh).
 inline constexpr int step_list_bytes = 128;
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int key_warps,
-                                                 int tile_kv, int stages, bool has_pages, bool has_spans,
-                                                 const Storage& stored = {}) {
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int warp_rows,
+                                                 int key_warps, int tile_kv, int stages, bool has_pages,
+                                                 bool has_spans, const Storage& stored = {}) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   const int columns_v =
       stored.numbers > 1
@@ -91,14 +91,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   const int scales = stored.has_row_scales ? tile_kv * 4 : 0;
   SmemAllocator stage, place;
   SmemLayout layout{};
-  stage.rows(row_warps * rows_per_warp * padded_head_dim(head_dim) * stored.query_bytes);
+  stage.rows(row_warps * warp_rows * padded_head_dim(head_dim) * stored.query_bytes);
   layout.k = stage.rows(tile_kv * stored.bytes(stored.columns(head_dim)));
   layout.v = stage.rows(tile_kv * stored.bytes(columns_v));
   layout.k_scales = stage.rows(scales);
   layout.v_scales = stage.rows(scales);
   layout.k_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim));
   layout.v_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim_v));
-  const int results = result_bytes(row_warps * key_warps, columns_v);
+  const int results = result_bytes(row_warps * key_warps * warp_rows, columns_v);
   layout.stage_bytes = stage.total() < results ? (results + 127) / 128 * 128 : stage.total();
   place.rows(stages * layout.stage_bytes);
   layout.splits = place.words(known_steps * info_bytes(has_spans));
@@ -117,9 +117,10 @@ JIT_HOST_DEVICE constexpr Storage storage_of() {
 
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
-  return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::key_warps,
-                     Config::tile_kv, Config::stages, Config::sequences_kv == SequenceKind::paged,
-                     Config::split_keys != 0, storage_of<Config>());
+  return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::warp_rows,
+                     Config::key_warps, Config::tile_kv, Config::stages,
+                     Config::sequences_kv == SequenceKind::paged, Config::split_keys != 0,
+                     storage_of<Config>());
 }
 
 // The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,
@@ -141,6 +142,7 @@ struct BoxSizes {
   int head_dim;
   int head_dim_v;
   int row_warps;
+  int warp_rows;
   int key_warps;
   int tile_kv;
   int stages;
@@ -150,7 +152,7 @@ struct BoxSizes {
 JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Storage& stored) {
   SmemAllocator stage, place;
   BoxLayout layout{};
-  stage.tiles(sizes.row_warps * rows_per_warp * padded_head_dim(sizes.head_dim) * stored.query_bytes);
+  stage.tiles(sizes.row_warps * sizes.warp_rows * padded_head_dim(sizes.head_dim) * stored.query_bytes);
   const auto tile_bytes = [&](int head_dim) {
     return panel_tile_bytes(sizes.tile_kv, head_dim / stored.numbers, stored.element_bytes);
   };
@@ -161,8 +163,8 @@ JIT_HOST_DEVICE constexpr BoxLayout box_layout(const BoxSizes& sizes, const Stor
   layout.v_scales = stage.rows(scales);
   layout.k_blocks = stage.rows(sizes.tile_kv * stored.scale_bytes(sizes.head_dim));
   layout.v_blocks = stage.rows(sizes.tile_kv * stored.scale_bytes(sizes.head_dim_v));
-  const int end = stage.tiles(0),
-            results = result_bytes(sizes.row_warps * sizes.key_warps, stored.columns(sizes.head_dim_v));
+  const int end = stage.tiles(0), results = result_bytes(sizes.row_warps * sizes.key_warps * sizes.warp_rows,
+                                                         stored.columns(sizes.head_dim_v));
   layout.stage_bytes = ((end < results ? results : end) + 1023) / 1024 * 1024;
   layout.stages.tiles = place.tiles(sizes.stages * layout.stage_bytes);
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
@@ -178,6 +180,7 @@ JIT_HOST_DEVICE constexpr BoxLayout box_layout() {
   return box_layout({.head_dim = Config::head_dim,
                      .head_dim_v = Config::head_dim_v,
                      .row_warps = Config::row_warps,
+                     .warp_rows = Config::warp_rows,
                      .key_warps = Config::key_warps,
                      .tile_kv = Config::tile_kv,
                      .stages = Config::stages,

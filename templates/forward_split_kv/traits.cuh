@@ -13,7 +13,7 @@ namespace jit::forward_split_kv {
 
 template <class Config>
 using WarpTraits = jit::WarpTraits<Config, Config::row_warps * Config::key_warps, Config::row_warps,
-                                   Config::tile_kv / Config::key_warps>;
+                                   Config::tile_kv / Config::key_warps, Config::warp_rows>;
 
 /// The tiles of keys and values, and the map of shared memory: where cp.async copies rows, and where TMA copies boxes.
 template <class Config, bool uses_tma = Config::copies == Copies::tma>

@@ -35,6 +35,13 @@ JIT_DEVICE void ldmatrix_x2_trans(unsigned& r0, unsigned& r1, unsigned smem) {
                : "memory");
 }
 
+/// The transpose of an 8×8 matrix that lies in registers as ldmatrix leaves it (PTX ISA, "movmatrix").
+JIT_DEVICE unsigned transpose_matrix(unsigned word) {
+  unsigned transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(word));
+  return transposed;
+}
+
 // stmatrix: four 8 × 8 matrices of 16-bit elements from registers to shared memory (PTX ISA, "stmatrix").
 // Lane l gives the address of row l % 8 of matrix l / 8. Of each matrix it holds two elements of row l / 4:
 // columns 2 (l % 4) and the next.

@@ -51,6 +51,13 @@ JIT_DEVICE unsigned multiply_halves(unsigned a, unsigned b) {
   return d;
 }
 
+/// (a & mask) | b in one instruction: of two statements the assembler makes two where both have constants.
+JIT_DEVICE unsigned and_or(unsigned a, unsigned mask, unsigned b) {
+  unsigned c;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(c) : "r"(a), "r"(mask), "r"(b));
+  return c;
+}
+
 /// A number in both halves of a word.
 JIT_DEVICE constexpr unsigned twice(unsigned bits) { return bits * 0x10001u; }
 /// 1 in a 16-bit type, and the number of which the lowest digit is 1: 2^10 and 2^7.
@@ -60,20 +67,28 @@ template <class Number>
 inline constexpr unsigned digits_of = is_same<Number, fp16> ? 0x6400u : 0x4300u;
 inline constexpr unsigned sign_of_both = 0x80008000u;
 
+/// Pairs of int8 numbers whose bytes stand in the low bytes of the halves of `spread`; the high ones are those of
+/// digits_of<Number>, and of fp16 the sign bits of numbers are inverted.
+template <class Number>
+JIT_DEVICE unsigned numbers_of_digits(unsigned spread) {
+  if constexpr (is_same<Number, fp16>) {
+    // As a number without sign it is larger by 128.
+    return multiply_add_pair<fp16>(spread, twice(one_of<fp16>), twice(0xe480));
+  } else {
+    // bf16 has seven digits: the eighth makes of 2^7, which is taken away, 2^8.
+    return multiply_add_pair<bf16>(spread & twice(0xff80), twice(one_of<bf16>) ^ sign_of_both,
+                                   spread & twice(0xff7f));
+  }
+}
+template <class Number>
+JIT_DEVICE unsigned digits_of_int8(unsigned word) {
+  return is_same<Number, fp16> ? word ^ 0x80808080u : word;
+}
+
 /// The two numbers of int8 in the low half of `pair`.
 template <class Number>
 JIT_DEVICE unsigned numbers_of_int8(unsigned pair) {
-  const unsigned spread = pick_bytes(pair, 0, 0x4140);  // a byte in each half
-  if constexpr (is_same<Number, fp16>) {
-    // As a number without sign it is larger by 128.
-    return multiply_add_pair<fp16>((spread ^ twice(0x80)) | twice(digits_of<fp16>), twice(one_of<fp16>),
-                                   twice(0xe480));
-  } else {
-    // bf16 has seven digits: the eighth makes of 2^7, which is taken away, 2^8.
-    return multiply_add_pair<bf16>((spread & twice(0x80)) | twice(digits_of<bf16>),
-                                   twice(one_of<bf16>) ^ sign_of_both,
-                                   (spread & twice(0x7f)) | twice(digits_of<bf16>));
-  }
+  return numbers_of_digits<Number>(pick_bytes(digits_of_int8<Number>(pair), digits_of<Number> >> 8, 0x4140));
 }
 
 template <>
@@ -83,6 +98,23 @@ JIT_DEVICE unsigned halves_of_fp8<int8_number>(unsigned pair) {
 template <>
 JIT_DEVICE unsigned upcast_fp8<bf16, int8_number>(unsigned pair) {
   return numbers_of_int8<bf16>(pair);
+}
+/// Bytes 0 and 2 of a word side by side, and 1 and 3, for the pairs of `upcast_half` with `is_crossed`.
+template <class Element>
+JIT_DEVICE unsigned cross_bytes(unsigned word) {
+  return is_same<Element, int8_number> ? word : pick_bytes(word, 0, 0x3120);
+}
+/// A pair of the four elements of a word as numbers of 16 bits: those of its low half, or high one. With `is_crossed`,
+/// elements 0 and 2, or 1 and 3, of a word that cross_bytes left.
+template <class Number, class Element, int half, bool is_crossed = false>
+JIT_DEVICE unsigned upcast_half(unsigned word) {
+  if constexpr (is_same<Element, int8_number>) {
+    constexpr unsigned first = is_crossed ? half : 2 * half, second = is_crossed ? half + 2 : 2 * half + 1;
+    return numbers_of_digits<Number>(
+        pick_bytes(digits_of_int8<Number>(word), digits_of<Number> >> 8, 0x4040 | first | second << 8));
+  } else {
+    return upcast_fp8<Number, Element>(word >> 16 * half);
+  }
 }
 /// Two floats rounded to int8, to nearest even, what is too large to the largest number; 0 for what is none.
 template <>
@@ -104,7 +136,7 @@ JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4
   const unsigned one = twice(one_of<Number>), digits = twice(digits_of<Number>);
   const unsigned less = (digits | zeros) ^ sign_of_both;
   const auto lowest = [&](unsigned bits) {
-    return multiply_add_pair<Number>((bits & twice(15)) | digits, one, less);
+    return multiply_add_pair<Number>(and_or(bits, twice(15), digits), one, less);
   };
   pairs[0] = lowest(word);
   pairs[2] = lowest(word >> 8);
@@ -112,7 +144,7 @@ JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4
     // Digits four places up are the number times 16.
     const unsigned sixteenth = twice(0x2c00), less_of_64 = (twice(0x5400) | zeros << 4) ^ sign_of_both;
     const auto upper = [&](unsigned bits) {
-      return multiply_add_pair<fp16>((bits & twice(0xf0)) | digits, sixteenth, less_of_64);
+      return multiply_add_pair<fp16>(and_or(bits, twice(0xf0), digits), sixteenth, less_of_64);
     };
     pairs[1] = upper(word);
     pairs[3] = upper(word >> 8);
@@ -124,22 +156,28 @@ JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4
 
 /// The pairs of a word of eight numbers of e2m1, times 2^-14, times two factors of fp16.
 JIT_DEVICE void pairs_of_e2m1(unsigned word, unsigned factors, unsigned (&pairs)[4]) {
+  // The upper bytes of four numbers of fp16, whose lower ones are 0, out of numbers in the upper halves of bytes.
+  const auto upper_bytes = [](unsigned numbers) {
+    return and_or(numbers >> 3, 0x0e0e0e0eu, numbers & 0x80808080u);
+  };
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const unsigned top = word << (12 - 4 * i);
-    pairs[i] = multiply_halves((top & sign_of_both) | (top >> 3 & 0x0e000e00u), factors);
+  for (int i = 0; i < 2; ++i) {
+    const unsigned bytes = upper_bytes(i == 0 ? word << 4 : word);
+    pairs[i] = multiply_halves(pick_bytes(bytes, 0, 0x2404), factors);
+    pairs[i + 2] = multiply_halves(bytes & 0xff00ff00u, factors);
   }
 }
 
-/// By so much are numbers of e2m1 smaller that were multiplied by their factors: factors of fp16 reach less far than
-/// scales times 2^14.
-inline constexpr float e2m1_shrinks = 0x1p7f;
+/// By so much are numbers of e2m1 smaller that were multiplied by their factors. All products with scales of e4m3 are
+/// numbers of fp16; powers of two have more small ones.
+template <class Element>
+inline constexpr float e2m1_shrinks = is_same<Element, nvfp4_pair> ? 0x1p14f : 0x1p7f;
 
 /// Factors of fp16 of two scales of blocks, the first in the low byte: each times 2^14 / e2m1_shrinks.
 template <class Element>
 JIT_DEVICE unsigned factors_of_scales(unsigned pair) {
   if constexpr (is_same<Element, nvfp4_pair>) {
-    return multiply_halves(halves_of_fp8<fp8_e4m3>(pair), 0x58005800u);
+    return halves_of_fp8<fp8_e4m3>(pair);
   } else {
     // 2^(bits - 127), which fp16 has from 2^-21 to 2^8. What is smaller is 0, what is larger is no number.
     const auto of = [](unsigned bits) {
@@ -167,7 +205,7 @@ JIT_DEVICE float number_of_pair(const Element* row, int column, unsigned zero_po
 /// The scale of a block, by its byte.
 template <class Element>
 JIT_DEVICE float block_scale(unsigned char bits) {
-  constexpr float by = e2m1_shrinks / 0x1p14f;
+  constexpr float by = e2m1_shrinks<Element> / 0x1p14f;
   return by * to_float(fp16{static_cast<unsigned short>(factors_of_scales<Element>(bits))});
 }
 

@@ -75,14 +75,20 @@ JIT_DEVICE RowPiece load_piece(const float* values, const float* state) {
 /// Results that a thread reads at once, of one piece, and where there are few of them, of several.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 
-/// Whether a thread has few registers to read by: tiles of many keys leave few, and setmaxnreg may. There are few
-/// splits then, or merging them takes longer.
+/// Whether a thread has few registers to read by: tiles of many keys leave few, and so do warps of few rows, of which there
+/// are many, and setmaxnreg may. There are few splits then, or merging them takes longer.
 template <class Config>
-inline constexpr bool has_few_registers = Config::tile_kv > 64;
+JIT_DEVICE constexpr bool leaves_few_registers() {
+  if constexpr (requires { Config::consumer_registers; }) {
+    if (Config::consumer_registers != 0 && Config::consumer_registers < 168) return true;
+  }
+  if constexpr (requires { Config::warp_rows; }) {
+    if (Config::warp_rows < rows_per_warp) return true;
+  }
+  return Config::tile_kv > 64;
+}
 template <class Config>
-requires requires { Config::consumer_registers; }
-inline constexpr bool has_few_registers<Config> = Config::tile_kv > 64 || (Config::consumer_registers != 0 &&
-                                                                           Config::consumer_registers < 168);
+inline constexpr bool has_few_registers = leaves_few_registers<Config>();
 
 /// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on,
 /// `step` apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the

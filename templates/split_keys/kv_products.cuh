@@ -163,9 +163,9 @@ struct KvProducts<KernelTraits, 8> {
 
     JIT_DEVICE void load(unsigned tile, int row_warp) {
       const int lane = lane_id();
-      const int row = row_warp * rows_per_warp + lane / 4, chunk = lane % 4 / 2, byte = lane % 2 * 8;
+      const int row = row_warp * Traits::warp_rows + lane / 4, chunk = lane % 4 / 2, byte = lane % 2 * 8;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < Traits::warp_rows / 8; ++half) {
 #pragma unroll
         for (int step = 0; step < Traits::head_dim_steps; ++step) {
           if constexpr (is_fp8<typename Config::Element>) {
@@ -266,19 +266,18 @@ struct KvProducts<KernelTraits, 8> {
  private:
   /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
   static JIT_DEVICE void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
-    mma_m16n8k16<fp16>(d, a, upcast_fp8<fp16, Stored>(bytes), upcast_fp8<fp16, Stored>(bytes >> 16));
+    mma_m16n8k16<fp16>(d, a, upcast_half<fp16, Stored, 0>(bytes), upcast_half<fp16, Stored, 1>(bytes));
   }
 
   /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.
   static JIT_DEVICE void multiply_columns(typename Traits::Output& output, int chunk, const unsigned (&a)[4],
                                           unsigned first, unsigned second) {
-    constexpr unsigned by_column = 0x3120;
-    first = pick_bytes(first, 0, by_column);
-    second = pick_bytes(second, 0, by_column);
-    mma_m16n8k16<Weight>(output.registers[0][2 * chunk], a, upcast_fp8<Weight, Stored>(first),
-                         upcast_fp8<Weight, Stored>(second));
-    mma_m16n8k16<Weight>(output.registers[0][2 * chunk + 1], a, upcast_fp8<Weight, Stored>(first >> 16),
-                         upcast_fp8<Weight, Stored>(second >> 16));
+    first = cross_bytes<Stored>(first);
+    second = cross_bytes<Stored>(second);
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk], a, upcast_half<Weight, Stored, 0, true>(first),
+                         upcast_half<Weight, Stored, 0, true>(second));
+    mma_m16n8k16<Weight>(output.registers[0][2 * chunk + 1], a, upcast_half<Weight, Stored, 1, true>(first),
+                         upcast_half<Weight, Stored, 1, true>(second));
   }
 };
 

@@ -126,9 +126,9 @@ struct PackedProducts {
 
     JIT_DEVICE void load(unsigned tile, int row_warp) {
       using QTile = typename Traits::QTile;
-      const int lane = lane_id(), row = row_warp * rows_per_warp + lane / 4;
+      const int lane = lane_id(), row = row_warp * Traits::warp_rows + lane / 4;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < Traits::warp_rows / 8; ++half) {
 #pragma unroll
         for (int chunk = 0; chunk < KTile::chunks; ++chunk) {
           const int own = 4 * chunk + lane % 4;

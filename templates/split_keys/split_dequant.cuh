@@ -56,7 +56,7 @@ class SplitDequant {
       for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = q.factors[r];
     } else if constexpr (has_each) {
       take_values(split);
-      const int first = split.row_begin + warp_id() % Config::row_warps * rows_per_warp;
+      const int first = split.row_begin + warp_id() % Config::row_warps * Traits::warp_rows;
       Scores::for_each_row(first + Layout::lane_row(lane_id()), [&](int r, int row) {
         const PackedRow<Config> place(split.kv_head, minimum(row, split.q.length * Config::gqa_ratio - 1));
         const int query = split.q.begin + place.query;
@@ -71,7 +71,7 @@ class SplitDequant {
           k *= read(descale_.q, descale_.q_strides, split);
           if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
         }
-        if constexpr (has_blocks) k *= e2m1_shrinks;
+        if constexpr (has_blocks) k *= e2m1_shrinks<KvElement<Config>>;
 #pragma unroll
         for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = k * q.factors[r];
         take_values(split);
@@ -113,7 +113,7 @@ class SplitDequant {
   // That of all values of a split; 1 where columns have their own.
   JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
-    if constexpr (has_blocks) v_ *= e2m1_shrinks;
+    if constexpr (has_blocks) v_ *= e2m1_shrinks<KvElement<Config>>;
   }
   static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const SplitInfo& split) {
     return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;

@@ -6,6 +6,7 @@
 
 namespace jit {
 
+/// Rows of a warp, but where a config says less: those of an mma.
 inline constexpr int rows_per_warp = 16;
 /// Neighboring columns of a row of O that are merged at once.
 inline constexpr int piece_columns = 4;
@@ -20,9 +21,9 @@ JIT_HOST_DEVICE constexpr int split_column_warps(int head_dim, int head_dim_v) {
   return columns <= most_warp_columns ? 1 : (columns + few_columns - 1) / few_columns;
 }
 
-/// Bytes of the results of all warps: rows of O, and maximum and sum of each row.
-JIT_HOST_DEVICE constexpr int result_bytes(int warps, int head_dim_v) {
-  return warps * rows_per_warp * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
+/// Bytes of the results of all warps, which have so many rows in all: rows of O, and maximum and sum of each row.
+JIT_HOST_DEVICE constexpr int result_bytes(int rows, int head_dim_v) {
+  return rows * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
 }
 
 }  // namespace jit

@@ -4,8 +4,8 @@
 #include "base/prelude.cuh"
 #include "ptx/math.cuh"
 #include "split_keys/block_results.cuh"
-#include "split_keys/kv_products.cuh"
 #include "split_keys/result_pieces.cuh"
+#include "split_keys/transposed_products.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/softmax.cuh"
 
@@ -17,7 +17,7 @@ template <class Traits>
 class WarpSplits {
   using Config = typename Traits::Config;
   static constexpr int row_floats = Traits::column_warps * Traits::warp_columns + result_padding;
-  static constexpr int rows = Traits::warps / Traits::column_warps * rows_per_warp;
+  static constexpr int rows = Traits::warps / Traits::column_warps * Traits::warp_rows;
 
  public:
   JIT_DEVICE explicit WarpSplits(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
@@ -26,10 +26,10 @@ class WarpSplits {
   JIT_DEVICE void put(const typename Traits::Output& output, const SoftmaxState<Traits::Output::rows>& state,
                       float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
-    const int lane = lane_id(), first_row = Traits::group_warp() * rows_per_warp;
+    const int lane = lane_id(), first_row = Traits::group_warp() * Traits::warp_rows;
     const int first_column = Traits::first_column();
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
-      KvProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {
+      SplitProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {
         *reinterpret_cast<float2*>(o_ + row * row_floats + first_column + column) = pair;
       });
       const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });

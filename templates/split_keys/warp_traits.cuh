@@ -1,4 +1,4 @@
-// Traits of kernels whose warps each multiply 16 rows by keys of their own, by mma.sync.
+// Traits of kernels whose warps each multiply 16 rows, or 8, by keys of their own, by mma.sync.
 #pragma once
 
 #include "base/element.cuh"
@@ -12,8 +12,8 @@
 namespace jit {
 
 /// Traits of such families have this alike: so many warps of a block, so many of which have rows of their own, each so
-/// many keys of a tile. Where rows are long, there are as many warps for each group of columns of O.
-template <class KernelConfig, int group_warps, int row_warps, int keys>
+/// many keys of a tile and so many rows. Where rows are long, there are as many warps for each group of columns of O.
+template <class KernelConfig, int group_warps, int row_warps, int keys, int rows = rows_per_warp>
 struct WarpTraits {
   using Config = KernelConfig;
   static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
@@ -24,7 +24,7 @@ struct WarpTraits {
   static constexpr int column_warps = split_column_warps(Config::head_dim, Config::head_dim_v);
   static constexpr int warps = group_warps * column_warps;
   static constexpr int threads = warps * warp_size;
-  static constexpr int tile_rows = row_warps * rows_per_warp;
+  static constexpr int warp_rows = rows, tile_rows = row_warps * rows;
   static constexpr int warp_keys = keys;
   /// Columns to which rows of so wide elements are padded: whole chunks of whole steps.
   template <class Element>
@@ -43,8 +43,9 @@ struct WarpTraits {
           ? padded_head_dim(Config::head_dim_v, chunk_columns<KvElement<Config>>)
           : jit::warp_columns(Config::head_dim_v, column_warps, ElementTraits<KvElement<Config>>::bytes);
   static_assert(!keys_are_packed<Config> || column_warps == 1, "a warp has all columns of packed values");
-  using Scores = Accumulator<MmaLayout, rows_per_warp, warp_keys>;
-  using Output = Accumulator<MmaLayout, rows_per_warp, warp_columns>;
+  using Layout = typename ChosenType<warp_rows == rows_per_warp, MmaLayout, TransposedLayout>::type;
+  using Scores = Accumulator<Layout, warp_rows, warp_keys>;
+  using Output = Accumulator<Layout, warp_rows, warp_columns>;
 
   /// The warp among those of its group of columns, and the first column of O of these.
   static JIT_DEVICE int group_warp() { return column_warps == 1 ? warp_id() : warp_id() % group_warps; }

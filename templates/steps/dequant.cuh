@@ -58,7 +58,11 @@ JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys, const OfQueri
 #pragma unroll
   for (int n = 0; n < Scores::column_blocks; ++n) {
     int pair[2];
-    load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+    if constexpr (Scores::Layout::neighbors > 1) {
+      load_shared(pair, of_keys + Scores::Layout::column(0, n, 0) * 4);
+    } else {
+      for (int i = 0; i < 2; ++i) pair[i] = load_shared(of_keys + Scores::Layout::column(0, n, i) * 4);
+    }
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       scores.at(r, n, 0) *= of_queries(r) * Scale()(pair[0]);

@@ -52,6 +52,32 @@ struct EvenOddLayout : MmaLayout {
   }
 };
 
+/// The registers of MmaLayout where the product is a transposed one: blocks of 8 rows, which are columns of the
+/// instruction, and 16 columns. A lane has two rows that follow each other, of each two columns that lie eight apart.
+struct TransposedLayout {
+  static constexpr int block_rows = 8;
+  static constexpr int block_columns = 16;
+  static constexpr int block_values = 4;
+  static constexpr int lane_rows = 2;
+  static constexpr int neighbors = 1;
+
+  static JIT_DEVICE int lane_row(int thread) { return thread % 4 * 2; }
+  static JIT_DEVICE int lane_column(int thread) { return thread % warp_size / 4; }
+  template <class F>
+  static JIT_DEVICE float reduce(float x, F f) {
+#pragma unroll
+    for (int distance = 4; distance < warp_size; distance *= 2)  // mutate: LanesMissATransposedShuffle
+      x = f(x, __shfl_xor_sync(full_warp, x, distance));
+    return x;
+  }
+  static JIT_DEVICE bool speaks_for_rows(int lane) { return lane < 4; }
+
+  static JIT_DEVICE constexpr int row(int first, int m, int half) { return first + m * block_rows + half; }
+  static JIT_DEVICE constexpr int column(int first, int n, int i) {
+    return first + n * block_columns + i * 8;
+  }
+};
+
 /// The registers that a warp loads from tensor memory: a lane has a row. Blocks are of two columns.
 struct RowLayout {
   static constexpr int block_rows = warp_size;

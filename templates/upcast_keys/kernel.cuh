@@ -89,7 +89,7 @@ JIT_DEVICE void upcast_scaled(const unsigned (&stored)[words], unsigned scale, u
     unsigned pairs[4];
     if constexpr (scale_columns_of<Stored> != 0) {
       pairs_of_e2m1(stored[0], pick_bytes(factors_of_scales<Stored>(scale), 0, 0x1010), pairs);
-      factor = e2m1_shrinks;
+      factor = e2m1_shrinks<Stored>;
     } else {
       pairs_of_int4<fp16>(stored[0], twice(zero_point_of(static_cast<int>(scale))), pairs);
       factor = without_zero_point(static_cast<int>(scale));

@@ -92,8 +92,8 @@ TEST(Key, EveryInputChangesIt) {
       Config config = base;
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every";
-      const bool is_of_cache =
-          field.name == "stages_stored" || field.name == "converter_warps" || field.name == "upcast_ahead";
+      const bool is_of_cache = field.name == "stages_stored" || field.name == "converter_warps" ||
+                               field.name == "upcast_ahead" || field.name == "warp_rows";
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
         if (is_of_fp8) config.output = OutputPlace::direct;
         if (is_of_fp8) config.converter_warps = 2;

@@ -139,7 +139,8 @@ TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
   };
   for (const char* text : {"copies=tma row_warps=1 key_warps=4 tile_kv=128 stages=3",
                            "copies=tma row_warps=2 key_warps=2 tile_kv=32 stages=2",
-                           "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 blocks_per_sm=1"}) {
+                           "copies=tma row_warps=4 key_warps=1 tile_kv=16 stages=4 blocks_per_sm=1",
+                           "copies=tma warp_rows=8 key_warps=4 tile_kv=128 stages=2"}) {
     for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
       AttentionCase problem = case_of(kv_dtype, ScaleKind::head, 1 + index % 3 * 9, 70 + 61 * (index % 4));
       if (index++ % 3 == 1) problem.spec.dtype = DType::fp16;
@@ -152,6 +153,7 @@ TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
     problem.spec.head_dim = d;
     problem.spec.head_dim_v = dv;
     add(problem, "copies=tma key_warps=2 tile_kv=64 stages=2 blocks_per_sm=1");
+    add(problem, "copies=tma warp_rows=8 key_warps=2 tile_kv=64 stages=2 blocks_per_sm=1");
   }
   AttentionCase problem = case_of(DType::fp8_e4m3, ScaleKind::head, 90, 130);
   problem.spec.mask = mask::causal() && mask::sliding_window(50, 0);

@@ -151,10 +151,12 @@ TEST_F(Fp8MmaTest, KeysSplitOverBlocks) {
     problem.spec.gqa_ratio = 3;
     problem.spec.mask = mask::causal();
     problem.layout = Layout::padded;
-    cases.push_back(
-        {problem, parse_config("family=forward_split_kv row_warps=1 key_warps=2 tile_kv=32 stages=2")});
+    cases.push_back({problem, parse_config(fmt::format(
+                                  "family=forward_split_kv warp_rows={} key_warps=2 tile_kv=32 stages=2",
+                                  seqlen_q == 7 ? 8 : 16))});
   };
   add(DType::fp8_e4m3, DType::bf16, 72, 40, 8, ScaleKind::head, 7);
+  add(DType::fp8_e5m2, DType::fp16, 48, 64, 16, ScaleKind::token, 7);
   add(DType::fp8_e5m2, DType::fp32, 24, 64, 2, ScaleKind::token, 12);
   add(DType::fp8_e4m3, DType::bf16, 32, 32, 16, ScaleKind::block, 70);
   expect_some_right(cases, 2);

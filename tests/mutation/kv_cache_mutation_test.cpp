@@ -15,16 +15,28 @@ const Subject tokens = {.config = "family=forward_split_kv copies=tma tile_kv=64
                         .seqlen_kv = 300,
                         .launches = 2};
 
-TEST(KvCaches, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, tokens), ""); }
+// Warps of 8 rows, whose sums and maxima of rows are spread over eight lanes.
+const Subject few_rows = [] {
+  Subject subject = tokens;
+  subject.config = "family=forward_split_kv warp_rows=8 key_warps=2 tile_kv=64 stages=2 blocks_per_sm=1";
+  subject.heads = 4;
+  return subject;
+}();
+
+TEST(KvCaches, IsRightUnmutated) {
+  EXPECT_EQ(noticed(nullptr, tokens), "");
+  EXPECT_EQ(noticed(nullptr, few_rows), "");
+}
 
 INSTANTIATE_TEST_SUITE_P(
     KvCaches, TemplateMutationTest,
-    ::testing::Values(TemplateMutation{"ScalesBesideBoxesWithoutWait",
-                                       {"cp_async_$(", "mbarrier_arrive("},
-                                       {"data race", "access in flight", "unfinished copy"},
-                                       tokens},
-                      TemplateMutation{
-                          "ScalesOfTheBoxesFirstRow", {" + row % Traits::box_rows", ""}, {}, tokens}),
+    ::testing::Values(
+        TemplateMutation{"ScalesBesideBoxesWithoutWait",
+                         {"cp_async_$(", "mbarrier_arrive("},
+                         {"data race", "access in flight", "unfinished copy"},
+                         tokens},
+        TemplateMutation{"LanesMissATransposedShuffle", {"distance = 4;", "distance = 8;"}, {}, few_rows},
+        TemplateMutation{"ScalesOfTheBoxesFirstRow", {" + row % Traits::box_rows", ""}, {}, tokens}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

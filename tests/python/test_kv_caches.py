@@ -1,5 +1,7 @@
 """Caches of int8, int4, NVFP4 and MXFP4 under 16-bit queries: against double precision over what bytes stand for."""
 
+import itertools
+
 import jit_attention as ja
 import numpy
 import pytest
@@ -40,6 +42,42 @@ def test_heads_and_head_dims(rng, place, fetch, name, sizes):
     ratio, head_dim, head_dim_v = sizes
     batch = cached(rng, [1, 2], [90, 33], name, ratio=ratio, head_dim=head_dim, head_dim_v=head_dim_v)
     batch.check(fetch(call(place, batch, pages(rng, batch, 16))))
+
+
+FEW_ROWS = ["key_warps=4 tile_kv=128", "key_warps=2 tile_kv=32 row_warps=2", "key_warps=1 tile_kv=48 blocks_per_sm=1"]
+
+
+@pytest.mark.parametrize(
+    "name, copies, config", some(itertools.product([*NAMES, "int8 of heads"], ["cp_async", "tma"], FEW_ROWS), 7)
+)
+def test_warps_of_few_rows(rng, place, fetch, name, copies, config):
+    """Products that are transposed: rows of less than 8 queries and of more, masks and scores, spans of keys."""
+    if copies == "tma" and not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("TMA copies tiles on sm_90a")
+    kind, by_head = name.split()[0], "heads" in name
+    spans = int(rng.choice([0, 192 if "48" in config else 128]))
+    widths = [128, 256] if copies == "tma" else [32, 96, 128, 256]  # words of scales of blocks
+    width, width_v = (int(rng.choice(widths)) for _ in "kv")
+    batch = cached(rng, [1, 9, 0, 3], [130, 20, 7, 64], kind, head_dim=width, head_dim_v=width_v, by_head=by_head)
+    slopes = (0.5 ** numpy.arange(1, 9)).astype(numpy.float32)
+    spec = ja.AttentionSpec(
+        head_dim=width,
+        head_dim_v=width_v,
+        gqa_ratio=4,
+        sequences_q="varlen",
+        sequences_kv="paged",
+        page_size=16,
+        kv_dtype=kind,
+        descale_per="head" if by_head else DESCALE[kind],
+        mask=ja.mask.sliding_window(20, 0),
+        score=ja.score.alibi(),
+        split_keys=spans,
+    )
+    attend = ja.prepare(spec, config=f"family=forward_split_kv warp_rows=8 stages=2 copies={copies} {config}")
+    tensors = {"alibi_slopes": place(slopes)}
+    o, lse = call(place, batch, pages(rng, batch, 16), attend=attend, tensors=tensors, return_lse=True)
+    with_slopes = lambda s, b, h, i, j, m, n: s - slopes[h] * numpy.abs(i + n - m - j)  # noqa: E731
+    batch.check(fetch(o), fetch(lse), keep=window, score=with_slopes)
 
 
 def window(b, h, i, j, seqlen_q, seqlen_k):
@@ -122,6 +160,18 @@ def test_int8_with_scales_of_heads(rng, place, fetch, family):
 def test_specs_that_are_refused(change, match):
     with pytest.raises(ja.errors.InvalidSpecError, match=match):
         ja.prepare(ja.AttentionSpec(**{"head_dim": 64, **change}))
+
+
+@pytest.mark.parametrize(
+    "change, match",
+    [
+        (dict(head_dim=64), "warp_rows = 8 is for keys of 8 or 4 bits, this spec has bf16; 16 serves it"),
+        (dict(head_dim=320, kv_dtype="fp8_e4m3"), "warp_rows = 8 is for rows of up to 256 columns"),
+    ],
+)
+def test_configs_that_are_refused(change, match):
+    with pytest.raises(ja.errors.NoValidConfigError, match=match):
+        ja.prepare(ja.AttentionSpec(sequences_q="varlen", **change), config="family=forward_split_kv warp_rows=8")
 
 
 def test_arrays_that_are_refused(rng, place):

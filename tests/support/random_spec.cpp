@@ -116,6 +116,7 @@ ForwardWgmma random_fp8_config(Random& random) {
 ForwardSplitKv random_split_kv_config(bool is_wide, Random& random) {
   ForwardSplitKv config;
   config.row_warps = is_wide ? draw(random, 1, 2) : pick({1, 1, 2, 4, 8}, random);
+  config.warp_rows = pick({16, 16, 8}, random);
   config.key_warps = is_wide ? draw(random, 1, 2) : pick({1, 2, 4, 4, 8}, random);
   config.tile_kv = 16 * config.key_warps * draw(random, 1, is_wide ? 2 : 4);
   config.stages = draw(random, 2, is_wide ? 3 : 6);

@@ -21,15 +21,18 @@ constexpr std::int64_t decoded_queries = 8;
 // and scores add. Counted on the assembler's reports.
 constexpr int other_registers = 64;
 constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
+constexpr int other_registers_of_few_rows = 96;
+constexpr int other_registers_of_few_rows_beside_boxes = 32;
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
 constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
-    field<&ForwardSplitKv::row_warps>("row_warps",
-                                      "warps side by side along rows: a block has 16 rows for each",
+    field<&ForwardSplitKv::row_warps>("row_warps", "warps side by side along rows",
                                       {range(1, 8), Affects::tiling, 2}),
+    field<&ForwardSplitKv::warp_rows>("warp_rows", "rows of each of these: 16, or 8 over keys of 8 or 4 bits",
+                                      {multiples(8, 16), Affects::tiling, 8}),
     field<&ForwardSplitKv::key_warps>("key_warps", "warps that share the keys of a tile",
                                       {range(1, 8), Affects::tiling, 2}),
     field<&ForwardSplitKv::tile_kv>("tile_kv", "keys per step", {multiples(16, 256), Affects::tiling, 128}),
@@ -86,6 +89,11 @@ forward_split_kv::Storage Family<ForwardSplitKv>::storage_of(const AttentionSpec
           .scale_columns = scale_columns(spec)};
 }
 
+bool Family<ForwardSplitKv>::converts_much(const AttentionSpec& spec) {
+  const forward_split_kv::Storage stored = storage_of(spec);
+  return has_narrow_keys(spec) && !has_fp8_queries(spec) && (stored.numbers > 1 || stored.has_row_scales);
+}
+
 bool Family<ForwardSplitKv>::suits(const ProblemShape& shape) {
   return shape.has_device_lengths || shape.seqlen_q <= decoded_queries;
 }
@@ -100,6 +108,14 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
   if (config.tile_kv % (16 * config.key_warps) != 0)
     return fmt::format("tile_kv = {} must be a multiple of 16 · key_warps = {}", config.tile_kv,
                        16 * config.key_warps);
+  if (config.warp_rows != rows_per_warp) {
+    if (!has_narrow_keys(problem.spec))
+      return fmt::format("warp_rows = {} is for keys of 8 or 4 bits, this spec has {}; {} serves it",
+                         config.warp_rows, facts(problem.spec.key_dtype()).name, rows_per_warp);
+    if (split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1)
+      return fmt::format("warp_rows = {} is for rows of up to {} columns; {} takes any", config.warp_rows,
+                         most_warp_columns, rows_per_warp);
+  }
   if (config.row_warps * config.key_warps > 16)
     return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
   if (config.copies == Copies::tma) {
@@ -116,11 +132,16 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   const bool is_packed = stored.numbers > 1;
   const int columns = is_packed ? stored.columns(spec.value_head_dim())
                                 : warp_columns(spec.value_head_dim(), parts, stored.element_bytes);
-  const int output = columns / 8 * 4;
-  const int scores = config.tile_kv / config.key_warps / 8 * 4;
-  const int q = spec.head_dim > most_warp_columns ? 4 : stored.columns(spec.head_dim) / 16 * 4;
+  const int output = columns * config.warp_rows / 32;
+  const int scores = config.tile_kv / config.key_warps * config.warp_rows / 32;
+  const int q = spec.head_dim > most_warp_columns ? 4 : stored.columns(spec.head_dim) * config.warp_rows / 64;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const bool copies_scales = uses_tma && (stored.has_row_scales || stored.scale_columns != 0);
+  const int others = config.warp_rows < rows_per_warp
+                         ? (uses_tma ? other_registers_of_few_rows_beside_boxes : other_registers_of_few_rows)
+                         : (uses_tma ? other_registers_beside_boxes : other_registers) +
+                               (has_narrow_keys(spec) ? fp8_registers : 0) +
+                               (copies_scales ? scale_registers : 0);
   // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
   constexpr int quarters = 4;
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
@@ -134,20 +155,19 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
               uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
                                                        .head_dim_v = spec.value_head_dim(),
                                                        .row_warps = config.row_warps,
+                                                       .warp_rows = config.warp_rows,
                                                        .key_warps = config.key_warps,
                                                        .tile_kv = config.tile_kv,
                                                        .stages = config.stages,
                                                        .has_spans = spec.split_keys != 0},
                                                       storage_of(spec))
                              .total
-                       : forward_split_kv::smem_layout(spec.head_dim, spec.value_head_dim(), config.row_warps,
-                                                       config.key_warps, config.tile_kv, config.stages,
-                                                       spec.sequences_kv == SequenceKind::paged,
-                                                       spec.split_keys != 0, storage_of(spec))
+                       : forward_split_kv::smem_layout(
+                             spec.head_dim, spec.value_head_dim(), config.row_warps, config.warp_rows,
+                             config.key_warps, config.tile_kv, config.stages,
+                             spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0, storage_of(spec))
                              .total,
-          .registers = output + scores + q + (uses_tma ? other_registers_beside_boxes : other_registers) +
-                       functors * functor_registers + (has_narrow_keys(spec) ? fp8_registers : 0) +
-                       (copies_scales ? scale_registers : 0),
+          .registers = output + scores + q + others + functors * functor_registers,
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,
@@ -168,19 +188,38 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
       is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
               : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
   const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 64, 128};
+  const auto add = [&](const ForwardSplitKv& config) {
+    for (const Copies copies : kinds) {
+      configs.push_back(config);
+      configs.back().copies = copies;
+    }
+  };
   for (const Warps warps : warp_counts) {
     for (const int tile_kv : key_counts) {
+      if (tile_kv % (16 * warps.key) != 0) continue;
       for (const int stages : {2, 3, 4, 6}) {
         for (const int blocks_per_sm : {1, 2, 3, 4}) {
-          for (const Copies copies : kinds) {
-            const ForwardSplitKv config{.row_warps = warps.row,
-                                        .key_warps = warps.key,
-                                        .tile_kv = tile_kv,
-                                        .stages = stages,
-                                        .copies = copies,
-                                        .blocks_per_sm = blocks_per_sm};
-            if (tile_kv % (16 * warps.key) == 0) configs.push_back(config);
-          }
+          add({.row_warps = warps.row,
+               .key_warps = warps.key,
+               .tile_kv = tile_kv,
+               .stages = stages,
+               .blocks_per_sm = blocks_per_sm});
+        }
+      }
+    }
+  }
+  // Where a query's heads are few and conversion takes longer than memory, more warps share it.
+  constexpr int few_rows = 8;
+  if (!converts_much(problem.spec) || is_wide || problem.spec.gqa_ratio > few_rows) return configs;
+  for (const int key_warps : {4, 8}) {
+    for (const int tile_kv : {16 * key_warps, 32 * key_warps}) {
+      for (const int stages : {2, 3}) {
+        for (const int blocks_per_sm : {2, 3, 4}) {
+          add({.warp_rows = few_rows,
+               .key_warps = key_warps,
+               .tile_kv = tile_kv,
+               .stages = stages,
+               .blocks_per_sm = blocks_per_sm});
         }
       }
     }

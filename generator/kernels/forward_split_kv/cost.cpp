@@ -37,8 +37,25 @@ constexpr double issue_share = 1.6;        // of which it takes so many times th
 constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
 // One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
 constexpr double prefill_too = 1.7;
-// Instructions for an element of 8 bits that becomes one of 16: counted, not fitted.
-constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 2 : 0.75; }
+// Instructions for a stored number that becomes one of 16 bits: counted, not fitted.
+double slots_to(DType number, DType stored) {
+  switch (stored) {
+    case DType::int4:
+      return number == DType::bf16 ? 1.5 : 1.2;
+    case DType::nvfp4:
+    case DType::mxfp4:
+      return 2.2;
+    case DType::int8:
+      return number == DType::bf16 ? 2 : 1.25;
+    default:
+      return number == DType::bf16 ? 2 : 0.75;
+  }
+}
+// Where conversion holds up everything, clocks of a warp from an instruction to the next, and instructions of its step
+// beside those of its tile (docs/records/notebook.md).
+constexpr double clocks_per_instruction = 6.8;
+constexpr double step_instructions = 150;
+constexpr double copy_instructions = 10;  // of cp.async, for each piece of 16 bytes
 // The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.75;
 
@@ -48,7 +65,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
                                       const ForwardSplitKv& config) {
   const auto& [spec, limits] = problem;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const double tile_rows = config.row_warps * rows_per_warp;
+  const double tile_rows = config.row_warps * config.warp_rows;
   const double heads_kv = static_cast<double>(shape.heads_q) / spec.gqa_ratio;
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
   const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
@@ -70,12 +87,13 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
       tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (parts * d + dv) / flops_per_clock;
   const bool has_value_scales = kv.has_row_scales && !has_fp8_queries(spec);
-  const double conversion = has_narrow_keys(spec)
-                                ? config.row_warps * config.tile_kv *
-                                      (parts * d * slots_to(DType::fp16) +
-                                       dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16)) /
-                                      32 / 4
-                                : 0;
+  const double conversion =
+      has_narrow_keys(spec)
+          ? config.row_warps * config.tile_kv *
+                (parts * d * slots_to(DType::fp16, spec.key_dtype()) +
+                 dv * slots_to(has_value_scales ? DType::bf16 : DType::fp16, spec.key_dtype())) /
+                32 / 4
+          : 0;
   const double softmax = parts * tile_rows * config.tile_kv * 12 / 32 / 4 + conversion;
   double step = std::max({memory * blocks, (tensor + softmax) * blocks,
                           least_step_clocks + tile_bytes / step_bytes_per_clock + tensor + softmax});
@@ -88,6 +106,12 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
     const double issue = issue_share * warps_that_issue / std::min(warps, warps_that_issue);
     step =
         std::max({boxes * blocks, (tensor + softmax) * blocks, box_step_clocks + (tensor + softmax) * issue});
+  }
+  if (converts_much(spec)) {
+    const double copies = config.copies == Copies::tma ? 0 : tile_bytes / chunk_bytes * copy_instructions;
+    const double instructions =
+        softmax * warps_that_issue / warps + copies / (warps * 32) + step_instructions;
+    step = std::max(step, clocks_per_instruction * instructions);
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;

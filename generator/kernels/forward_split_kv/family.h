@@ -31,6 +31,8 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   }
   static void launch(const KernelLaunch& launch, const ForwardSplitKv& config);
 
+  /// Whether stored numbers, or scales of tokens, want so many instructions that these bound decoding.
+  static bool converts_much(const AttentionSpec& spec);
   /// How keys and values of a spec lie in shared memory.
   static forward_split_kv::Storage storage_of(const AttentionSpec& spec);
 };

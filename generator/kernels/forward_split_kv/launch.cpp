@@ -10,7 +10,7 @@ namespace jit {
 namespace {
 
 SplitTiles tiles_of(const ForwardSplitKv& config) {
-  return {.tile_rows = config.row_warps * rows_per_warp,
+  return {.tile_rows = config.row_warps * config.warp_rows,
           .tile_kv = config.tile_kv,
           .blocks_per_sm = config.blocks_per_sm};
 }
