@@ -73,9 +73,23 @@ Cluster::Cluster(Launch& own_launch, std::uint64_t own_number, std::array<unsign
 
 Cluster::~Cluster() = default;
 
+const Path* Cluster::waits_outside(const Warp** waiting) const {
+  for (const auto& block : blocks) {
+    for (const auto& warp : block->warps) {
+      for (const Path& path : warp->paths) {
+        if (!path.wait || !path.wait.on->may_end_from_outside()) continue;
+        if (waiting) *waiting = warp.get();
+        return &path;
+      }
+    }
+  }
+  return nullptr;
+}
+
 bool Cluster::run(std::uint64_t budget) {
   const std::uint64_t end = steps + budget;
   int polling_rounds = 0;
+  is_stuck_ = false;
   while (steps < end) {
     if (launch.stopped) throw LaunchStopped();
     if (run_round()) {
@@ -93,6 +107,8 @@ bool Cluster::run(std::uint64_t budget) {
     // Pending copies take effect when no warp can go on without them.
     if (async.complete_one(random)) continue;
     if (all_ended) return true;
+    is_stuck_ = waits_outside() != nullptr;
+    if (is_stuck_) return false;
     report_deadlock();
   }
   return false;
@@ -139,6 +155,7 @@ bool Cluster::run_warps(bool held_back) {
 }
 
 bool Cluster::is_polling_in_vain() const {
+  if (is_stuck_) return true;
   if (!is_polling_) return false;
   bool is_in_vain = false;
   for (const auto& block : blocks) {
@@ -152,6 +169,13 @@ bool Cluster::is_polling_in_vain() const {
 }
 
 std::string Cluster::describe_polling() const {
+  const Warp* waiting = nullptr;
+  if (const Path* const path = is_stuck_ ? waits_outside(&waiting) : nullptr) {
+    const auto& index = waiting->block.index;
+    return fmt::format("; block ({}, {}, {}) warp {} waits at {} (PTX line {}) for {}", index[0], index[1],
+                       index[2], waiting->id, place_of(launch.kernel, path->pc),
+                       launch.kernel.info[path->pc].ptx_line, path->wait.on->describe(path->wait.token));
+  }
   for (const auto& block : blocks) {
     for (const auto& warp : block->warps) {
       if (warp->alive == 0 || !warp->is_polling()) continue;

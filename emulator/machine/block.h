@@ -18,11 +18,13 @@ namespace jit::emulator {
 
 struct Launch;
 struct Warp;
+struct Path;
 struct Cluster;
 class NamedBarriers;     // operations/barrier.h
 class ClusterBarrier;    // operations/barrier.h
 class MbarrierTable;     // operations/mbarrier.h
 struct TensorUnitState;  // operations/tcgen05/state.h
+struct TensorColumns;    // operations/tcgen05/allocation.h
 
 struct Block {
   Block(Cluster& cluster, unsigned rank, std::array<unsigned, 3> index);
@@ -36,6 +38,8 @@ struct Block {
   SharedMemory shared;
   std::unique_ptr<NamedBarriers> barriers;
   std::unique_ptr<MbarrierTable> mbarriers;
+  /// Columns of the multiprocessor; null: nobody else has some of them.
+  std::shared_ptr<TensorColumns> shared_columns;
   std::unique_ptr<TensorUnitState> tensor;  ///< made at the first use
   std::vector<std::unique_ptr<Warp>> warps;
   /// Registers per thread that setmaxnreg has freed, times threads: what a warpgroup may take.
@@ -71,7 +75,8 @@ struct Cluster {
   /// Runs for about `budget` warp instructions, less when all that can go on polls global memory. Returns whether all
   /// warps have ended. Throws LaunchStopped.
   bool run(std::uint64_t budget);
-  /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere.
+  /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere, or a wait for what another
+  /// block of the multiprocessor has.
   bool is_polling_in_vain() const;
   /// The barrier that it polls: "; block (1, 0, 0) warp 0 …"
   std::string describe_polling() const;
@@ -85,7 +90,10 @@ struct Cluster {
  private:
   bool run_round();
   bool run_warps(bool held_back);
+  /// The warp and the path that waits for what another block of the multiprocessor has; null: none.
+  const Path* waits_outside(const Warp** waiting = nullptr) const;
   bool is_polling_ = false;  ///< in the last round every warp that could go on was
+  bool is_stuck_ = false;    ///< no warp can go on before another block does
   [[noreturn]] void report_deadlock();
 };
 

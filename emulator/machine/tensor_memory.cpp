@@ -112,6 +112,23 @@ void TensorMemory::note_read(const TensorAccess& access, const TensorRegion& reg
   });
 }
 
+void TensorMemory::expect_no_sums(const TensorAccess& access, const TensorRegion& region) {
+  const Launch& launch = access.warp.launch();
+  if (!launch.options.check_races || !is_news(launch, FindingKind::uninitialized_read, access.pc)) return;
+  for_each_cell(region, [&](const Cell& cell, int row, int column) {
+    const InstructionInfo& writer = launch.kernel.info[cell.write.pc];
+    if (cell.write.time == 0 || !writer.name.starts_with("tcgen05.mma")) return;
+    if (!is_news(launch, FindingKind::uninitialized_read, access.pc)) return;
+    launch.report_at(
+        access.pc, FindingKind::uninitialized_read, access.warp, access.lane,
+        fmt::format(
+            "reads elements or scales from column {} of tensor memory, lanes {} to {}, which holds sums of "
+            "{} at {}: no tcgen05.st or tcgen05.cp has written there since",
+            column, row * cell_lanes, (row + 1) * cell_lanes - 1, writer.name,
+            place_of(launch.kernel, cell.write.pc)));
+  });
+}
+
 void TensorMemory::put(const TensorAccess& access, Cell& cell) {
   cell.write = record_of(access);
   cell.read = {};

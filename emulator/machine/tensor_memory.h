@@ -58,6 +58,8 @@ class TensorMemory {
   // Each reports what is wrong with the access, once for an instruction.
   void note_read(const TensorAccess& access, const TensorRegion& region);
   void note_write(const TensorAccess& access, const TensorRegion& region);
+  /// Reports words that are the sums of a product, where a product reads elements or scales.
+  void expect_no_sums(const TensorAccess& access, const TensorRegion& region);
   /// A write that takes effect later: until `land` the words are in flight.
   void begin_write(const TensorAccess& access, const TensorRegion& region);
   void land(const TensorRegion& region);

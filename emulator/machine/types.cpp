@@ -43,6 +43,9 @@ constexpr std::array rows = {
     Row{Type::e5m2, "e5m2", 8, Kind::floating},
     Row{Type::e4m3x2, "e4m3x2", 16, Kind::floating},
     Row{Type::e5m2x2, "e5m2x2", 16, Kind::floating},
+    Row{Type::e2m3, "e2m3", 6, Kind::floating},
+    Row{Type::e3m2, "e3m2", 6, Kind::floating},
+    Row{Type::e2m1, "e2m1", 4, Kind::floating},
 };
 
 constexpr const Row& row(Type type) { return rows[static_cast<std::size_t>(type)]; }
@@ -59,7 +62,7 @@ static_assert(is_in_order());
 
 std::optional<Type> parse_type(std::string_view text) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.name == text; });
-  if (found == rows.end()) return {};
+  if (found == rows.end() || found->type >= Type::e2m3) return {};
   return found->type;
 }
 

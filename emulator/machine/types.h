@@ -34,6 +34,10 @@ enum class Type : std::uint8_t {
   e5m2,
   e4m3x2,
   e5m2x2,
+  // In descriptors of tensor cores alone:
+  e2m3,
+  e3m2,
+  e2m1,
 };
 
 /// The type of "u32" and the like; nothing for another text.

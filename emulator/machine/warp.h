@@ -34,6 +34,8 @@ class Waitable {
   virtual bool is_over(std::uint64_t token) const = 0;
   /// Called once when a wait that is not retried is over, before the warp goes on.
   virtual void wake(Warp&) const {}
+  /// Whether blocks outside of the cluster may end the wait.
+  virtual bool may_end_from_outside() const { return false; }
   /// "barrier 1 (64 of 128 threads there)"
   virtual std::string describe(std::uint64_t token) const = 0;
 };

@@ -11,6 +11,7 @@
 #include "machine/launch.h"
 #include "machine/residency.h"
 #include "machine/warp.h"
+#include "operations/tcgen05/allocation.h"
 
 namespace jit::emulator {
 namespace {
@@ -30,6 +31,12 @@ bool asks_other_blocks(const Kernel& kernel) {
   });
 }
 
+bool allocates_tensor_memory(const Kernel& kernel) {
+  return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
+    return instruction.name.starts_with("tcgen05.alloc");
+  });
+}
+
 }  // namespace
 
 std::string to_text(const Size3& size) { return fmt::format("({}, {}, {})", size[0], size[1], size[2]); }
@@ -40,6 +47,8 @@ Worker::Worker(Launch& launch, Grid& grid, std::size_t index)
       index_(index),
       counts_(launch.kernel.code.size()),
       begin_together_(asks_other_blocks(launch.kernel)),
+      shares_tensor_memory_(launch.options.blocks_per_multiprocessor > 1 &&
+                            allocates_tensor_memory(launch.kernel)),
       random_(launch.options.seed + index) {}
 
 void Worker::run() noexcept {
@@ -94,7 +103,7 @@ Worker::Turn Worker::step() {
   const bool has_begun = begin_cluster();
   bool only_poll = !has_begun;
   for (std::size_t i = resident_.size(); i-- > 0;) {
-    const bool is_short = launch_.member || (begin_together_ && has_begun);
+    const bool is_short = launch_.member || (begin_together_ && has_begun) || shares_tensor_memory_;
     if (!resident_[i]->run(is_short ? short_slice() : slice)) {
       only_poll = only_poll && resident_[i]->is_polling_in_vain();
       continue;
@@ -120,6 +129,21 @@ std::uint64_t Worker::short_slice() {
   return 1 + random_.below(std::uint32_t{1} << random_.below(slices_of_beginners));
 }
 
+// Gives the blocks a multiprocessor that has room for them, where several share one.
+void Worker::place(Cluster& cluster) {
+  if (!shares_tensor_memory_) return;
+  const auto most = static_cast<long>(launch_.options.blocks_per_multiprocessor);
+  // Each block that runs there holds a reference, beside the worker's.
+  auto found = std::find_if(multiprocessors_.begin(), multiprocessors_.end(),
+                            [&](const auto& columns) { return columns.front().use_count() <= most; });
+  if (found == multiprocessors_.end()) {
+    found = multiprocessors_.emplace(found);
+    for (std::size_t i = 0; i < cluster.blocks.size(); ++i)
+      found->push_back(std::make_shared<TensorColumns>());
+  }
+  for (const auto& block : cluster.blocks) block->shared_columns = (*found)[block->rank];
+}
+
 // False where there is none left, or no room for it.
 bool Worker::begin_cluster() {
   if (all_taken_ || !launch_.residency->enter()) return false;
@@ -135,6 +159,7 @@ bool Worker::begin_cluster() {
                                               : 0;
   resident_.push_back(
       std::make_unique<Cluster>(launch_, first + number, grid_.first_block(number), seed, counts_));
+  place(*resident_.back());
   if (!launch_.member) return true;
   for (const auto& block : resident_.back()->blocks) {
     for (const auto& warp : block->warps)

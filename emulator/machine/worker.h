@@ -91,6 +91,7 @@ class Worker {
   Turn step();
   std::uint64_t short_slice();
   bool begin_cluster();
+  void place(Cluster& cluster);
   void look_for_deadlock(std::uint64_t changes);
   [[noreturn]] void stop_polling_warp(std::string text);
   void end();
@@ -99,9 +100,11 @@ class Worker {
   Grid& grid_;
   const std::size_t index_;
   Counts counts_;
-  const bool begin_together_;
+  const bool begin_together_, shares_tensor_memory_;
   Random random_;
   std::vector<std::unique_ptr<Cluster>> resident_;
+  /// By multiprocessor and rank of its blocks: columns of tensor memory, kept by those that end without giving them back.
+  std::vector<std::vector<std::shared_ptr<TensorColumns>>> multiprocessors_;
   bool all_taken_ = false;
   std::uint64_t steps_ = 0;  // of clusters that have ended
   std::exception_ptr failure_;

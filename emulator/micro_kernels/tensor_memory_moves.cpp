@@ -82,6 +82,8 @@ std::vector<MicroKernel> tensor_memory_moves(const std::string& target) {
   }
   kernels.push_back(copy(target, "128x256b", 128, 32));
   kernels.push_back(copy(target, "128x128b", 128, 16));
+  kernels.push_back(copy(target, "128x128b.b8x16.b4x16_p64", 128, 16));
+  kernels.push_back(copy(target, "128x128b.b8x16.b6x16_p32", 128, 16));
   kernels.push_back(copy(target, "64x128b.warpx2::02_13", 64, 16));
   kernels.push_back(copy(target, "64x128b.warpx2::01_23", 64, 16));
   kernels.push_back(copy(target, "32x128b.warpx4", 32, 16));

@@ -29,6 +29,8 @@ struct Product {
   int scale = 0;                    // D · 2^−scale
   Pattern scales = Pattern::range;  // of the block-scaled kinds
   int scale_id = 0;
+  std::uint32_t narrow = 0;    // type of A and B in the descriptor: elements of 4 or 6 bits
+  bool is_stationary = false;  // .ws
 
   bool is_scaled() const { return kind.starts_with("mx"); }
   bool is_of_nibbles() const { return kind.starts_with("mxf4"); }
@@ -53,7 +55,9 @@ Place place_of(const Layout& layout, unsigned lines, unsigned element_bytes) {
 
 std::uint32_t instruction_of(const Product& product) {
   const auto code = [&](Element element) {
-    return product.is_of_nibbles() || element == Element::bf16 || element == Element::e5m2 ? 1u : 0u;
+    return product.narrow != 0                                                               ? product.narrow
+           : product.is_of_nibbles() || element == Element::bf16 || element == Element::e5m2 ? 1u
+                                                                                             : 0u;
   };
   const std::uint32_t common =
       code(product.a) << 7 | code(product.b) << 10 | std::uint32_t{product.negates} << 13 |
@@ -71,6 +75,8 @@ std::string name_of(const Product& product, std::string_view distribution) {
   std::string name =
       fmt::format("tcgen05.mma.kind::{}.{}.{} m{}n{} to {}", product.kind, to_string(product.a),
                   to_string(product.b), product.m, product.n, product.to_f16 ? "f16" : "f32");
+  if (product.narrow != 0) name += fmt::format(" of type {}", product.narrow);
+  if (product.is_stationary) name += ", weights stationary";
   if (product.a_in_tensor_memory) name += ", A in tensor memory";
   const auto add = [&](const char* operand, const Layout& layout) {
     if (layout.along_k && layout.swizzle == 128) return;
@@ -136,9 +142,9 @@ MicroKernel tensor_product(const std::string& target, const Product& product,
   }
   body += fmt::format(
       "  mov.u32 %r45, {:#x};\n  setp.ne.u32 %p23, {}, 0;\n  add.u32 %r48, %r40, {};\n"
-      "  @%p21 tcgen05.mma.cta_group::1.kind::{} [%r40], {}, %d11, %r45{}, %p23{};\n",
-      instruction_of(product), product.accumulates ? 1 : 0, product.n, product.kind,
-      product.a_in_tensor_memory ? "[%r48]" : "%d10", scales,
+      "  @%p21 tcgen05.mma{}.cta_group::1.kind::{} [%r40], {}, %d11, %r45{}, %p23{};\n",
+      instruction_of(product), product.accumulates ? 1 : 0, product.n, product.is_stationary ? ".ws" : "",
+      product.kind, product.a_in_tensor_memory ? "[%r48]" : "%d10", scales,
       product.scale != 0 ? fmt::format(", {}", product.scale) : "");
   body += commit_and_wait() + store_columns(0, product.n);
   return with_tensor_memory(std::move(kernel), target, product.n > 120 ? 256 : 64, shared, body);
@@ -206,6 +212,16 @@ std::vector<MicroKernel> tensor_memory_products(const std::string& target) {
     add(product);
   }
   add({.kind = "f16", .a = bf16, .b = bf16, .scale = 3});
+  for (const std::uint32_t type : {3u, 4u, 5u}) {  // e2m3, e3m2, e2m1
+    Product product{.kind = "f8f6f4", .a = Element::i8, .b = Element::i8, .narrow = type};
+    for (const bool in_tensor_memory : {false, true}) {
+      product.a_in_tensor_memory = in_tensor_memory;
+      kernels.push_back(
+          tensor_product(target, product, {"bits", Pattern::bits, Pattern::bits, Pattern::normals}));
+    }
+  }
+  for (const int m : {32, 64, 128})
+    add({.kind = "f16", .a = bf16, .b = bf16, .m = m, .n = 64, .is_stationary = true});
   return kernels;
 }
 

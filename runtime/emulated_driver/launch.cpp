@@ -58,6 +58,8 @@ emulator::LaunchOptions options_of(const LaunchRequest& request, const emulator:
   options.seed = machine().seed;
   options.step_limit = machine().step_limit;
   options.resident_blocks = resident_blocks(kernel, request.shape, request.device.properties);
+  options.blocks_per_multiprocessor = static_cast<int>(
+      options.resident_blocks / static_cast<std::uint64_t>(request.device.properties.sm_count));
   options.smem_limit = static_cast<std::size_t>(request.device.properties.smem_per_block_optin);
   return options;
 }

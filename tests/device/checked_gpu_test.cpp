@@ -94,12 +94,15 @@ class CheckedTest : public GpuTest {
     spec.checked = checked;
     return spec;
   }
+  KernelConfig split_kv(const AttentionSpec& spec) const {
+    return fitted(spec, parse_config("family=forward_split_kv"));
+  }
   std::vector<Attention> kernels(bool checked) const {
     std::vector<Attention> kernels;
-    for (const char* config :
-         {"family=forward_split_kv", "family=forward_split_wgmma tile_rows=64 tile_kv=64"}) {
-      if (config_rejection(spec(checked), parse_config(config), device_).empty())
-        kernels.push_back(attention(spec(checked), parse_config(config), context()));
+    for (const KernelConfig& config :
+         {split_kv(spec(checked)), parse_config("family=forward_split_wgmma tile_rows=64 tile_kv=64")}) {
+      if (config_rejection(spec(checked), config, device_).empty())
+        kernels.push_back(attention(spec(checked), config, context()));
     }
     return kernels;
   }
@@ -126,7 +129,7 @@ TEST_F(CheckedTest, PagesThatNoVisibleKeyNeedsMayBeAnything) {
   const CurrentDevice current(0);
   AttentionSpec windowed = spec(true);
   windowed.mask = mask::sliding_window(4, 0);
-  const Attention kernel = attention(windowed, parse_config("family=forward_split_kv"), context());
+  const Attention kernel = attention(windowed, split_kv(windowed), context());
   PagedCall call;
   call.page_table = {-7, 1 << 30, 2, 9, 1, -1};  // the last 6 keys of request 0 are the third page's
   call.seqused_k = {40, 22};
@@ -154,7 +157,7 @@ TEST_F(CheckedTest, EmulatedDevicesTellOfWhatIsWrong) {
     if (event.kind == Event::Kind::warning) warnings.push_back(event.message);
   };
   const Context own(shared_cache_settings(), observer);
-  const Attention kernel = attention(spec(false), parse_config("family=forward_split_kv"), own);
+  const Attention kernel = attention(spec(false), split_kv(spec(false)), own);
   PagedCall().run(kernel);
   EXPECT_TRUE(warnings.empty());
   PagedCall call;

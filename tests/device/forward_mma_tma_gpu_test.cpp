@@ -155,7 +155,7 @@ TEST_F(ForwardMmaTmaTest, RepeatedRunsAreBitIdentical) {
   }
 }
 
-// Instructions of warps, as docs/tutorial/attention.md says; those that poll or rescale differ from run to run.
+// Instructions of warps, as docs/kernels/attention_ladder.md says; those that poll or rescale differ from run to run.
 TEST_F(ForwardMmaTmaTest, CountsOfTheLadder) {
   if (!device_.emulated) GTEST_SKIP() << "a GPU does not count";
   const auto expect_count = [](DType dtype, std::size_t step, double expected) {

@@ -43,8 +43,8 @@ TEST_F(Fp8CacheTest, TypesScalesAndConfigs) {
     for (const DType kv_dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
       for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token}) {
         if (!is_in_this_run(index++, 4)) continue;
-        cases.push_back(
-            {case_of(kv_dtype, kind, 1 + lengths % 3 * 9, 70 + 40 * (lengths % 4)), config_of(text)});
+        const AttentionCase problem = case_of(kv_dtype, kind, 1 + lengths % 3 * 9, 70 + 40 * (lengths % 4));
+        cases.push_back({problem, fitted(problem.spec, config_of(text))});
       }
       ++lengths;
     }

@@ -6,6 +6,7 @@
 #include <jit/device.h>
 #include <jit/error.h>
 
+#include "generator/kernels/families.h"
 #include "tests/support/shared_cache.h"
 #include "tests/support/stream_memory_words.h"
 
@@ -42,6 +43,12 @@ void GpuTest::TearDown() {
 Context& GpuTest::context() {
   static Context context(shared_cache_settings());
   return context;
+}
+
+KernelConfig GpuTest::fitted(const AttentionSpec& spec, KernelConfig config) const {
+  if (config_rejection(spec, config, device_).empty()) return config;
+  if (auto* const split = std::get_if<ForwardSplitKv>(&config)) split->blocks_per_sm = 1;
+  return config;
 }
 
 void GpuTest::expect_right(const AttentionCase& problem, std::optional<KernelConfig> config) {

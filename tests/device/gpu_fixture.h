@@ -46,6 +46,9 @@ class GpuTest : public ::testing::Test {
     return !device_.emulated || reference::is_in_this_run(static_cast<std::uint64_t>(index), count);
   }
 
+  /// The config, with one block a multiprocessor where several do not fit the device's shared memory: sm_120 has 100 KB.
+  KernelConfig fitted(const AttentionSpec& spec, KernelConfig config) const;
+
   /// Keeps everything in memory and tunes nothing; lives as long as the program.
   static Context& context();
 

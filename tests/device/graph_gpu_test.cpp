@@ -54,6 +54,7 @@ class GraphTest : public GpuTest {
     for (Counting& one : cases) {
       one.problem.spec.head_dim = 64;
       one.problem.spec.mask = mask::causal();
+      one.config = fitted(one.problem.spec, one.config);
       one.problem.seed = reference::test_seed();
     }
     return cases;

@@ -15,7 +15,9 @@ import pytest
 from others_kernels import flash_attention_4, flash_attention_4_arguments, triton_kernels
 from seeded import SEED, takes_all
 
-BLOCK_SUM = pathlib.Path(__file__).resolve().parents[2] / "emulator/examples/block_sum.ptx"
+EMULATOR = pathlib.Path(__file__).resolve().parents[2] / "emulator"
+BLOCK_SUM = EMULATOR / "examples/block_sum.ptx"
+PRODUCTS = EMULATOR / "tests/fuzz/corpus/ptx/tcgen05_products.ptx"
 NUMBERS = ("0", "1", "-1", "2", "7", "31", "32", "64", "128", "4095", "65536", "1000000000", "4294967295", "4294967296",
            "18446744073709551615", "0x7fffffff", "0f7F800000", "0.5")  # fmt: skip
 LONGEST = 120  #: seconds that a text may take
@@ -114,6 +116,12 @@ COUNT = 2000 if takes_all() else 60
 def test_a_kernel_of_cuda():
     x, sums = numpy.ones(512, numpy.float32), numpy.zeros(2, numpy.float32)
     go_wrong(BLOCK_SUM.read_text(), COUNT, lambda *_: (x, sums), 256)
+
+
+def test_products_of_tcgen05():
+    out = numpy.zeros(256, numpy.float32)
+    assert launched(PRODUCTS.read_text(), lambda *_: (out,), 128) == "clean"
+    go_wrong(PRODUCTS.read_text(), COUNT, lambda *_: (out,), 128)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

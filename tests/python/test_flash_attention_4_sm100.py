@@ -1,5 +1,5 @@
-"""FlashAttention-4's kernels of sm_100 on the emulator, which run on silicon: right, the same bits for all seeds, and
-without findings but one that is explained. And changes of their text, each of which is found or gives wrong numbers."""
+"""FlashAttention-4's forward kernels of sm_100 on the emulator, which run on silicon: right, the same bits for all
+seeds, and without findings. And changes of their text, each of which is found."""
 
 import re
 
@@ -8,39 +8,15 @@ import ml_dtypes
 import numpy
 import pytest
 from others_kernels import flash_attention_4_sm100
+from others_kernels.cutlass_parameters import SHARED_BYTES, by_rows, divisor, sizes, tensor_map
 from seeded import some
 
 emulator = ja.emulator
-SHARED_BYTES = 232448
-i32, i64, u8, f32 = numpy.int32, numpy.int64, numpy.uint8, numpy.float32
+f32 = numpy.float32
 
 # Head dim, rows, keys, heads, batch.
 SIZES = [(256, 256, 1, 1), (512, 384, 2, 1), (200, 300, 1, 2), (1024, 640, 1, 1), (130, 128, 3, 1), (513, 1, 1, 2)]
 FORWARDS = ["forward_64", "forward_128", "causal_128", "fp8_128", "pair_128"]
-BACKWARDS = ["backward_128", "backward_pair_128"]
-# The last bulk stores of dK and dV are in no bulk group that the kernel waits for.
-STORES_AT_THE_END = "unfinished copy"
-
-
-def divisor(number):
-    """A divisor with the multiplier and shifts of CUTLASS's FastDivmod, and once more behind."""
-    bits = max(number - 1, 0).bit_length()
-    multiplier = (2**32 * (2**bits - number)) // number + 1
-    return (i32(number), numpy.uint32(multiplier), u8(min(bits, 1)), u8(max(bits - 1, 0))), i32(number)
-
-
-def sizes(array):
-    batch, rows, heads, _ = array.shape
-    return i32(rows), i32(heads), i32(batch)
-
-
-def tensor_map(array, rows, columns=64):
-    return emulator.TensorMap(array.transpose(0, 2, 1, 3), box=(1, 1, rows, columns), swizzle=128)
-
-
-def by_rows(array):
-    batch, heads, rows = array.shape
-    return (array, i32(rows), i32(heads), i32(batch), i64(rows), i64(rows * heads))
 
 
 def scheduler(name, rows, heads, batch):
@@ -66,8 +42,8 @@ def run_forward(name, ptx, q, k, v, o, lse, most_blocks=148, **options):
     arguments = (sizes(q), sizes(k), sizes(v), sizes(o), by_rows(lse), tensor_map(q, 128, columns),
                  tensor_map(k, key_rows, columns), tensor_map(v, 128, columns), tensor_map(o, 128),
                  float(numpy.log2(numpy.e) * head_dim**-0.5), *products, *work)  # fmt: skip
-    return forward(min(blocks, most_blocks), 512, *arguments, cluster=2 if name.startswith("pair") else 1, dynamic_shared=SHARED_BYTES,
-                   level="silicon", **options)  # fmt: skip
+    return forward(min(blocks, most_blocks), 512, *arguments, cluster=2 if name.startswith("pair") else 1,
+                   dynamic_shared=SHARED_BYTES, level="silicon", **options)  # fmt: skip
 
 
 def attention(q, k, v, is_causal):
@@ -103,65 +79,6 @@ def test_forward(name, size, rng):
     assert numpy.abs(lse - expected_lse).max() < 1e-3
 
 
-def padded(array, rows, value):
-    """The last axis to `rows` numbers."""
-    more = [(0, 0)] * (array.ndim - 1) + [(0, rows - array.shape[-1])]
-    return numpy.ascontiguousarray(numpy.pad(array, more, constant_values=value), f32)
-
-
-@pytest.mark.parametrize("size", some([(128, 128, 1, 1), (256, 384, 2, 1), (200, 300, 1, 1)], 3))
-@pytest.mark.parametrize("name", some(BACKWARDS, 2))
-def test_backward(name, size, rng):
-    rows, keys, heads, batch = size
-    of_pair, head_dim = "pair" in name, 128
-    (backward,) = emulator.load(flash_attention_4_sm100(name)).kernels
-    q, k, v, dout = (rng.standard_normal((batch, n, heads, head_dim)).astype(ml_dtypes.bfloat16)
-                     for n in (rows, keys, keys, rows))  # fmt: skip
-    scale = head_dim**-0.5
-    weights, lse = attention(*(x.astype(float) for x in (q, k, v)), False)
-    dp = numpy.einsum("bqhd,bkhd->bhqk", dout.astype(float), v.astype(float))
-    delta = (weights * dp).sum(-1)
-    ds = weights * (dp - delta[..., None])
-    whole = -(-rows // 128) * 128
-    lse_log2 = padded(lse * numpy.log2(numpy.e), whole, numpy.inf)
-    sums = padded(delta, whole, 0)
-    dq = numpy.zeros((batch, heads, whole * head_dim), f32)
-    dk, dv = (numpy.zeros(k.shape, ml_dtypes.bfloat16) for _ in range(2))
-
-    def strided(array):
-        batch, rows, heads, head_dim = array.shape
-        return (array, *sizes(array), i64(heads * head_dim), i64(head_dim), i64(rows * heads * head_dim))
-
-    tiles = -(-keys // 128)
-    tiles += tiles % 2 if of_pair else 0
-    twice = 2 if of_pair else 1  # transposed tensors have parameters of their own
-    maps = [tensor_map(q, 64), tensor_map(q, 128), tensor_map(k, 128), tensor_map(k, 256), tensor_map(v, 128),
-            tensor_map(dout, 128), tensor_map(dout, 64)] if of_pair else [  # fmt: skip
-            tensor_map(q, 128), tensor_map(k, 128), tensor_map(v, 128), tensor_map(dout, 128)]  # fmt: skip
-    arguments = [*[sizes(q)] * twice, *[sizes(k)] * twice, sizes(v), by_rows(lse_log2), by_rows(sums),
-                 *[sizes(dout)] * twice, strided(dv), strided(dk), by_rows(dq), sizes(dv), sizes(dk), *maps,
-                 tensor_map(dv, 128), tensor_map(dk, 128)]  # fmt: skip
-    arguments += [bytes(backward.parameters[i].bytes) for i in range(len(arguments), len(arguments) + 5)]
-    arguments += [scale, float(scale * numpy.log2(numpy.e)), tiles, heads, batch, *divisor(1)]
-    bits = set()
-    for seed in range(3):
-        dq[:] = 0
-        report = backward((tiles, heads, batch), 512, *arguments, cluster=2 if of_pair else 1,
-                          dynamic_shared=SHARED_BYTES, seed=seed, level="silicon", allow={STORES_AT_THE_END})
-        assert not report.findings, report
-        bits.add(dk.tobytes() + dv.tobytes())
-    assert len(bits) == 1
-    expected_dk = numpy.einsum("bhqk,bqhd->bkhd", ds, q.astype(float)) * scale
-    expected_dv = numpy.einsum("bhqk,bqhd->bkhd", weights, dout.astype(float))
-    expected_dq = numpy.einsum("bhqk,bkhd->bhqd", ds, k.astype(float))
-    assert numpy.abs(dk.astype(float) - expected_dk).max() < 0.02
-    assert numpy.abs(dv.astype(float) - expected_dv).max() < 0.02
-    # dQ is summed in the order of the tensor cores' registers, a tile of 128 rows by itself.
-    shape = (batch, heads, whole // 128, 128 * head_dim)
-    expected_dq = numpy.pad(expected_dq, [(0, 0), (0, 0), (0, whole - rows), (0, 0)]).reshape(shape)
-    assert numpy.abs(numpy.sort(dq.reshape(shape)) - numpy.sort(expected_dq)).max() < 0.05
-
-
 def moved(by):
     """Another column, or lane, in an address [%r1+2]."""
     return lambda match: f"[{match[1]}+{int(match[2] or 0) + by}]"
@@ -187,15 +104,14 @@ CHANGES = {
 def test_changes_of_the_text_are_found(rng):
     name = "forward_128"
     lines = flash_attention_4_sm100(name).split("\n")
-    # Maxima that grow, so that sums are rescaled.
-    k = rng.standard_normal((1, 512, 1, 128)) * (1 + numpy.arange(512)[:, None, None] / 48)
+    # Maxima that grow by more than 2^8 a tile, so that all sums are rescaled.
+    k = rng.standard_normal((1, 512, 1, 128)) * (1 + numpy.arange(512)[:, None, None] / 8)
     q, v = (rng.standard_normal((1, 512, 1, 128)).astype(ml_dtypes.bfloat16) for _ in range(2))
     k = k.astype(ml_dtypes.bfloat16)
     o, lse = numpy.zeros(q.shape, ml_dtypes.bfloat16), numpy.zeros((1, 1, 512), f32)
     options = {"most_blocks": 1, "step_limit": 10**6}  # so that a block has a tile behind another
     assert not run_forward(name, "\n".join(lines), q, k, v, o, lse, **options).findings
-    right = o.tobytes()
-    changed = found = 0
+    changed = 0
     for start, (change, count) in CHANGES.items():
         places = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
         assert places, start
@@ -203,7 +119,6 @@ def test_changes_of_the_text_are_found(rng):
             text = [*lines[:place], change(lines[place]), *lines[place + 1 :]]
             assert text != lines, start
             report = run_forward(name, "\n".join(text), q, k, v, o, lse, **options)
-            assert report.findings or o.tobytes() != right, f"line {place + 1}, {start}"
-            found += bool(report.findings)
+            assert report.findings, f"line {place + 1}, {start}"
             changed += 1
-    assert changed >= 10 and found >= 0.8 * changed
+    assert changed >= 10

@@ -154,13 +154,16 @@ TEST(Documents, TheConfigsOfFamiliesAreTheLibrarysOwn) {
   }
 }
 
-// Each family has a page, and a row in the table of families that leads there; no other page is there.
+// Each family has a page, and a row in the table of families that leads there. The steps between families are the only
+// other page.
 TEST(Documents, TheKernelFamiliesAreTheLibrarysOwn) {
   std::vector<std::string> pages, linked;
   for (const auto& item : fs::directory_iterator(root / "docs/kernels")) pages.push_back(item.path().stem());
   std::vector<std::string> names;
   for (const FamilyDoc& family : family_docs()) names.emplace_back(family.name);
-  EXPECT_THAT(pages, ::testing::UnorderedElementsAreArray(names));
+  std::vector<std::string> expected = names;
+  expected.push_back("attention_ladder");
+  EXPECT_THAT(pages, ::testing::UnorderedElementsAreArray(expected));
   const std::string kernels = read_text((root / "docs/kernels.md").string());
   const std::regex row(R"(\n\| \[`(\w+)`\]\(kernels/(\w+)\.md\) \|)");
   for (std::sregex_iterator it(kernels.begin(), kernels.end(), row), end; it != end; ++it) {

@@ -40,6 +40,7 @@ struct LaunchOptions {
   int threads = 0;         ///< of the host; 0: all cores
   std::uint64_t step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one cluster
   std::uint64_t resident_blocks = 0;  ///< how many the device runs at once; 0: all of the grid
+  int blocks_per_multiprocessor = 1;  ///< that share tensor memory; at least 1
   std::size_t smem_limit = 232448;    ///< bytes of shared memory that a block may have, static and dynamic
   int registers_per_thread = 0;  ///< what the kernel was compiled for; 0: the most that max_threads allows
   bool check_races = true;       ///< false: faster, and memory is not watched

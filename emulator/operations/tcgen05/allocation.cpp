@@ -65,8 +65,7 @@ struct Allocate final : Operation {
     if (!own.is_over(token)) return warp.wait_for(own, token, true);
     own.is_beginning = false;
     own.last_size = static_cast<int>(wanted);
-    const int first = own.room(own.last_size);
-    own.take(first, own.last_size);
+    const int first = own.take(own.last_size);
     const SharedPlace place = to.place(warp, std::countr_zero(warp.exec));
     const auto address = static_cast<std::uint32_t>(first);
     std::memcpy(place.block->shared.write(warp.access_together(), place.offset, sizeof(address)), &address,
@@ -104,7 +103,9 @@ struct Relinquish final : Operation {
 
   Flow execute(Warp& warp) const override {
     check_cta_group(warp, blocks);
-    tensor_unit(warp.block).allocation.is_relinquished = true;
+    TensorAllocation& own = tensor_unit(warp.block).allocation;
+    own.is_relinquished = true;
+    own.give_permit_back();
     return Flow::next;
   }
 };
@@ -120,18 +121,28 @@ int take_pair_collective(Decoder& decoder) {
 
 }  // namespace
 
-int TensorAllocation::room(int columns) const {
+int TensorColumns::room(int columns) const {
   for (int first = 0; first + columns <= tensor_columns; first += least_columns) {
-    if (std::none_of(taken_.begin() + first, taken_.begin() + first + columns, [](bool is) { return is; })) {
+    if (std::none_of(taken.begin() + first, taken.begin() + first + columns, [](bool is) { return is; })) {
       return first;
     }
   }
   return tensor_columns;
 }
 
-void TensorAllocation::take(int first, int columns) {
-  std::fill_n(taken_.begin() + first, columns, true);
+TensorAllocation::TensorAllocation(Block& block)
+    : block_(block), columns_(block.shared_columns ? *block.shared_columns : own_) {}
+
+int TensorAllocation::take(int columns) {
+  const int first = columns_.room(columns);
+  columns_.permitted = &block_;
+  for (auto* const taken : {&taken_, &columns_.taken}) std::fill_n(taken->begin() + first, columns, true);
   sizes_[first] = columns;
+  return first;
+}
+
+void TensorAllocation::give_permit_back() {
+  if (columns_.permitted == &block_) columns_.permitted = nullptr;
 }
 
 int TensorAllocation::size_at(int first) const {
@@ -140,7 +151,8 @@ int TensorAllocation::size_at(int first) const {
 }
 
 void TensorAllocation::give_back(int first) {
-  std::fill_n(taken_.begin() + first, sizes_.at(first), false);
+  for (auto* const taken : {&taken_, &columns_.taken})
+    std::fill_n(taken->begin() + first, sizes_.at(first), false);
   sizes_.erase(first);
 }
 
@@ -157,17 +169,24 @@ bool TensorAllocation::is_over(std::uint64_t token) const {
     const Block& peer = *block_.cluster.blocks[block_.rank ^ 1u];
     if (!peer.tensor || peer.tensor->allocation.begun < met) return false;
   }
-  return room(static_cast<int>(token >> 32)) < tensor_columns;
+  if (columns_.permitted != nullptr && columns_.permitted != &block_) return false;
+  return columns_.room(static_cast<int>(token >> 32)) < tensor_columns;
 }
 
 std::string TensorAllocation::describe(std::uint64_t token) const {
+  const Block* const other = columns_.permitted == &block_ ? nullptr : columns_.permitted;
   return fmt::format(
-      "{} columns of tensor memory, of which {} are taken{}", token >> 32,
-      std::count(taken_.begin(), taken_.end(), true),
-      static_cast<std::uint32_t>(token) == 0 ? "" : ", together with the other block of the pair");
+      "{} columns of tensor memory, of which {} are taken{}{}", token >> 32,
+      std::count(columns_.taken.begin(), columns_.taken.end(), true),
+      static_cast<std::uint32_t>(token) == 0 ? "" : ", together with the other block of the pair",
+      other ? fmt::format("; block ({}, {}, {}) of the multiprocessor has not executed "
+                          "tcgen05.relinquish_alloc_permit",
+                          other->index[0], other->index[1], other->index[2])
+            : "");
 }
 
-void TensorAllocation::finish(Warp& warp) const {
+void TensorAllocation::finish(Warp& warp) {
+  give_permit_back();
   if (sizes_.empty()) return;
   warp.report(
       FindingKind::unfinished_copy, -1,

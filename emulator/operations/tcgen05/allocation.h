@@ -6,19 +6,33 @@
 #include <map>
 #include <string>
 
+#include "machine/block.h"
 #include "machine/tensor_memory.h"
 #include "machine/warp.h"
 
 namespace jit::emulator {
 
-/// Wait token: how many columns are wanted, times 2^32, plus how many allocations the peer must have come to.
-class TensorAllocation final : public Waitable {
- public:
-  explicit TensorAllocation(Block& block) : block_(block) {}
+/// The columns of a multiprocessor, which its blocks share.
+struct TensorColumns {
+  std::array<bool, tensor_columns> taken{};
+  /// Who may allocate: the block that has done so and has not relinquished its permit. 0: anyone.
+  const Block* permitted = nullptr;
 
   /// The first columns that are free, side by side; 512: there are none.
   int room(int columns) const;
-  void take(int first, int columns);
+};
+
+/// Wait token: how many columns are wanted, times 2^32, plus how many allocations the peer must have come to.
+class TensorAllocation final : public Waitable {
+ public:
+  explicit TensorAllocation(Block& block);
+  ~TensorAllocation() override { give_permit_back(); }
+  TensorAllocation(const TensorAllocation&) = delete;
+  TensorAllocation& operator=(const TensorAllocation&) = delete;
+
+  /// Takes the first columns that are free; there must be some. Returns the first of them.
+  int take(int columns);
+  void give_permit_back();
   /// How many columns begin there, as alloc gave them; 0: none.
   int size_at(int first) const;
   void give_back(int first);
@@ -31,14 +45,17 @@ class TensorAllocation final : public Waitable {
   bool is_beginning = false;  ///< it waits there
 
   bool is_over(std::uint64_t token) const override;
+  bool may_end_from_outside() const override { return block_.shared_columns != nullptr; }
   std::string describe(std::uint64_t token) const override;
   /// Reports columns that the block ends with.
-  void finish(Warp& warp) const;
+  void finish(Warp& warp);
 
  private:
   Block& block_;
-  std::map<int, int> sizes_;  // by first column
-  std::array<bool, tensor_columns> taken_{};
+  TensorColumns own_;
+  TensorColumns& columns_;                    // of the multiprocessor; own_: of nobody else
+  std::map<int, int> sizes_;                  // by first column
+  std::array<bool, tensor_columns> taken_{};  // by this block
 };
 
 }  // namespace jit::emulator

@@ -8,6 +8,7 @@
 #include "operations/tcgen05/descriptors.h"
 #include "operations/tcgen05/state.h"
 #include "operations/tcgen05/tensor_warp.h"
+#include "operations/tensor/tensor_formats.h"
 
 namespace jit::emulator {
 namespace {
@@ -38,6 +39,9 @@ class CopyToTensorMemory final : public TensorOperation {
         from_(from),
         blocks_(std::move(blocks)) {}
 
+  /// The type of elements in pieces with padding that become bytes; b8: bytes.
+  Type from_type = Type::b8;
+
   void complete(bool) override {
     const OperandLayout layout(parse_tensor_descriptor(from_), Major::k);
     const auto words = static_cast<std::size_t>(shape_.words);
@@ -45,6 +49,7 @@ class CopyToTensorMemory final : public TensorOperation {
     for (Block* const block : blocks_) {
       layout.read(block->shared, issue_.access(agent_, time_), 0, shape_.rows, 0, shape_.words / 4,
                   reinterpret_cast<std::byte*>(rows.data()));
+      widen_elements(from_type, reinterpret_cast<std::byte*>(rows.data()), rows.size() / 4);
       TensorMemory& memory = block->tensor->memory;
       for (int lane = 0; lane < tensor_lanes; ++lane) {
         std::memcpy(memory.row(lane) + to_.column,
@@ -70,6 +75,7 @@ struct CopyToTensor final : Operation {
   const CopyShape* shape = nullptr;
   Decoder::Address to;
   Slot from = 0;
+  Type from_type = Type::b8;
 
   Flow execute(Warp& warp) const override {
     check_cta_group(warp, blocks);
@@ -108,9 +114,10 @@ struct CopyToTensor final : Operation {
       unit.memory.begin_write(access, region);
     }
     warp.count().shared_read_bytes += static_cast<std::uint64_t>(shape->rows * shape->words * 4 * blocks);
-    tensor_unit(warp.block)
-        .pipe.issue(std::make_unique<CopyToTensorMemory>(Issue(warp, lane), issued.agent, issued.issued,
-                                                         *shape, place, bits, std::move(both)));
+    auto copy = std::make_unique<CopyToTensorMemory>(Issue(warp, lane), issued.agent, issued.issued, *shape,
+                                                     place, bits, std::move(both));
+    copy->from_type = from_type;
+    tensor_unit(warp.block).pipe.issue(std::move(copy));
   }
 };
 
@@ -128,6 +135,9 @@ std::unique_ptr<const Operation> decode_tensor_copy(Decoder& decoder) {
   if (operation->shape == std::end(shapes_of_copies)) {
     decoder.fail(fmt::format(".{} does not go with .{}", name, copies.empty() ? "all warps" : copies));
   }
+  if (decoder.take("b8x16"))
+    operation->from_type =
+        decoder.take_one_of({"b4x16_p64", "b6x16_p32"}) == "b4x16_p64" ? Type::e2m1 : Type::e2m3;
   decoder.expect_count(2);
   operation->to = decoder.address(0);
   operation->from = decoder.source(1, Type::b64);

@@ -1,5 +1,7 @@
 #include "operations/tcgen05/descriptors.h"
 
+#include <iterator>
+
 #include <fmt/format.h>
 
 namespace jit::emulator {
@@ -17,13 +19,21 @@ Type element_of(ProductKind kind, std::uint32_t code) {
     case ProductKind::i8:
       return code == 0 ? Type::u8 : code == 1 ? Type::s8 : Type::pred;
     case ProductKind::f8f6f4:
-    case ProductKind::mxf8f6f4:
-      return code == 0 ? Type::e4m3 : code == 1 ? Type::e5m2 : Type::pred;
+    case ProductKind::mxf8f6f4: {
+      constexpr Type types[] = {Type::e4m3, Type::e5m2, Type::pred, Type::e2m3, Type::e3m2, Type::e2m1};
+      return code < std::size(types) ? types[code] : Type::pred;
+    }
     case ProductKind::mxf4:
     case ProductKind::mxf4nvf4:
       return code == 1 ? Type::b8 : Type::pred;
   }
   return Type::pred;
+}
+
+std::string stationary_size_fault(int m, int n) {
+  if (m != 32 && m != 64 && m != 128) return fmt::format("M {} is none of .ws: 32, 64 and 128 are", m);
+  if (n == 64 || n == 128 || n == 256) return {};
+  return fmt::format("N {} is none of .ws: 64, 128 and 256 are", n);
 }
 
 std::string size_fault(ProductKind kind, int blocks, int m, int n, bool b_is_transposed, bool is_byte) {
@@ -79,15 +89,35 @@ std::string ProductShape::parse(std::uint32_t bits, ProductKind kind, int blocks
     }
     saturates = field(bits, 3, 1) != 0;
     if (saturates && !is_integer) return "saturation (bit 3) is for integers";
-    if (field(bits, 30, 2) != 0) return "a maximal shift (bits 30 and 31) is for .ws";
+    if (!is_stationary && field(bits, 30, 2) != 0) return "a maximal shift (bits 30 and 31) is for .ws";
   }
-  if (is_of_nibbles(kind) && (a_major != Major::k || b_major != Major::k)) {
-    return "elements of 4 bits lie along k, a transpose bit is set";
+  const auto lies_along_k = [&](Type type, Major major) {
+    return major == Major::k || (!is_of_nibbles(kind) && jit::emulator::bits(type) >= 8);
+  };
+  if (!lies_along_k(a, a_major) || !lies_along_k(b, b_major)) {
+    return "elements of 4 and 6 bits lie along k, a transpose bit is set";
   }
   if (is_scaled && field(bits, 31, 1) != 0) return "K 96 (bit 31) is not known to the emulator";
   if (is_scaled && blocks == 2 && m == 128)
     return "scaled products of a pair with M 128 are not known to the emulator";
+  if (is_stationary) return stationary_size_fault(m, n);
   return size_fault(kind, blocks, m, n, b_major == Major::mn, jit::emulator::bits(b) == 8);
+}
+
+std::string zero_mask_fault(std::uint64_t bits) {
+  constexpr std::uint64_t reserved = 7ull << 36 | 3ull << 62;
+  if ((bits & reserved) != 0) return fmt::format("bits {:#018x} must be 0", bits & reserved);
+  if ((bits >> 56 & 63) != 0) return "column shifts (bits 56 to 61) are not known to the emulator";
+  return {};
+}
+
+bool is_zero_column(std::uint64_t bits, const ProductShape& shape, int column) {
+  if ((bits >> 39 & 1) == 0) return false;
+  const int width = shape.n * shape.m / 128, part = column / width;  // a mask for each part of the lanes
+  const int zeros = static_cast<int>(bits >> 40 & 255) + 1, others = static_cast<int>(bits >> 48 & 255) + 1;
+  const bool begins_with_zeros = (bits >> (32 + part) & 1) != 0;
+  const int at = (column % width + static_cast<int>(bits >> 8 * part & 255)) % (zeros + others);
+  return begins_with_zeros ? at < zeros : at >= others;
 }
 
 MatrixDescriptor parse_tensor_descriptor(std::uint64_t bits) {

@@ -17,7 +17,8 @@ struct ProductShape {
   Type a{}, b{}, d{};
   bool negates_a = false, negates_b = false;
   Major a_major = Major::k, b_major = Major::k;
-  bool saturates = false;  ///< of integers
+  bool saturates = false;      ///< of integers
+  bool is_stationary = false;  ///< .ws; set before it is parsed
   // Block-scaled kinds alone:
   int a_scale_id = 0, b_scale_id = 0;
   bool has_power_scales = false;  ///< ue8m0, else ue4m3
@@ -29,6 +30,12 @@ struct ProductShape {
 bool is_block_scaled(ProductKind kind);
 /// Elements of 4 bits, two in a byte.
 bool is_of_nibbles(ProductKind kind);
+
+/// The fault of a zero-column mask descriptor; empty: nothing.
+std::string zero_mask_fault(std::uint64_t bits);
+/// Whether the mask takes a column of B as zeros (PTX ISA, "Zero-Column Mask Descriptor": the examples decide which of
+/// the two spans is which).
+bool is_zero_column(std::uint64_t bits, const ProductShape& shape, int column);
 
 /// The fault of a matrix descriptor, for lines of `pieces` pieces of 16 bytes; empty: nothing.
 std::string tensor_descriptor_fault(std::uint64_t bits, Major major, int pieces);

@@ -35,6 +35,8 @@ struct Multiply final : Operation {
   int scales = 0;
   Slot a = 0, b = 0, instruction = 0;
   std::vector<Slot> disabled;
+  bool is_stationary = false;
+  std::optional<Slot> zeros;
   Decoder::PredicateSource accumulates{};
   int scale = 0;
   AccumulationModel model;
@@ -76,6 +78,7 @@ struct Multiply final : Operation {
     ProductOperands given;
     given.kind = kind;
     given.blocks = blocks;
+    given.shape.is_stationary = is_stationary;
     const std::uint32_t bits = warp.r32(instruction)[lane];
     if (const std::string fault = given.shape.parse(bits, kind, blocks); !fault.empty()) {
       warp.stop(FindingKind::illegal_instruction, lane,
@@ -96,6 +99,10 @@ struct Multiply final : Operation {
         warp.stop(FindingKind::illegal_instruction, lane,
                   "A in tensor memory lies along k; its transpose bit is set");
       }
+      if (is_stationary && shape.m != 128) {
+        warp.stop(FindingKind::illegal_instruction, lane,
+                  fmt::format("the emulator knows A in tensor memory with .ws and M 128, not {}", shape.m));
+      }
     } else {
       given.a_descriptor =
           descriptor(warp, lane, a, 'A', shape.a_major, pieces(shape.a_major, given.rows(), shape.a));
@@ -106,6 +113,11 @@ struct Multiply final : Operation {
         accumulates.negated ? ~warp.predicate(accumulates.predicate) : warp.predicate(accumulates.predicate);
     given.accumulates = (adds >> lane & 1) != 0;
     given.scale = scale;
+    if (zeros) given.zeros = warp.r64(*zeros)[lane];
+    if (const std::string fault = zero_mask_fault(given.zeros); !fault.empty()) {
+      warp.stop(FindingKind::bad_descriptor, lane,
+                fmt::format("the zero-column mask descriptor {:#018x}: {}", given.zeros, fault));
+    }
     for (std::size_t i = 0; i < disabled.size(); ++i) given.disabled[i] = warp.r32(disabled[i])[lane];
     check_lanes(warp, lane, given);
     return given;
@@ -134,7 +146,7 @@ struct Multiply final : Operation {
   }
 
   static void check_lanes(Warp& warp, int lane, const ProductOperands& given) {
-    const bool is_half = given.blocks == 1 && given.shape.m == 64;
+    const bool is_half = given.blocks == 1 && given.shape.m == 64 && !given.shape.is_stationary;
     if (given.d.lane != 0 && (!is_half || given.d.lane != 16)) {
       warp.stop(FindingKind::illegal_instruction, lane,
                 fmt::format("D of M {} begins at lane 0{} of tensor memory, not at {}", given.shape.m,
@@ -178,12 +190,16 @@ struct Multiply final : Operation {
       if (given.a) {
         check_columns(warp, lane, *block, "A", given.a_region());
         memory.note_read(access, given.a_region());
+        // The words of tf32 may be sums.
+        if (bits(given.shape.a) < 32) memory.expect_no_sums(access, given.a_region());
       }
       if (given.a_scales) {
         check_columns(warp, lane, *block, "the scales of A", given.a_scale_region());
         check_columns(warp, lane, *block, "the scales of B", given.b_scale_region());
-        memory.note_read(access, given.a_scale_region());
-        memory.note_read(access, given.b_scale_region());
+        for (const TensorRegion& region : {given.a_scale_region(), given.b_scale_region()}) {
+          memory.note_read(access, region);
+          memory.expect_no_sums(access, region);
+        }
       }
       if (given.accumulates) memory.note_read(access, sums);
       memory.begin_write(access, sums);
@@ -216,10 +232,31 @@ int take_scales(Decoder& decoder, ProductKind kind) {
   return scales;
 }
 
-// Hints about what the unit keeps of A, without effect on results.
-void take_collector(Decoder& decoder) {
-  decoder.take_any_of(
-      {"collector::a::fill", "collector::a::use", "collector::a::lastuse", "collector::a::discard"});
+// Hints about what the unit keeps of A, or with .ws of B, without effect on results.
+void take_collector(Decoder& decoder, bool is_stationary) {
+  if (!is_stationary) {
+    decoder.take_any_of(
+        {"collector::a::fill", "collector::a::use", "collector::a::lastuse", "collector::a::discard"});
+    return;
+  }
+  for (const char* const buffer : {"b0", "b1", "b2", "b3"}) {
+    for (const char* const use : {"fill", "use", "lastuse", "discard"}) {
+      if (decoder.take(fmt::format("collector::{}::{}", buffer, use))) return;
+    }
+  }
+}
+
+// Takes the optional operand at the end: which columns of B are zeros with .ws, else D · 2^−scale.
+void take_last(Decoder& decoder, std::size_t index, Multiply& operation) {
+  if (operation.is_stationary) {
+    operation.zeros = decoder.source(index, Type::b64);
+    return;
+  }
+  const std::int64_t scale = decoder.immediate(index);
+  if (scale < 0 || scale > 15 || operation.kind > ProductKind::tf32) {
+    decoder.fail("scale-input-d is 0 to 15, of .kind::f16 and ::tf32");
+  }
+  operation.scale = static_cast<int>(scale);
 }
 
 }  // namespace
@@ -227,10 +264,12 @@ void take_collector(Decoder& decoder) {
 std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder) {
   auto operation = std::make_unique<Multiply>();
   decoder.set_class(InstructionClass::matrix);
-  for (const char* variant : {"sp", "ws", "ashift"}) {
+  for (const char* variant : {"sp", "ashift"}) {
     if (decoder.has(variant)) decoder.fail(fmt::format(".{} is not known to the emulator", variant));
   }
+  operation->is_stationary = decoder.take("ws");
   operation->blocks = take_cta_group(decoder);
+  if (operation->is_stationary && operation->blocks == 2) decoder.fail(".ws goes with .cta_group::1");
   const std::string_view name = decoder.take_one_of({"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8",
                                                      "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"});
   operation->kind = std::find_if(std::begin(kinds), std::end(kinds), [&](const KindRow& row) {
@@ -240,9 +279,10 @@ std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder) {
     decoder.fail(".kind::i8 needs .target sm_100a");
   }
   const bool is_scaled = is_block_scaled(operation->kind);
+  if (is_scaled && operation->is_stationary) decoder.fail(fmt::format(".ws does not go with .{}", name));
   if (is_scaled) operation->scales = take_scales(decoder, operation->kind);
   operation->model = {.group = bytes_along_k, .fraction_bits = 25};
-  take_collector(decoder);
+  take_collector(decoder, operation->is_stationary);
   operation->d = decoder.address(0);
   if (decoder.operand(1).kind == ptx::Operand::Kind::address) {
     operation->a_address = decoder.address(1);
@@ -255,17 +295,11 @@ std::unique_ptr<const Operation> decode_tensor_mma(Decoder& decoder) {
   if (is_scaled) {
     operation->a_scales = decoder.address(next++);
     operation->b_scales = decoder.address(next++);
-  } else if (decoder.operand(next).kind == ptx::Operand::Kind::vector) {
+  } else if (!operation->is_stationary && decoder.operand(next).kind == ptx::Operand::Kind::vector) {
     operation->disabled = source_registers(decoder, next++, static_cast<std::size_t>(4 * operation->blocks));
   }
   operation->accumulates = decoder.predicate_source(decoder.operand(next++));
-  if (decoder.count() > next) {
-    const std::int64_t scale = decoder.immediate(next++);
-    if (scale < 0 || scale > 15 || operation->kind > ProductKind::tf32) {
-      decoder.fail("scale-input-d is 0 to 15, of .kind::f16 and ::tf32");
-    }
-    operation->scale = static_cast<int>(scale);
-  }
+  if (decoder.count() > next) take_last(decoder, next++, *operation);
   decoder.expect_count(next);
   return operation;
 }

@@ -36,10 +36,16 @@ void transpose(const std::byte* from, std::size_t lines, std::size_t length, std
 
 }  // namespace
 
+// Parts of the lanes, each of which has the rows of other columns; 0: half of the lanes are left out.
+int ProductOperands::lane_parts() const {
+  if (rows() == tensor_lanes || shape.is_stationary || blocks == 2) return tensor_lanes / rows();
+  return 0;
+}
+
 TensorRegion ProductOperands::d_region() const {
-  if (rows() == 128) return {0xff, d.column, shape.n};
-  if (blocks == 2) return {0xff, d.column, shape.n / 2};
-  return {static_cast<std::uint8_t>(d.lane == 0 ? 0x55 : 0xaa), d.column, shape.n};
+  const int parts = lane_parts();
+  if (parts == 0) return {static_cast<std::uint8_t>(d.lane == 0 ? 0x55 : 0xaa), d.column, shape.n};
+  return {0xff, d.column, shape.n / parts};
 }
 
 TensorRegion ProductOperands::a_region() const {
@@ -53,13 +59,10 @@ TensorRegion ProductOperands::a_scale_region() const { return {0xff, a_scales->c
 TensorRegion ProductOperands::b_scale_region() const { return {0xff, b_scales->column, (shape.n + 31) / 32}; }
 
 TensorPlace ProductOperands::place_of(int row, int column) const {
-  if (rows() == 128) return {row, d.column + column};
-  if (blocks == 2) {
-    const int half = shape.n / 2;
-    return column < half ? TensorPlace{row, d.column + column}
-                         : TensorPlace{64 + row, d.column + column - half};
-  }
-  return {row / 16 * 32 + d.lane + row % 16, d.column + column};
+  const int parts = lane_parts();
+  if (parts == 0) return {row / 16 * 32 + d.lane + row % 16, d.column + column};
+  const int width = shape.n / parts;
+  return {column / width * rows() + row, d.column + column % width};
 }
 
 int ProductOperands::a_lane(int row) const { return place_of(row, 0).lane; }
@@ -90,7 +93,8 @@ void TensorProduct::read_a(Block& block, std::vector<std::uint32_t>& rows) const
   const Access access = issue_.access(agent_, time_);
   auto* const to = reinterpret_cast<std::byte*>(rows.data());
   if (major == Major::k) {
-    return layout.read(block.shared, access, 0, static_cast<int>(count), 0, line_pieces, to);
+    layout.read(block.shared, access, 0, static_cast<int>(count), 0, line_pieces, to);
+    return widen_elements(operands_.shape.a, to, count * line_pieces);
   }
   const auto bytes = static_cast<std::size_t>(element_bytes(operands_.shape.a));
   std::vector<std::byte> lines(rows.size() * 4);
@@ -112,6 +116,7 @@ void TensorProduct::read_b(std::vector<std::byte>& elements) const {
     std::byte* const to = elements.data() + i * share * bytes;
     if (major == Major::k) {
       layout.read(blocks_[i]->shared, access, 0, static_cast<int>(share), 0, line_pieces, lines.data());
+      widen_elements(operands_.shape.b, lines.data(), share * line_pieces);
       transpose(lines.data(), share, k, bytes, to, n * bytes);
     } else {
       layout.read(blocks_[i]->shared, access, 0, operands_.k, 0, static_cast<int>(share * bytes / 16),
@@ -120,6 +125,12 @@ void TensorProduct::read_b(std::vector<std::byte>& elements) const {
         std::memcpy(to + line * n * bytes, lines.data() + line * share * bytes, share * bytes);
       }
     }
+  }
+  if (operands_.zeros == 0) return;
+  for (int column = 0; column < operands_.shape.n; ++column) {
+    if (!is_zero_column(operands_.zeros, operands_.shape, column)) continue;
+    for (std::size_t line = 0; line < k; ++line)
+      std::memset(elements.data() + (line * n + static_cast<std::size_t>(column)) * bytes, 0, bytes);
   }
 }
 

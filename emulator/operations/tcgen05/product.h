@@ -30,6 +30,8 @@ struct ProductOperands {
   int scale = 0;                            ///< D · 2^−scale
   std::array<std::uint32_t, 8> disabled{};  ///< lanes whose rows stay as they are, 4 words for each block
 
+  std::uint64_t zeros = 0;  ///< zero-column mask descriptor; 0: none
+
   int rows() const { return shape.m / blocks; }  ///< of one block
   TensorRegion d_region() const;
   TensorRegion a_region() const;
@@ -39,6 +41,9 @@ struct ProductOperands {
   TensorPlace place_of(int row, int column) const;
   /// The first lane of tensor memory that holds a row of A.
   int a_lane(int row) const;
+
+ private:
+  int lane_parts() const;
 };
 
 class TensorProduct final : public TensorOperation {

@@ -1,6 +1,7 @@
 #include "operations/tensor/tensor_formats.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -29,16 +30,23 @@ struct Element {
   return static_cast<int>(choose(special, special_exponent, finite));
 }
 
+// Which numbers are infinite or NaN.
+enum class Special {
+  top,   // every one with the largest exponent
+  last,  // only the one with all bits set
+  none,
+};
+
 // A format with fewer exponent bits than f32 and `fraction` bits below the point, magnitude in the low bits.
-// `all_special`: every number with the largest exponent is infinite or NaN; else only the one with all bits
-// set.
-template <int fraction, int exponent_bits, bool all_special>
+template <int fraction, int exponent_bits, Special specials>
 [[gnu::always_inline]] inline Element decode_small(std::uint32_t magnitude, std::uint32_t sign) {
   constexpr int bias = (1 << (exponent_bits - 1)) - 1;
   constexpr std::uint32_t top = (1u << exponent_bits) - 1;
   constexpr std::uint32_t largest = (top << fraction) | ((1u << fraction) - 1);
   const std::uint32_t exponent = magnitude >> fraction;
-  const std::uint32_t special = mask_of(all_special ? exponent == top : magnitude == largest);
+  const std::uint32_t special = mask_of(specials == Special::top    ? exponent == top
+                                        : specials == Special::last ? magnitude == largest
+                                                                    : false);
   const std::uint32_t subnormal = mask_of(exponent == 0);
   const float unit = std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - bias - fraction) << 23);
   const auto small =
@@ -58,7 +66,7 @@ template <int fraction, int exponent_bits, bool all_special>
 struct FromF16 {
   using Raw = std::uint16_t;
   [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
-    return decode_small<10, 5, true>(raw & 0x7fff, (raw & 0x8000) << 16);
+    return decode_small<10, 5, Special::top>(raw & 0x7fff, (raw & 0x8000) << 16);
   }
 };
 struct FromBf16 {
@@ -74,13 +82,32 @@ struct FromTf32 {
 struct FromE4m3 {
   using Raw = std::uint8_t;
   [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
-    return decode_small<3, 4, false>(raw & 0x7f, (raw & 0x80) << 24);
+    return decode_small<3, 4, Special::last>(raw & 0x7f, (raw & 0x80) << 24);
   }
 };
 struct FromE5m2 {
   using Raw = std::uint8_t;
   [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
-    return decode_small<2, 5, true>(raw & 0x7f, (raw & 0x80) << 24);
+    return decode_small<2, 5, Special::top>(raw & 0x7f, (raw & 0x80) << 24);
+  }
+};
+// Elements of 6 and 4 bits in bytes: the low 6 bits, or the 4 in the middle.
+struct FromE2m3 {
+  using Raw = std::uint8_t;
+  [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
+    return decode_small<3, 2, Special::none>(raw & 0x1f, (raw & 0x20) << 26);
+  }
+};
+struct FromE3m2 {
+  using Raw = std::uint8_t;
+  [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
+    return decode_small<2, 3, Special::none>(raw & 0x1f, (raw & 0x20) << 26);
+  }
+};
+struct FromE2m1 {
+  using Raw = std::uint8_t;
+  [[gnu::always_inline]] Element operator()(std::uint32_t raw) const {
+    return decode_small<1, 2, Special::none>(raw >> 2 & 7, (raw & 0x20) << 26);
   }
 };
 
@@ -110,6 +137,12 @@ template <class From>
       return decode_all<FromE4m3>(elements, count, values, exponents);
     case Type::e5m2:
       return decode_all<FromE5m2>(elements, count, values, exponents);
+    case Type::e2m3:
+      return decode_all<FromE2m3>(elements, count, values, exponents);
+    case Type::e3m2:
+      return decode_all<FromE3m2>(elements, count, values, exponents);
+    case Type::e2m1:
+      return decode_all<FromE2m1>(elements, count, values, exponents);
     default:
       throw std::logic_error("no type of tensor-core operands");
   }
@@ -126,6 +159,23 @@ int element_bytes(Type type) {
       return 2;
     default:
       return 1;
+  }
+}
+
+void widen_elements(Type type, std::byte* pieces, std::size_t count) {
+  const auto width = static_cast<std::size_t>(bits(type));
+  if (width >= 8) return;
+  const int shift = type == Type::e2m1 ? 2 : 0;
+  constexpr std::size_t in_piece = 16;
+  for (std::size_t piece = 0; piece < count; ++piece, pieces += in_piece) {
+    std::array<std::byte, in_piece + 1> packed{};
+    std::memcpy(packed.data(), pieces, in_piece);
+    for (std::size_t i = 0; i < in_piece; ++i) {
+      const std::size_t bit = i * width;
+      const unsigned both =
+          std::to_integer<unsigned>(packed[bit / 8]) | std::to_integer<unsigned>(packed[bit / 8 + 1]) << 8;
+      pieces[i] = static_cast<std::byte>((both >> bit % 8 & ((1u << width) - 1)) << shift);
+    }
   }
 }
 

@@ -24,8 +24,12 @@ struct Factors {
 /// Bytes of an element as tensor cores read it: tf32 lies in 4.
 int element_bytes(Type type);
 
-/// Takes `count` consecutive elements of `type` apart: f16, bf16, tf32 (the 13 low bits are dropped), e4m3 or
-/// e5m2. No alignment is needed.
+/// Pieces of 16 bytes that begin with 16 elements of 4 or 6 bits, and end with padding, become a byte for each element,
+/// as tensor memory holds them. Wider elements stay as they are.
+void widen_elements(Type type, std::byte* pieces, std::size_t count);
+
+/// Takes `count` consecutive elements of `type` apart: f16, bf16, tf32 (the 13 low bits are dropped), e4m3, e5m2, or
+/// e2m3, e3m2 and e2m1 in bytes. No alignment is needed.
 void decode_elements(Type type, const void* elements, std::size_t count, float* values,
                      std::int16_t* exponents);
 

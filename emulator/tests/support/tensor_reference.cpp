@@ -9,7 +9,7 @@ double NumberFormat::value(std::uint32_t raw) const {
   const double sign = raw >> (bits - 1) & 1 ? -1.0 : 1.0;
   const int top = (1 << exponent_bits) - 1;
   const std::uint32_t most = (1u << fraction_bits) - 1;
-  if (field(raw) == top) {
+  if (field(raw) == top && !has_numbers) {
     if (has_infinity && fraction(raw) == 0) return sign * std::numeric_limits<double>::infinity();
     if (has_infinity || fraction(raw) == most) return std::numeric_limits<double>::quiet_NaN();
   }

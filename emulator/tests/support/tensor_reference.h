@@ -15,7 +15,8 @@ struct NumberFormat {
   Type type;
   int bits, exponent_bits, fraction_bits;
   bool has_infinity;
-  int ignored_bits = 0;  ///< at the low end, of what lies in memory
+  int ignored_bits = 0;      ///< at the low end, of what lies in memory
+  bool has_numbers = false;  ///< and nothing else: no infinity, no NaN
 
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   /// The exponent field and the fraction of what lies in memory.
@@ -35,6 +36,9 @@ inline constexpr NumberFormat bf16_numbers = {Type::bf16, 16, 8, 7, true};
 inline constexpr NumberFormat tf32_numbers = {Type::tf32, 32, 8, 10, true, 13};
 inline constexpr NumberFormat e4m3_numbers = {Type::e4m3, 8, 4, 3, false};
 inline constexpr NumberFormat e5m2_numbers = {Type::e5m2, 8, 5, 2, true};
+inline constexpr NumberFormat e2m3_numbers = {Type::e2m3, 6, 2, 3, false, 0, true};
+inline constexpr NumberFormat e3m2_numbers = {Type::e3m2, 6, 3, 2, false, 0, true};
+inline constexpr NumberFormat e2m1_numbers = {Type::e2m1, 4, 2, 1, false, 0, true};
 inline constexpr NumberFormat f32_numbers = {Type::f32, 32, 8, 23, true};
 
 /// Bits of a value in f32 or f16 that has it exactly or is beyond its range.

@@ -160,6 +160,15 @@ TEST_F(Tcgen05Findings, StoresOverWhatAProductReads) {
   expect_at_both(FindingKind::data_race, "read with tcgen05.mma");
 }
 
+// The product in front of it has written the columns of A, and no store has since.
+TEST_F(Tcgen05Findings, SumsAreNoElements) {
+  const std::string product = product_text(problem, 0), place = "[%r12+" + std::to_string(problem.n) + "]";
+  std::string other = product;
+  other.replace(other.find("[%r12]"), 6, place);
+  replace(product, other + product);
+  expect_at_both(FindingKind::uninitialized_read, "which holds sums of tcgen05.mma");
+}
+
 TEST_F(Tcgen05Findings, ProductOfNothing) {
   use({.n = 16, .steps = 1, .accumulate = false});
   replace("setp.ne.u32 %p9, 0, 0", "setp.ne.u32 %p9, 1, 0");

@@ -26,22 +26,29 @@ struct Tcgen05Problem {
   int scale = 0;
   bool a_along_k = true, b_along_k = true;
   int a_swizzle = 128, b_swizzle = 128;
-  int d_lane = 0;  ///< of M 64: 0 or 16
+  int d_lane = 0;              ///< of M 64: 0 or 16
+  bool is_stationary = false;  ///< .ws
+  std::uint64_t zeros = 0;     ///< and its zero-column mask
 
-  int step_k() const { return 256 / a_format.bits; }
+  /// Elements of 4 and 6 bits lie in bytes.
+  static int bytes_of(const NumberFormat& format) { return format.bits < 8 ? 1 : format.bits / 8; }
+  int step_k() const { return 32 / bytes_of(a_format); }
   int k() const { return steps * step_k(); }
-  TileLayout a_layout() const { return {a_along_k, a_swizzle, a_format.bits / 8, m, k()}; }
-  TileLayout b_layout() const { return {b_along_k, b_swizzle, b_format.bits / 8, n, k()}; }
+  TileLayout a_layout() const { return {a_along_k, a_swizzle, bytes_of(a_format), m, k()}; }
+  TileLayout b_layout() const { return {b_along_k, b_swizzle, bytes_of(b_format), n, k()}; }
   int b_begin() const { return (a_layout().bytes() + 1023) / 1024 * 1024; }
   int smem_bytes() const { return (b_begin() + b_layout().bytes() + 511) / 512 * 512; }
   int a_words() const { return a_in_tensor_memory ? 8 * steps : 0; }  ///< of a row
   /// Columns of D, then of A.
   int columns() const { return n + a_words() <= 32 ? 32 : n + a_words() <= 256 ? 256 : 512; }
-  std::string kind() const { return a_format.bits == 8 ? "f8f6f4" : a_format.bits == 32 ? "tf32" : "f16"; }
+  std::string kind() const { return a_format.bits <= 8 ? "f8f6f4" : a_format.bits == 32 ? "tf32" : "f16"; }
   std::uint32_t instruction() const {
     const auto code = [](const NumberFormat& format) {
       return format.type == Type::bf16 || format.type == Type::e5m2 ? 1u
              : format.type == Type::tf32                            ? 2u
+             : format.type == Type::e2m3                            ? 3u
+             : format.type == Type::e3m2                            ? 4u
+             : format.type == Type::e2m1                            ? 5u
                                                                     : 0u;
     };
     return (to_f16 ? 0u : 1u << 4) | code(a_format) << 7 | code(b_format) << 10 |
@@ -49,8 +56,14 @@ struct Tcgen05Problem {
            std::uint32_t{!b_along_k} << 16 | static_cast<std::uint32_t>(n / 8) << 17 |
            static_cast<std::uint32_t>(m / 16) << 24;
   }
-  /// The lane of tensor memory that holds a row.
-  int lane(int row) const { return m == 64 ? row / 16 * 32 + d_lane + row % 16 : row; }
+  /// The lane of tensor memory that holds a row of A, and of a column of D.
+  int lane(int row, int at = 0) const {
+    if (is_stationary) return row + at / d_columns() * m;
+    return m == 64 ? row / 16 * 32 + d_lane + row % 16 : row;
+  }
+  int d_columns() const { return is_stationary ? n * m / 128 : n; }
+  /// The column of tensor memory that holds one of D.
+  int column(int at) const { return at % d_columns(); }
 };
 
 /// As tcgen05 has it: the swizzle in bits 61 to 63, and 1 in bits 46 to 48.
@@ -88,10 +101,12 @@ inline std::string product_text(const Tcgen05Problem& problem, int step) {
   std::string text = "add.s64 %rd52, %rd50, " + std::to_string(step * problem.a_layout().step() / 16) +
                      ";\nadd.s64 %rd53, %rd51, " + std::to_string(step * problem.b_layout().step() / 16) +
                      ";\n";
-  text += "@%p5 tcgen05.mma.cta_group::1.kind::" + problem.kind() + " [%r12], " +
+  text += "@%p5 tcgen05.mma" + std::string(problem.is_stationary ? ".ws" : "") +
+          ".cta_group::1.kind::" + problem.kind() + " [%r12], " +
           (problem.a_in_tensor_memory ? "[%r12+" + std::to_string(problem.n + 8 * step) + "]" : "%rd52") +
           ", %rd53, %r13, " + (step == 0 ? "%p9" : "1") +
-          (problem.scale != 0 && step == 0 ? ", " + std::to_string(problem.scale) : "") + ";\n";
+          (problem.scale != 0 && step == 0 ? ", " + std::to_string(problem.scale) : "") +
+          (problem.zeros != 0 ? ", %rd54" : "") + ";\n";
   return text;
 }
 
@@ -128,15 +143,17 @@ inline std::string tcgen05_kernel(const Tcgen05Problem& problem, const std::stri
       ";\n" + "shr.u32 %r6, %r1, 4;\ncvt.u64.u32 %rd4, %r6;\nor.b64 %rd50, %rd4, " +
       std::to_string(tcgen05_descriptor(problem.a_layout())) + ";\nadd.s64 %rd4, %rd4, " +
       std::to_string(problem.b_begin() / 16) + ";\nor.b64 %rd51, %rd4, " +
-      std::to_string(tcgen05_descriptor(problem.b_layout())) + ";\nsetp.ne.u32 %p9, " +
-      std::to_string(problem.accumulate ? 1 : 0) + ", 0;\n";
+      std::to_string(tcgen05_descriptor(problem.b_layout())) + ";\nmov.b64 %rd54, " +
+      std::to_string(problem.zeros) + ";\nsetp.ne.u32 %p9, " + std::to_string(problem.accumulate ? 1 : 0) +
+      ", 0;\n";
   if (problem.accumulate || problem.a_in_tensor_memory) {
     body +=
         tensor_rows(false, 0, problem.n + problem.a_words()) + stores_over + before + "bar.sync 1;\n" + after;
   }
   for (int step = 0; step < problem.steps; ++step) body += product_text(problem, step);
   body += commit_line + wait_for("%r14", "0", "wait") + after + "add.s64 %rd2, %rd61, %rd1;\n" +
-          tensor_rows(true, 0, problem.n) + before + "bar.sync 2;\n" + after + dealloc_line + columns + ";\n";
+          tensor_rows(true, 0, problem.d_columns()) + before + "bar.sync 2;\n" + after + dealloc_line +
+          columns + ";\n";
   return kernel_of(body,
                    ".shared .align 1024 .b8 tile[" + std::to_string(problem.smem_bytes()) +
                        "];\n.shared .align 8 .b64 done;\n.shared .align 4 .b32 place;\n",
@@ -161,30 +178,38 @@ struct Tcgen05Data {
 
 inline std::vector<std::uint32_t> tcgen05_input(const Tcgen05Problem& problem, const Tcgen05Data& data) {
   std::vector<std::uint32_t> words(static_cast<std::size_t>(problem.smem_bytes() / 4), 0);
-  const auto put = [&](int begin, const TileLayout& layout, const std::vector<std::uint32_t>& elements) {
+  const auto put = [&](int begin, const TileLayout& layout, const NumberFormat& format,
+                       const std::vector<std::uint32_t>& elements) {
     for (int line = 0; line < layout.lines; ++line) {
       for (int i = 0; i < layout.k; ++i) {
         const int at = begin + layout.offset(line, i);
-        words[static_cast<std::size_t>(at / 4)] |= elements[static_cast<std::size_t>(line * layout.k + i)]
-                                                   << (at % 4 * 8);
+        // 16 elements of 4 or 6 bits lie side by side at the beginning of 16 bytes.
+        const int bit = format.bits < 8 ? at / 16 * 128 + at % 16 * format.bits : at * 8;
+        const std::uint64_t bits = std::uint64_t{elements[static_cast<std::size_t>(line * layout.k + i)]}
+                                   << bit % 32;
+        words[static_cast<std::size_t>(bit / 32)] |= static_cast<std::uint32_t>(bits);
+        if (bits >> 32 != 0)
+          words[static_cast<std::size_t>(bit / 32 + 1)] |= static_cast<std::uint32_t>(bits >> 32);
       }
     }
   };
-  if (!problem.a_in_tensor_memory) put(0, problem.a_layout(), data.a);
-  put(problem.b_begin(), problem.b_layout(), data.b);
+  if (!problem.a_in_tensor_memory) put(0, problem.a_layout(), problem.a_format, data.a);
+  put(problem.b_begin(), problem.b_layout(), problem.b_format, data.b);
   const std::size_t begin = words.size();
   words.resize(begin + static_cast<std::size_t>(128 * (problem.n + problem.a_words())), 0);
   const auto at = [&](int row, int column) -> std::uint32_t& {
     return words[begin + static_cast<std::size_t>(128 * column + problem.lane(row))];
   };
-  const int bits = problem.a_format.bits, in_word = 32 / bits;
+  const int bits = 8 * Tcgen05Problem::bytes_of(problem.a_format), in_word = 32 / bits;
+  const int shift = problem.a_format.type == Type::e2m1 ? 2 : 0;  // in the middle of its byte
   for (int row = 0; row < problem.m; ++row) {
     for (int column = 0; column < problem.n; ++column) {
-      at(row, column) = data.c[static_cast<std::size_t>(row * problem.n + column)];
+      words[begin + static_cast<std::size_t>(128 * problem.column(column) + problem.lane(row, column))] =
+          data.c[static_cast<std::size_t>(row * problem.n + column)];
     }
     for (int i = 0; problem.a_in_tensor_memory && i < problem.k(); ++i) {
       at(row, problem.n + i / in_word) |= data.a[static_cast<std::size_t>(row * problem.k() + i)]
-                                          << (i % in_word * bits);
+                                          << (i % in_word * bits + shift);
     }
   }
   return words;
@@ -231,7 +256,8 @@ inline void expect_reference(const Tcgen05Problem& problem, const Tcgen05Data& d
   ASSERT_EQ(findings_of(run.result), "");
   for (int row = 0; row < problem.m; ++row) {
     for (int column = 0; column < problem.n; ++column) {
-      const std::uint32_t word = run.words[static_cast<std::size_t>(128 * column + problem.lane(row))];
+      const std::uint32_t word =
+          run.words[static_cast<std::size_t>(128 * problem.column(column) + problem.lane(row, column))];
       ASSERT_EQ(problem.to_f16 ? word & 0xffff : word, tcgen05_reference(problem, data, row, column))
           << "row " << row << " column " << column;
     }

@@ -1,7 +1,8 @@
 """Writes the PTX of FlashAttention-4's kernels to the folder that it runs in: NAME.ptx. Needs no GPU.
 
 usage: CUTE_DSL_ARCH=sm_120a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py               forward kernels of sm_90a or sm_120a
-       CUTE_DSL_ARCH=sm_100a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py forward_128   one of sm_100
+       CUTE_DSL_ARCH=sm_100a CUTE_DSL_KEEP_PTX=1 flash_attention_4.py NAME...       of sm_100: forward_128,
+       backward_causal_pair_192_128…
 """
 
 import importlib.util
@@ -25,7 +26,7 @@ for package in ("flash_attn", "quack"):
         without_init("flash_attn.cute", [f"{folder}/cute" for folder in folders])
 
 import cutlass.utils  # noqa: E402
-from cutlass import BFloat16, Float8E4M3FN, Float32, cute  # noqa: E402
+from cutlass import BFloat16, Float8E4M3FN, Float32, Int32, cute  # noqa: E402
 
 
 class Hardware:
@@ -55,9 +56,9 @@ def forward_tensors(dtype, head_dim):
     return q, k, v, tensor(BFloat16, (batch, seqlen_q, heads, head_dim), 8), tensor(Float32, (batch, heads, seqlen_q), 1)
 
 
-def compile_kernel(kernel, *arguments):
+def compile_kernel(kernel, *arguments, **more):
     stream = cute.runtime.make_fake_stream(use_tvm_ffi_env_stream=True)
-    cute.compile(kernel, *arguments, stream=stream, options="--enable-tvm-ffi")
+    cute.compile(kernel, *arguments, stream=stream, options="--enable-tvm-ffi", **more)
 
 
 def compile_forward(head_dim, is_causal):
@@ -83,17 +84,34 @@ def compile_forward_sm100(head_dim, is_causal=False, of_pair=False, dtype=BFloat
     compile_kernel(forward, *forward_tensors(dtype, head_dim), 1.0)
 
 
-def compile_backward_sm100(head_dim, of_pair=False):
+def compile_backward_sm100(words):
+    """Of words such as ``["causal", "pair", "gqa", "128"]``: what the kernel is for, and its head dims."""
     from flash_attn.cute.flash_bwd_sm100 import FlashAttentionBackwardSm100
 
-    batch, heads, rows, dq_elements = (cute.sym_int() for _ in range(4))
-    q, k, v, _, _ = forward_tensors(BFloat16, head_dim)
-    dout, dk, dv = (tensor(BFloat16, x.shape, 8) for x in (q, k, v))
-    lse, sums = (tensor(Float32, (batch, heads, rows), 4) for _ in range(2))
-    backward = FlashAttentionBackwardSm100(head_dim, head_dim, is_causal=False, is_local=False, qhead_per_kvhead=1,
-                                           tile_m=128, tile_n=128, cluster_size=2 if of_pair else 1,
-                                           use_2cta_instrs=of_pair)
-    compile_kernel(backward, q, k, v, dout, lse, sums, tensor(Float32, (batch, heads, dq_elements), 4), dk, dv, 0.1)
+    head_dims = [int(word) for word in words if word.isdigit()]
+    head_dim, head_dim_v = head_dims[0], head_dims[-1]
+    of_pair, is_gqa, is_varlen, in_order = (word in words for word in ("pair", "gqa", "varlen", "deterministic"))
+    batch, heads, heads_k, rows, keys = (cute.sym_int() for _ in range(5))
+
+    def dense(dtype, divisibility, *shape):
+        return tensor(dtype, shape[1:] if is_varlen else shape, divisibility)
+
+    q, dout = (dense(BFloat16, 8, batch, rows, heads, d) for d in (head_dim, head_dim_v))
+    k, v, dk, dv = (dense(BFloat16, 8, batch, keys, heads_k, d) for d in (head_dim, head_dim_v) * 2)
+    lse, sums, dq = (dense(Float32, 4, batch, heads, cute.sym_int()) for _ in range(3))
+    if is_gqa:  # sums over the heads of a group
+        dk, dv = (dense(Float32, 4, batch, heads_k, cute.sym_int()) for _ in range(2))
+    more = {}
+    if is_varlen:
+        more |= {f"mCuSeqlens{x}": tensor(Int32, (cute.sym_int(),), 1) for x in "QK"}
+    if in_order:
+        names = ("mdQ_semaphore", "mdK_semaphore", "mdV_semaphore") if is_gqa else ("mdQ_semaphore",)
+        more |= {name: tensor(Int32, (batch, heads, cute.sym_int(), cute.sym_int()), 1) for name in names}
+    backward = FlashAttentionBackwardSm100(head_dim, head_dim_v, is_causal="causal" in words, is_local=False,
+                                           qhead_per_kvhead=2 if is_gqa else 1, tile_m=128, tile_n=128,
+                                           cluster_size=2 if of_pair else 1, use_2cta_instrs=of_pair,
+                                           deterministic=in_order)  # fmt: skip
+    compile_kernel(backward, q, k, v, dout, lse, sums, dq, dk, dv, 0.1, **more)
 
 
 FORWARD = {"full_64": (64, False), "full_128": (128, False)}
@@ -105,12 +123,11 @@ SM100 = {
     "causal_128": lambda: compile_forward_sm100(128, is_causal=True),
     "fp8_128": lambda: compile_forward_sm100(128, dtype=Float8E4M3FN),
     "pair_128": lambda: compile_forward_sm100(128, of_pair=True),
-    "backward_128": lambda: compile_backward_sm100(128),
-    "backward_pair_128": lambda: compile_backward_sm100(128, of_pair=True),
 }
 
 if __name__ == "__main__":
-    kernels = {name: SM100[name] for name in sys.argv[1:]}
+    kernels = {name: SM100.get(name, lambda name=name: compile_backward_sm100(name.split("_")[1:]))
+               for name in sys.argv[1:]}  # fmt: skip
     for name, compile_it in (kernels or {name: lambda o=o: compile_forward(*o) for name, o in FORWARD.items()}).items():
         compile_it()
         (written,) = pathlib.Path().glob(f"*.{ARCH}.ptx")
