@@ -10,6 +10,7 @@
 #include "generator/kernels/backward_dkv_wide_wgmma/family.h"
 #include "generator/kernels/backward_dq_mma_sync/family.h"
 #include "generator/kernels/backward_dq_wide_wgmma/family.h"
+#include "generator/kernels/backward_tcgen05/family.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/family.h"
 #include "generator/kernels/forward_mla_wgmma/family.h"

@@ -170,6 +170,15 @@ struct BackwardWgmma {
   bool operator==(const BackwardWgmma&) const = default;  ///< member by member
 };
 
+/// All gradients in one pass with TMA, tcgen05 and tensor memory: sm_100a and sm_103a, rows aligned to 16 bytes
+/// (templates/backward_tcgen05).
+struct BackwardTcgen05 {
+  int stages = 2;              ///< buffers for tiles of queries
+  bool deterministic = false;  ///< blocks take turns when they add to dQ
+
+  bool operator==(const BackwardTcgen05&) const = default;  ///< member by member
+};
+
 /// Gradient of the queries with TMA and wgmma for head dims above 256: sm_90a, tensors that TMA can map
 /// (templates/backward_dq_wide_wgmma).
 struct BackwardDqWideWgmma {
@@ -189,10 +198,10 @@ struct BackwardDkvWideWgmma {
 };
 
 /// The list of kernel families: their order is that in which equal ones are tried.
-using KernelConfig =
-    std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma, ForwardSplitCluster,
-                 ForwardMlaWgmma, ForwardWideWgmma, ForwardMmaTma, ForwardTcgen05, BackwardDqMmaSync,
-                 BackwardDkvMmaSync, BackwardWgmma, BackwardDqWideWgmma, BackwardDkvWideWgmma>;
+using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, ForwardSplitWgmma,
+                                  ForwardSplitCluster, ForwardMlaWgmma, ForwardWideWgmma, ForwardMmaTma,
+                                  ForwardTcgen05, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma,
+                                  BackwardTcgen05, BackwardDqWideWgmma, BackwardDkvWideWgmma>;
 
 /// "forward_wgmma": the family that a config is of.
 std::string_view family_name(const KernelConfig& config);

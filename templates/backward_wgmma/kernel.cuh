@@ -1,12 +1,12 @@
 // Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
 // the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
-// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. prepare.cuh is what runs before:
+// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. backward/prepare.cuh runs before:
 // the producer alone waits for it (griddepcontrol.wait), since every other warp touches what it leaves, or adds to sums
 // that it clears, behind a barrier of a stage that the producer has filled after its wait.
 #pragma once
 
+#include "backward/dq_adder.cuh"
 #include "backward/key_tiles.cuh"
-#include "backward_wgmma/dq_adder.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/producer.cuh"
@@ -68,12 +68,17 @@ JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams
   const Turns& turns = maps.schedule.turns;
   const int warp = uniform(threadIdx.x / warp_size);
   const WarpRole role = role_of_producer<Config>(warp);
-  if (role == WarpRole::producer) return load_key_tiles<Config>(params, gradients, maps, smem);
+  if (role == WarpRole::producer) {
+    return load_key_tiles<BlockLoads<Config, Maps>, Pipelines<Config>>(
+        params, gradients, maps, BlockScheduler<Config>(params, maps.schedule, smem), smem);
+  }
   if constexpr (adders > 0) {
-    if (role == WarpRole::dq_adder) return add_dq<Config>(params, gradients, turns, warp - 1, smem);
+    if (role == WarpRole::dq_adder) {
+      return add_dq<Pipelines<Config>>(params, gradients, turns, warp - 1, parts_of_adder<Config>, smem);
+    }
   }
   if constexpr (Config::deterministic) {
-    if (role == WarpRole::turn_waiter) return wait_for_turns<Config>(params, turns, smem);
+    if (role == WarpRole::turn_waiter) return wait_for_turns<Pipelines<Config>>(params, turns, smem);
     if (role == WarpRole::turn_passer) pass_turns<Config>(turns, warp - adders - 2, smem);
   }
 }

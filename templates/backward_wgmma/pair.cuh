@@ -12,6 +12,7 @@
 // request 2889 of flash-attention.) The first block's producer takes tiles of keys and tells the other one's.
 #pragma once
 
+#include "backward/dq_adder.cuh"
 #include "backward/key_tile.cuh"
 #include "backward/key_tile_scheduler.cuh"
 #include "backward_wgmma/pipelines.cuh"
@@ -39,10 +40,6 @@ JIT_DEVICE KeyTile<Config> own_keys(const KeyTile<Config>& keys) {
 }
 
 /// The panels of dQ, and of K, that a block multiplies.
-struct PanelRange {
-  int begin;
-  int count;
-};
 template <class Config>
 JIT_DEVICE PanelRange own_panels(int rank) {
   using Traits = KernelTraits<Config>;

@@ -34,6 +34,7 @@
 #pragma once
 
 #include "backward/key_tiles.cuh"
+#include "backward/query_infos.cuh"
 #include "backward/step_pipeline.cuh"
 #include "backward_wgmma/traits.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -128,24 +129,5 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, layout.schedule, 1, 1);
   fence_mbarrier_init();
 }
-
-/// The record of dQ of a step: the index of its tile among those of the batch entry, and whether it is the last
-/// one of the tile of keys.
-inline constexpr int last_dq_tile = 1 << 30;
-
-inline constexpr int query_info_partial = 1;  ///< some score of the tile must be dropped
-inline constexpr int query_info_end = 2;      ///< the last tile of queries for these keys
-
-JIT_DEVICE void store_query_info(unsigned info, const QueryTileInfo& value) {
-  store_shared(info, value.head);
-  store_shared(info + 4, value.query);
-  store_shared(info + 8, value.flags);
-}
-/// By each lane for itself.
-JIT_DEVICE int load_own_query_info_flags(unsigned info) { return load_shared(info + 8); }
-/// By whole warps.
-JIT_DEVICE int load_query_info_head(unsigned info) { return load_shared_by_warp(info); }
-JIT_DEVICE int load_query_info_query(unsigned info) { return load_shared_by_warp(info + 4); }
-JIT_DEVICE int load_query_info_flags(unsigned info) { return load_shared_by_warp(info + 8); }
 
 }  // namespace jit::backward_wgmma

@@ -4,9 +4,9 @@
 // it.
 #pragma once
 
+#include "backward/dq_sums.cuh"
 #include "backward/gradient_writer.cuh"
 #include "backward/key_tiles.cuh"
-#include "backward_wgmma/dq_sums.cuh"
 #include "backward_wgmma/pair.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "backward_wgmma/turn_warps.cuh"
@@ -56,7 +56,7 @@ class QueryConsumer {
   JIT_DEVICE void multiply(unsigned step, int tile) {
     const unsigned own = static_cast<unsigned>(panels_.begin * Traits::dq_part_floats) +
                          reread_thread_index() % warpgroup_size * 4;
-    float* const sums = dq_sums<Config>(gradients_, first_tile_ + tile) + own;
+    float* const sums = dq_sums<Traits>(gradients_, first_tile_ + tile) + own;
     const unsigned ds =
         uniform(pipelines_.ds.tile(step));  // else descriptors would lie in registers of each thread
     bool is_first = false;
@@ -73,7 +73,7 @@ class QueryConsumer {
       }
       wgmma_commit_group();
       // mutate: ConsumerTakesNoTurns
-      if (Config::deterministic && i == 0) is_first = take_turn<Config>(pipelines_, step);
+      if (Config::deterministic && i == 0) is_first = take_turn(pipelines_, step);
       wgmma_wait_group<0>();  // mutate: DqOfRolesIsNotWaitedFor
       wgmma_hold(dq_.registers[0]);
       if (i + 1 == panels_.count) {  // mutate: DsAndKeysAreLetGoBehindTheFirstPanel

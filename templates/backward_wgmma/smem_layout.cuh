@@ -2,6 +2,7 @@
 // program asserts that both came to the same size.
 #pragma once
 
+#include "backward/step_infos.cuh"
 #include "backward/tensor_maps.cuh"
 #include "backward/visits.cuh"
 #include "base/dropout_params.cuh"
@@ -11,13 +12,6 @@
 #include "tiles/panel_tile.cuh"
 
 namespace jit::backward_wgmma {
-
-/// Tile info of a tile of queries, written by the producer.
-struct QueryTileInfo {
-  int head;   ///< query head
-  int query;  ///< first query
-  int flags;
-};
 
 /// Queries of a step.
 inline constexpr int step_queries = rows_per_warpgroup;
@@ -120,12 +114,6 @@ struct SmemShares {
 /// Steps whose tile infos of dQ are kept: the producer is ahead of consumers by its stages, at most four, these of
 /// one of dQ by four, and that of its adder by two.
 inline constexpr int stages_dq_infos = 16;
-
-/// Steps whose turn has come, and those whose additions wait for it to be said that they are there.
-inline constexpr int stages_turns = 2;
-
-/// Two int of a tile of keys: which it is, and whether queries see it.
-inline constexpr int key_info_bytes = 8;
 
 /// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
 JIT_HOST_DEVICE constexpr int draw_bytes(int tile_kv) { return tile_kv / 32 * (step_queries / 32) * 32 * 4; }

@@ -42,6 +42,8 @@ struct KernelTraits {
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr SmemLayout layout = smem_layout<Config>();
+  /// Whether a stage of dO is released by itself, not with that of Q.
+  static constexpr bool releases_do = has_roles;
   static constexpr int stages_ds = layout.ds.stages;
   static constexpr int stages_keys = layout.keys.stages;
   static constexpr int stages_do =
@@ -99,6 +101,14 @@ struct KernelTraits {
 
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
                 "a consumer writes a panel of dS");
+
+  /// The place of a query's LSE and −delta among those of its tile. A lane of a consumer reads four numbers of 16 queries
+  /// at once: those of its pair of columns in two blocks of 8.
+  static JIT_DEVICE int statistic_place(int query) {
+    const int in_step = query % 16;
+    // mutate: QueriesOfAnotherOrder
+    return query - in_step + in_step % 8 / 2 * 4 + in_step / 8 * 2 + in_step % 2;
+  }
 
   // Named barriers; 0 is __syncthreads'.
   static constexpr int ds_barrier = 1;     ///< of the consumer that sends dS to the other block of a pair

@@ -58,8 +58,7 @@ struct GradientParams {
   /// The least and the greatest word of each tile of queries of a one-pass kernel, where its mask asks for words
   /// of queries (problem/key_memory.cuh).
   int* query_ranges;
-  float*
-      dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward_wgmma/dq_sums.cuh); it pads LSE and delta further
+  float* dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward/dq_sums.cuh); it pads LSE and delta further
   int k_tile_begin;           ///< first tile of keys of this launch: a launch has room for so many
   unsigned large_row_blocks;  ///< that read `large_rows`, those of all launches of the last kernel
   const float* d_lse;         ///< the gradient of lse, as lse; null: 0

@@ -126,15 +126,16 @@ JIT_DEVICE void tcgen05_commit_pair(unsigned barrier) {
 template <class Element>
 inline constexpr unsigned tcgen05_type = is_same<Element, bf16> || is_same<Element, fp8_e5m2> ? 1 : 0;
 
-/// The description of products of A and B that are summed in fp32, of `m` rows and `n` columns. A lies with the sum along
-/// its columns, and B, too, unless it lies along its rows.
+/// The description of products of A and B that are summed in fp32, of `m` rows and `n` columns. A and B lie with the sum
+/// along their columns unless it lies along their rows.
 template <class A, class B>
-JIT_HOST_DEVICE constexpr unsigned tcgen05_products(int m, int n, bool b_along_rows) {
+JIT_HOST_DEVICE constexpr unsigned tcgen05_products(int m, int n, bool b_along_rows,
+                                                    bool a_along_rows = false) {
   static_assert(sizeof(A) == sizeof(B));
   constexpr unsigned fp32_sums = 1;
   return fp32_sums << 4 | tcgen05_type<A> << 7 | tcgen05_type<B> << 10 |
-         static_cast<unsigned>(b_along_rows) << 16 | static_cast<unsigned>(n / 8) << 17 |
-         static_cast<unsigned>(m / 16) << 24;
+         static_cast<unsigned>(a_along_rows) << 15 | static_cast<unsigned>(b_along_rows) << 16 |
+         static_cast<unsigned>(n / 8) << 17 | static_cast<unsigned>(m / 16) << 24;
 }
 /// The descriptor of a tile in shared memory, of wgmma's: a version, and the swizzle's code, which has the same bits.
 JIT_HOST_DEVICE constexpr unsigned long long tcgen05_descriptor(unsigned long long of_wgmma) {

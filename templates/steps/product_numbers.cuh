@@ -15,8 +15,10 @@ struct RowNumbers {
   JIT_DEVICE float of(int r, int /*i*/) const { return numbers[r]; }
 };
 
-/// Numbers of each column, in shared memory from `address` on, where the number of the lane's first column lies.
-struct ColumnNumbers {
+/// Numbers of each column, in shared memory from `address` on, where the number of the lane's first column lies. A pair lies
+/// in each block of columns.
+template <int block_columns>
+struct ColumnNumbersOf {
   unsigned address;
 
   struct Pair {
@@ -27,11 +29,12 @@ struct ColumnNumbers {
     Pair pair;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                  : "=f"(pair.numbers[0]), "=f"(pair.numbers[1])
-                 : "r"(address + n * 8 * static_cast<unsigned>(sizeof(float)))
+                 : "r"(address + n * block_columns * static_cast<unsigned>(sizeof(float)))
                  : "memory");
     return pair;
   }
 };
+using ColumnNumbers = ColumnNumbersOf<8>;
 
 /// Calls f(value, number, r, n, i) for each value of a product, block by block.
 template <class Product, class Numbers, class F>

@@ -60,7 +60,8 @@ AttentionSpec spec_for(const KernelConfig& config) {
 /// One that it runs on.
 Arch arch_for(const KernelConfig& config) {
   if (std::holds_alternative<ForwardMmaTma>(config)) return {12, 0, 'a'};
-  if (std::holds_alternative<ForwardTcgen05>(config)) return {10, 0, 'a'};
+  if (std::holds_alternative<ForwardTcgen05>(config) || std::holds_alternative<BackwardTcgen05>(config))
+    return {10, 0, 'a'};
   return testing::sm_90a;
 }
 

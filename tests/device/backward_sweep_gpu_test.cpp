@@ -56,8 +56,7 @@ AttentionCase random_case(Random random, const AttentionSpec& spec, bool emulate
 }
 
 void compute(const BackwardRun& run, const Context& context, const PlanConfigs& configs) {
-  if (const auto* one_pass = std::get_if<BackwardWgmma>(&configs.front()))
-    return run.compute(context, *one_pass);
+  if (configs.size() == 1) return run.compute(context, configs.front());
   run.compute(context, configs.at(0), configs.at(1));
 }
 

@@ -7,6 +7,7 @@
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
 #include "generator/kernels/backward_sinks/steps.h"
+#include "generator/kernels/backward_tcgen05/family.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/operations/append/program.h"
@@ -164,6 +165,11 @@ void add_steps_of_backward(Programs& programs) {
                [plain] { return backward_wgmma::convert_program(plain, {}); });
   programs.add("backward_wgmma.convert_d256", sm_90a,
                [] { return backward_wgmma::convert_program({.head_dim = 256}, {.pair = true}); });
+  const Arch sm_100a{10, 0, 'a'};
+  programs.add("backward_tcgen05.prepare_deterministic", sm_100a,
+               [varlen] { return backward_tcgen05::prepare_program(varlen, {.deterministic = true}); });
+  programs.add("backward_tcgen05.convert", sm_100a,
+               [] { return backward_tcgen05::convert_program({.head_dim = 128}, {}); });
   programs.add("backward_sinks.dense", sm_90a, [plain] { return backward_sinks::program(plain); });
   programs.add("backward_sinks.varlen", sm_80, [varlen] { return backward_sinks::program(varlen); });
   const AttentionSpec biased{.head_dim = 64, .mask = mask::causal(), .score = score::bias(DType::bf16)};

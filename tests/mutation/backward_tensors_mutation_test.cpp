@@ -64,7 +64,7 @@ TEST(BackwardTensors, IsRightUnmutated) {
 class BackwardTensorsMutationTest : public MutationTest {};
 
 TEST_P(BackwardTensorsMutationTest, IsCaught) {
-  const bool is_one_pass = anchor_of(GetParam().name).file == "backward_wgmma/prepare.cuh";
+  const bool is_one_pass = anchor_of(GetParam().name).file == "backward/prepare.cuh";
   expect_caught(GetParam(), noticed_of_gradients(&GetParam(), is_one_pass ? 64 : 136));
 }
 

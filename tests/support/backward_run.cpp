@@ -222,7 +222,7 @@ void BackwardRun::compute(const Context& context, const KernelConfig& dq, const 
   run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
 }
 
-void BackwardRun::compute(const Context& context, const BackwardWgmma& config) const {
+void BackwardRun::compute(const Context& context, const KernelConfig& config) const {
   run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
 }
 

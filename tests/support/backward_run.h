@@ -38,7 +38,7 @@ class BackwardRun {
   /// legal, too.
   void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
   /// The same in one pass.
-  void compute(const Context& context, const BackwardWgmma& config) const;
+  void compute(const Context& context, const KernelConfig& config) const;
   /// All bytes of the gradients and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
   /// What is wrong with the gradients on the device, or nothing.

@@ -224,6 +224,11 @@ PlanConfigs random_backward_configs(const AttentionSpec& spec, const DeviceLimit
     });
     if (config_rejection(spec, config, limits).empty()) return {config};
   }
+  if (limits.arch.major == 10 && spec.alignment == 16 && draw(random, 0, 3) != 0) {
+    const BackwardTcgen05 config{.stages = pick({2, 4}, random),
+                                 .deterministic = pick({false, true}, random)};
+    if (config_rejection(spec, config, limits).empty()) return {config};
+  }
   const bool may_be_wide = limits.arch == Arch{9, 0, 'a'} && spec.alignment == 16 && is_wide(spec);
   const auto config_of_pass = [&](auto wide, const auto& random_config) -> KernelConfig {
     if (may_be_wide && draw(random, 0, 2) != 0) {

@@ -190,7 +190,7 @@ void VarlenBackwardRun::compute(const Context& context, const KernelConfig& dq,
   run(context, two_pass_plan(*Access::state(context), case_.spec, {}, dq, dkv, 0));
 }
 
-void VarlenBackwardRun::compute(const Context& context, const BackwardWgmma& config) const {
+void VarlenBackwardRun::compute(const Context& context, const KernelConfig& config) const {
   run(context, one_pass_plan(*Access::state(context), case_.spec, config, 0));
 }
 

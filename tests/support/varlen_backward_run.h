@@ -48,7 +48,7 @@ class VarlenBackwardRun {
   /// legal, too.
   void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
   /// The same in one pass.
-  void compute(const Context& context, const BackwardWgmma& config) const;
+  void compute(const Context& context, const KernelConfig& config) const;
   /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one: rows of nobody,
   /// and what lies between rows, must be poison still. The bytes of o go to `o_bytes`, if given.
   std::string check_forward(const Context& context, const std::optional<KernelConfig>& config,

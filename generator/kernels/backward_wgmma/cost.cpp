@@ -3,6 +3,7 @@
 
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/backward_wgmma/family.h"
+#include "generator/kernels/one_pass.h"
 #include "templates/base/element.cuh"
 
 namespace jit {
@@ -53,7 +54,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const int takers = limits.sm_count / backward_wgmma::blocks_per_tile(config);
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
   const double tiles_of_block = config.deterministic && is_plain(spec)
-                                    ? backward_wgmma::head_shares(heads, key_tiles, takers, 1).rounds
+                                    ? one_pass::head_shares(heads, key_tiles, takers, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / takers);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
   // Steps are those of all scores, also under a mask.

@@ -77,24 +77,6 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 
-/// How blocks that wait for one another share KV heads: so many a head, and so many heads at the same time.
-struct HeadShares {
-  int sharers = 1;
-  int heads_at_once = 1;
-  int rounds = 0;  ///< tiles of keys that a block has
-};
-/// The fewest rounds, and then up to so many sharers, which read the same queries at the same time.
-HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
-
-/// How many KV heads' tiles of keys are scheduled together (templates/backward/tensor_maps.cuh): one, where all
-/// tiles are as long; else so many that they keep all multiprocessors busy for more than one tile, of `heads` as
-/// evenly as they go.
-int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
-
-/// How many KV heads' tiles are scheduled together where blocks draw tiles and take turns: so many that about
-/// four blocks have tiles of one head.
-int heads_drawn_together(int heads, int sm_count);
-
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 

@@ -1,250 +1,36 @@
-#include <algorithm>
-
-#include <jit/error.h>
-
-#include "generator/functors/functor_tensors.h"
 #include "generator/kernels/backward_wgmma/family.h"
-#include "generator/launch/kernel_launch.h"
-#include "generator/launch/query_statistics.h"
-#include "generator/launch/sequence_grid.h"
-#include "generator/launch/tensor_maps.h"
-#include "runtime/launch.h"
+#include "generator/kernels/one_pass.h"
 #include "templates/backward/tensor_maps.cuh"
 #include "templates/backward_wgmma/smem_layout.cuh"
 
 namespace jit {
-
-using namespace backward_wgmma;
-
 namespace {
 
-constexpr std::size_t sums_alignment = 256;
-
-// Queries that LSE, delta and sums have room for: whole tiles of each head.
-std::size_t padded_queries(const AttentionSpec& spec, const AttentionParams& params) {
-  const SequenceGrid blocks = query_grid(spec, params, step_queries);
-  return static_cast<std::size_t>(blocks.entries) * static_cast<std::size_t>(params.heads_q) *
-         static_cast<std::size_t>(blocks.tiles) * static_cast<std::size_t>(step_queries);
-}
-
-std::size_t padded_query_tiles(const AttentionSpec& spec, const AttentionParams& params) {
-  return padded_queries(spec, params) / static_cast<std::size_t>(step_queries);
-}
-
-// LSE, delta and perhaps an origin of each query, and two words of each tile.
-std::size_t statistics_bytes(const AttentionSpec& spec, const AttentionParams& params) {
-  const std::size_t bytes = padded_queries(spec, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
-                            2 * padded_query_tiles(spec, params) * sizeof(int);
-  return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
-}
-
-std::size_t sum_floats(const AttentionSpec& spec, const AttentionParams& params) {
-  return padded_queries(spec, params) * static_cast<std::size_t>(dq_columns(spec.head_dim));
-}
-
-// Bytes of the table of turns of each tile of queries.
-std::size_t turn_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
-                       const AttentionParams& params) {
-  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
-  const std::size_t each = is_plain(spec)
-                               ? static_cast<std::size_t>(padded_turn_counts(key_tiles)) * sizeof(int)
-                               : static_cast<std::size_t>(padded_turn_words(key_tiles)) * sizeof(TurnWord);
-  return padded_query_tiles(spec, params) * each;
-}
-
-void place_workspace(const KernelLaunch& launch) {
-  GradientParams& gradients = *launch.gradients;
-  gradients.lse_log2 = static_cast<float*>(launch.workspace);
-  const std::size_t queries = padded_queries(launch.spec, launch.params);
-  gradients.delta = gradients.lse_log2 + queries;
-  gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + queries);
-  gradients.query_ranges = reinterpret_cast<int*>(gradients.origins + queries);
-  place_large_rows(launch.memory, padded_query_tiles(launch.spec, launch.params), gradients);
-  gradients.dq_sums = gradients.lse_log2 + statistics_bytes(launch.spec, launch.params) / sizeof(float);
-}
-
-// How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
-// are small numbers.
-HeadVisits head_visits(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
-  constexpr int long_sequence = 1 << 20;
-  const AttentionSpec& spec = launch.spec;
-  const AttentionParams& params = launch.params;
-  const bool is_causal =
-      spec.mask == mask::causal(Alignment::bottom_right) || spec.mask == mask::causal(Alignment::top_left);
-  const bool is_triangle = is_causal && !has_positions(spec) && params.seqlen_q == params.seqlen_kv &&
-                           params.seqlen_q <= long_sequence;
-  const bool is_whole = spec.mask == mask::none();
-  const int key_tiles = key_grid(spec, params, backward_wgmma::tile_kv(spec, config)).tiles;
-  const int query_tiles = query_grid(spec, params, step_queries).tiles;
-  // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
-  const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
-  const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles, takers, most_sharers);
-  return {.query_tiles = query_tiles,
-          .query_heads = spec.gqa_ratio,
-          .sharers = shares.sharers,
-          .heads_at_once = shares.heads_at_once,
-          .rounds = (key_tiles + shares.sharers - 1) / shares.sharers,
-          .spacing = is_triangle
-                         ? backward_wgmma::tile_kv(spec, config) / step_queries
-                         : std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
-          .is_triangle = is_triangle,
-          .is_whole = is_whole};
-}
-
-Turns find_turns(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
-  float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, launch.params);
-  const std::size_t bytes = turn_bytes(launch.spec, config, launch.params);
-  int* const additions = reinterpret_cast<int*>(turns) + bytes / sizeof(int);
-  if (!is_plain(launch.spec))
-    return {
-        .visits = {}, .additions = additions, .before = nullptr, .words = reinterpret_cast<TurnWord*>(turns)};
-  return {.visits = head_visits(launch, config, takers),
-          .additions = additions,
-          .before = reinterpret_cast<int*>(turns),
-          .words = nullptr};
-}
-
-// Whether so many blocks share a head that a few calls side by side could keep each other's blocks out: each holds some
-// multiprocessors, and its blocks there wait for those that have none. Then all blocks must begin together. Where few
-// share a head it would take more calls than that, each of them stopped within a head.
-bool waits_for_many(const KernelLaunch& launch, const BackwardWgmma& config, const Turns& turns) {
-  constexpr int calls_side_by_side = 8;
-  return turns.visits.sharers * blocks_per_tile(config) > launch.kernel.sm_count / calls_side_by_side;
-}
-
-// Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
-// for, each of which has `heads` times those of the sequence; varlen sequences are one entry.
-template <class LaunchTiles>
-void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGrid& grid,
-                           LaunchTiles launch_tiles) {
-  const std::int64_t tiles_per_entry = std::int64_t{heads} * grid.tiles;
-  if (tiles_per_entry == 0 || grid.entries == 0) return;
-  const int entries =
-      static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / tiles_per_entry, 1, grid.entries));
-  for (params.batch_begin = 0; params.batch_begin < grid.entries; params.batch_begin += entries) {
-    const int count = std::min(grid.entries - params.batch_begin, entries);
-    launch_tiles(static_cast<int>(count * tiles_per_entry));
-  }
-}
-
-// Kernels that wait for the one before themselves are `dependent`, those whose blocks take turns `cooperative`.
-void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, bool dependent,
-                   bool cooperative = false) {
-  const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
-                          .block = {launch.kernel.threads, 1, 1},
-                          .smem_bytes = launch.kernel.smem_bytes,
-                          .dependent = dependent,
-                          .cooperative = cooperative};
-  jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
-}
-
-void launch_queries(const KernelLaunch& launch, bool dependent, Turns* turns = nullptr) {
-  void* arguments[] = {&launch.params, launch.gradients, turns};  // kernels without turns have two parameters
-  for_entries_of_a_grid(launch.params, launch.params.heads_q,
-                        query_grid(launch.spec, launch.params, step_queries),
-                        [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
-}
-
-// Among how many tiles of keys are scheduled: a block for each multiprocessor, or as many pairs as the device holds.
-int takers(const LoadedKernel& kernel, const BackwardWgmma& config) {
-  return config.pair ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
-}
-
-void launch_prepare(const KernelLaunch& launch, const BackwardWgmma& config, int takers) {
-  place_workspace(launch);
-  if (config.deterministic) {
-    Turns turns = find_turns(launch, config, takers);
-    launch_queries(launch, true, &turns);
-  } else {
-    launch_queries(launch, true);
-  }
-}
-
-void launch_convert(const KernelLaunch& launch) {
-  place_workspace(launch);
-  launch_queries(launch, false);
-}
-
-// Bytes that all kernels of a call leave for one another, without the precomputed dropout mask.
-std::size_t gradient_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
-                           const AttentionParams& params) {
-  const std::size_t turns =
-      config.deterministic ? padded_query_tiles(spec, params) * sizeof(int) + turn_bytes(spec, config, params)
-                           : 0;
-  const std::size_t bytes = statistics_bytes(spec, params) + sum_floats(spec, params) * sizeof(float) + turns;
-  return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
+one_pass::Shape shape_of(const AttentionSpec& spec, const BackwardWgmma& config) {
+  one_pass::Shape shape = {.tile_q = backward_wgmma::step_queries,
+                           .tile_kv = backward_wgmma::tile_kv(spec, config),
+                           .blocks_per_tile = backward_wgmma::blocks_per_tile(config),
+                           .sum_columns = backward_wgmma::dq_columns(spec.head_dim),
+                           .gradient_rows = gradient_rows,
+                           .deterministic = config.deterministic};
+  if (config.dropout_mask_ahead) shape.dropout_mask = backward_wgmma::dropout_mask_tiles(spec, config);
+  return shape;
 }
 
 }  // namespace
 
 FamilySteps Family<BackwardWgmma>::steps(const AttentionSpec& spec, const BackwardWgmma& config) {
-  const auto prepare = [config](const LoadedKernel& main) -> StepLaunch {
-    return [config, all = takers(main, config)](const KernelLaunch& launch) {
-      launch_prepare(launch, config, all);
-    };
-  };
-  const auto convert = [](const LoadedKernel&) -> StepLaunch {
-    return [](const KernelLaunch& launch) { launch_convert(launch); };
-  };
-  return {.before = {{prepare_program(spec, config), prepare}},
-          .behind = {{convert_program(spec, config), convert}}};
+  return one_pass::steps(shape_of(spec, config), backward_wgmma::prepare_program(spec, config),
+                         backward_wgmma::convert_program(spec, config));
 }
 
 std::size_t Family<BackwardWgmma>::workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                                    const AttentionParams& params, int /*sm_count*/) {
-  return gradient_bytes(spec, config, params) +
-         (config.dropout_mask_ahead ? dropout_mask_bytes(params, dropout_mask_tiles(spec, config)) : 0);
+  return one_pass::workspace_bytes(spec, shape_of(spec, config), params);
 }
 
-// As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
-// share heads. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
 void Family<BackwardWgmma>::launch(const KernelLaunch& launch, const BackwardWgmma& config) {
-  if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
-  place_workspace(launch);
-  const SequenceGrid key_tiles = key_grid(launch.spec, launch.params, tile_kv(launch.spec, config));
-  const MapBoxes boxes{.rows_q = step_queries, .rows_kv = own_keys(launch.spec), .rows_dkv = gradient_rows};
-  const MappedGradients mapped = map_gradients(launch.spec, boxes, launch.params, *launch.gradients);
-  SequenceMaps maps = {};
-  maps.q = mapped.q;
-  maps.k = mapped.k;
-  maps.v = mapped.v;
-  maps.d_o = mapped.d_o;
-  maps.dk = mapped.dk;
-  maps.dv = mapped.dv;
-  maps.schedule.taken = reinterpret_cast<unsigned*>(launch.memory.counter());
-  const int all_takers = takers(launch.kernel, config);
-  if (config.deterministic) maps.schedule.turns = find_turns(launch, config, all_takers);
-  if (!is_plain(launch.spec)) {
-    const MappedGradients part = map_bounded_gradients(launch.spec, boxes, launch.params, *launch.gradients);
-    maps.bounded_q = part.q;
-    maps.bounded_k = part.k;
-    maps.bounded_v = part.v;
-    maps.bounded_do = part.d_o;
-    maps.bounded_dk = part.dk;
-    maps.bounded_dv = part.dv;
-  }
-  AttentionParams& params = launch.params;
-  if (config.dropout_mask_ahead) {
-    params = launch_dropout_mask(
-        launch, dropout_mask_tiles(launch.spec, config),
-        static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, config, launch.params));
-  }
-  void* arguments[] = {&params, launch.gradients, &maps};
-  for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
-    const int heads = tiles / key_tiles.tiles;
-    const bool shares_heads = config.deterministic && is_plain(launch.spec);
-    maps.schedule.order = {
-        .key_tiles = key_tiles.tiles,
-        .heads = heads,
-        .heads_together = config.deterministic
-                              ? heads_drawn_together(heads, all_takers)
-                              : heads_scheduled_together(launch.spec, heads, key_tiles.tiles, all_takers)};
-    const int taken = shares_heads
-                          ? maps.schedule.turns.visits.sharers * maps.schedule.turns.visits.heads_at_once
-                          : std::min(tiles, all_takers);
-    launch_blocks(launch, taken * blocks_per_tile(config), arguments, true,
-                  shares_heads && waits_for_many(launch, config, maps.schedule.turns));
-  });
+  one_pass::launch(launch, shape_of(launch.spec, config));
 }
 
 }  // namespace jit

@@ -2,6 +2,7 @@
 #include <jit/dtype.h>
 
 #include "generator/kernels/backward_wgmma/family.h"
+#include "generator/kernels/one_pass.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "generator/program/wgmma_source.h"
@@ -56,34 +57,6 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
-// A program of one of the kernels around: `call` is its template. Before that it calls `turns`, if there is one. Large rows
-// would take more registers: those that leave room for so many blocks on a multiprocessor are for all else enough.
-Program side_program(const AttentionSpec& spec, const BackwardWgmma& config, std::string_view what,
-                     std::string_view call, int threads, int blocks_per_sm, std::string_view turns = "") {
-  const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
-  Program program;
-  program.threads = threads;
-  program.name = fmt::format("{}_{}", call, config_name(spec, config));
-  program.facts = {{"spec", to_string(spec)}, {"config", to_string(KernelConfig(config))}};
-  std::string& source = program.source;
-  source = fmt::format("// Attention backward, {}: {}. Generated: change the spec, not this file.\n", what,
-                       to_string(spec));
-  source += fmt::format("#include \"backward_wgmma/{}.cuh\"\n{}\nusing namespace jit;\n\n",
-                        call == "convert_dq" ? "convert_dq" : "prepare",
-                        turns.empty() ? "" : fmt::format("#include \"backward_wgmma/{}.cuh\"\n", turns));
-  source += functors.definitions;
-  source += "struct Config {\n" + backward_wgmma::config_text(spec, config) + "};\n";
-  source += params_assertion() + gradient_params_assertion() + functors.assertions;
-  source += fmt::format(
-      "\nextern \"C\" __global__ void __launch_bounds__({}, {})\n"
-      "{}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
-      "gradients{}) {{\n{}  backward_wgmma::{}<Config>(params, gradients);\n}}\n",
-      threads, blocks_per_sm, program.name, turns.empty() ? "" : ", const __grid_constant__ Turns turns",
-      turns.empty() ? "" : fmt::format("  backward_wgmma::{}<Config>(params, gradients, turns);\n", turns),
-      call);
-  return program;
-}
-
 // The config, and the sizes that all its kernels have.
 std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
   return number_line("tile_q", backward_wgmma::step_queries, "queries per step") +
@@ -100,19 +73,32 @@ std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config) 
 }
 
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config) {
-  constexpr int threads = 256;  // prepare_threads
+  const std::string name = config_name(spec, config), text = config_text(spec, config);
   const int dv = spec.value_head_dim();
-  return side_program(spec, config, "what is known of queries", "prepare_backward", threads,
-                      dv <= 64    ? 6
-                      : dv <= 128 ? 5
-                                  : 4,
-                      config.deterministic ? "prepare_turns" : "");
+  return one_pass::prepare_program(spec,
+                                   {.family = "backward_wgmma",
+                                    .config_name = name,
+                                    .what = "what is known of queries",
+                                    .config = text,
+                                    .facts = config,
+                                    .threads = 256,  // prepare_threads
+                                    .blocks_per_sm = dv <= 64    ? 6
+                                                     : dv <= 128 ? 5
+                                                                 : 4},
+                                   config.deterministic);
 }
 
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config) {
+  const std::string name = config_name(spec, config), text = config_text(spec, config);
   const int threads = dq_parts(spec.head_dim, has_query_consumer(spec)) * 128;
   const int threads_per_sm = threads == 128 ? 1536 : threads == 256 ? 1280 : 1152;
-  return side_program(spec, config, "dQ in 16 bits", "convert_dq", threads, threads_per_sm / threads);
+  return one_pass::convert_program(spec, {.family = "backward_wgmma",
+                                          .config_name = name,
+                                          .what = "dQ in 16 bits",
+                                          .config = text,
+                                          .facts = config,
+                                          .threads = threads,
+                                          .blocks_per_sm = threads_per_sm / threads});
 }
 
 }  // namespace backward_wgmma

@@ -20,8 +20,8 @@ DeviceInfo gpu(Arch arch) {
   return {.name = "a GPU",
           .arch = {arch.major, arch.minor, 0},
           .sm_count = 132,
-          .smem_per_block_optin = arch.major == 9 ? 232448 : 166912,
-          .smem_per_sm = arch.major == 9 ? 233472 : 167936,
+          .smem_per_block_optin = arch.major >= 9 ? 232448 : 166912,
+          .smem_per_sm = arch.major >= 9 ? 233472 : 167936,
           .registers_per_sm = 65536,
           .l2_bytes = 50 << 20,
           .driver_version = 13000};
@@ -155,6 +155,25 @@ TEST(BackwardProblem, ShortSequencesTakeTurns) {
     EXPECT_FALSE(takes_turns({.head_dim = head_dim}, 2048)) << head_dim;
   }
   EXPECT_FALSE(takes_turns(varlen({.mask = mask::causal()}), 512));
+}
+
+// Where its sums fit tensor memory, and nothing is asked that it does not have.
+TEST(BackwardProblem, BlackwellTakesOnePass) {
+  const DeviceInfo blackwell = gpu({10, 3, 0});
+  const auto is_one_pass = [&](const AttentionSpec& spec, bool deterministic = false) {
+    const PlanConfigs first = problem_of(spec, blackwell, deterministic).candidates(false).front().configs;
+    return first.size() == 1 && std::holds_alternative<BackwardTcgen05>(first.front());
+  };
+  for (const int head_dim : {8, 64, 128}) {
+    for (const bool deterministic : {false, true}) {
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim}, deterministic)) << head_dim;
+      EXPECT_TRUE(is_one_pass({.head_dim = head_dim, .mask = mask::causal()}, deterministic)) << head_dim;
+      EXPECT_TRUE(is_one_pass(varlen({.head_dim = head_dim}), deterministic)) << head_dim;
+    }
+  }
+  EXPECT_FALSE(is_one_pass({.head_dim = 136}));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .dropout = true}));
+  EXPECT_FALSE(is_one_pass({.head_dim = 64, .alignment = 8}));
 }
 
 TEST(BackwardProblem, WhatCannotServeIsNotRun) {

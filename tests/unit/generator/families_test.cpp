@@ -137,6 +137,7 @@ TEST(Families, AFixedOrderOfSumsIsAConfigsOwnOrAnothers) {
 
 TEST(Families, StatisticsLieAsTheFamilyLeavesThem) {
   EXPECT_EQ(query_statistics(BackwardWgmma{}).tile, 64);
+  EXPECT_EQ(query_statistics(BackwardTcgen05{}).tile, 128);
   EXPECT_EQ(query_statistics(BackwardDqMmaSync{}).tile, statistic_chunk);
 }
 

@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
-#include "generator/kernels/backward_wgmma/family.h"
+#include "generator/kernels/one_pass.h"
 
-namespace jit::backward_wgmma {
+namespace jit::one_pass {
 namespace {
 
 // Steps of tiles of keys under a causal mask of as many queries as keys, of 64 queries and 128 keys, and what a tile costs
@@ -107,4 +107,4 @@ TEST(TileOrder, HeadsComeTogetherInEvenGroups) {
 }
 
 }  // namespace
-}  // namespace jit::backward_wgmma
+}  // namespace jit::one_pass

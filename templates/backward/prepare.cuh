@@ -1,10 +1,11 @@
-// The kernel before the one-pass kernel writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ
+// The kernel before a one-pass kernel writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ
 // exp(score) of each query, zeros where dQ is summed, unless who is first stores (turns.cuh), and the words
 // of a tile's queries, where the mask asks for them. A block has a tile of queries. With dropout, gradients
 // of scores are computed times the share that is kept, and so is delta.
 #pragma once
 
-#include "backward_wgmma/dq_sums.cuh"
+#include "backward/dq_sums.cuh"
+#include "backward/query_tile.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/key_memory.cuh"
@@ -14,16 +15,16 @@
 #include "steps/dropout.cuh"
 #include "steps/large_rows.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
 inline constexpr int prepare_threads = 256;
 
 /// Zeros where dQ of a tile of queries, counted among those of the call, is summed. By all threads of a block.
-template <class Config>
+template <class Traits>
 JIT_DEVICE void clear_sums(const GradientParams& gradients, long long tile) {
-  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Config>(gradients, tile));
+  uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Traits>(gradients, tile));
 #pragma unroll
-  for (int i = threadIdx.x; i < KernelTraits<Config>::dq_tile_floats / 4; i += prepare_threads)
+  for (int i = threadIdx.x; i < Traits::dq_tile_floats / 4; i += prepare_threads)
     sums[i] = make_uint4(0, 0, 0, 0);  // mutate: NothingIsZeroed
 }
 
@@ -39,9 +40,10 @@ JIT_DEVICE void write_query_range(const SequencesOf<Config>& sequences, const Gr
 
 /// Finds the origins of large rows. By a warp, of the rows of the block's tile that it has. The tile is found anew, so that
 /// the rest of the kernel keeps nothing in registers for this.
-template <class Config>
+template <class Traits>
 JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams& gradients,
                              int rows_at_once) {
+  using Config = typename Traits::Config;
   const auto [batch, head, first_query] = query_tile<Config>(params, reread_block_index());
   const SequencesOf<Config> sequences(params, batch);
   const auto lse_rows = sequences.lse_rows(batch, head);
@@ -56,14 +58,15 @@ JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams
     for (int query = begin; query < minimum(begin + own_rows, end); ++query) {
       if (!is_large_lse(*lse_rows.at(query))) continue;
       find_origin(LargeRows<Config>(params, gradients, sequences, batch, head), query,
-                  gradients.origins + statistics + statistic_place(query - first_query),
+                  gradients.origins + statistics + Traits::statistic_place(query - first_query),
                   gradients.large_rows);
     }
   }
 }
 
-template <class Config>
+template <class Traits>
 JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params) {
+  using Config = typename Traits::Config;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
   griddepcontrol_wait();    // mutate: Prepare
@@ -79,7 +82,7 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
   const long long tile =
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
-  if constexpr (!Config::deterministic) clear_sums<Config>(gradient_params, tile);
+  if constexpr (!Config::deterministic) clear_sums<Traits>(gradient_params, tile);
   if constexpr (reads_query_ranges<typename Config::Mask>) {
     if (warp_id() == 0) write_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
   }
@@ -107,7 +110,7 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
       // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
       if constexpr (has_dropout<Config>) sum *= params.dropout.keep_probability;
-      const long long at = tile * Config::tile_q + statistic_place(row);
+      const long long at = tile * Config::tile_q + Traits::statistic_place(row);
       const float lse_log2 = lse_exponent(lse);
       const bool is_large = is_large_lse(lse);
       gradient_params.lse_log2[at] = lse_log2;
@@ -118,7 +121,7 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
     }
   }
   if (__builtin_expect(__any_sync(full_warp, has_large), false))  // mutate: LargeRowsAreLeftToLse
-    find_origins<Config>(params, gradient_params, prepare_threads / lanes);
+    find_origins<Traits>(params, gradient_params, prepare_threads / lanes);
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

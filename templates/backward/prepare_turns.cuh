@@ -1,18 +1,19 @@
-// The kernel of a deterministic call beside prepare.cuh, before the one-pass kernel runs: it records whose
+// The kernel of a deterministic call beside prepare.cuh, before a one-pass kernel runs: it records whose
 // turn it is when (backward/turns.cuh), and clears the counter of additions, and the sums where nobody adds.
 // A block has a tile of queries.
 #pragma once
 
+#include "backward/dq_sums.cuh"
+#include "backward/prepare.cuh"
 #include "backward/write_turns.cuh"
-#include "backward_wgmma/dq_sums.cuh"
-#include "backward_wgmma/prepare.cuh"
 #include "ptx/griddepcontrol.cuh"
 
-namespace jit::backward_wgmma {
+namespace jit {
 
-template <class Config>
+template <class Traits>
 JIT_DEVICE void prepare_turns(const AttentionParams& params, const GradientParams& gradients,
                               const Turns& turns) {
+  using Config = typename Traits::Config;
   griddepcontrol_wait();  // mutate: CountTurns
   const QueryTile queries = query_tile<Config>(params);
   const SequencesOf<Config> sequences(params, queries.batch);
@@ -28,7 +29,7 @@ JIT_DEVICE void prepare_turns(const AttentionParams& params, const GradientParam
   } else {
     added = write_turn_counts<Config>(params, turns, context, queries, tile);
   }
-  if (added == 0) clear_sums<Config>(gradients, tile);  // mutate: SumsOfQueriesWithoutKeysAreNotCleared
+  if (added == 0) clear_sums<Traits>(gradients, tile);  // mutate: SumsOfQueriesWithoutKeysAreNotCleared
 }
 
-}  // namespace jit::backward_wgmma
+}  // namespace jit

@@ -1,0 +1,103 @@
+// A warp that adds what others leave of dQ in shared memory to the sums of all blocks. Of Pipelines it uses the one of an
+// adder, `dq(adder)`, and the records of steps, `dq_info`; their Traits say how dQ is summed (dq_sums.cuh).
+#pragma once
+
+#include "backward/dq_sums.cuh"
+#include "backward/key_tiles.cuh"
+#include "backward/query_tile.cuh"
+#include "backward/turn_waiter.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/bulk_copy.cuh"
+
+namespace jit {
+
+/// Parts of dQ, or panels of K.
+struct PanelRange {
+  int begin;
+  int count;
+};
+
+/// Adds the parts of dQ that are an adder's, of the tile of each step, to the sums of all blocks. By a warp.
+template <class Pipelines>
+class DqAdder {
+  using Traits = typename Pipelines::Traits;
+  using Config = typename Traits::Config;
+  static constexpr int part_bytes = Pipelines::dq_part_bytes;
+
+ public:
+  JIT_DEVICE DqAdder(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
+                     const KeyTile<Config>& keys, int adder, const PanelRange& parts, unsigned smem)
+      : params_(params),
+        turns_(turns),
+        keys_(keys),
+        parts_(parts),
+        sums_(dq_sums<Traits>(gradients,
+                              first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0)) +
+              parts_.begin * Traits::dq_part_floats),
+        pipelines_(smem),
+        pipeline_(pipelines_.dq(adder)) {}
+
+  /// The steps of a tile of keys, as a function of for_each_key_tile.
+  JIT_DEVICE unsigned run(unsigned step) const {
+    for (int info = 0; (info & last_dq_tile) == 0; ++step) {
+      bool is_first = false;
+      for (int i = 0; i < parts_.count; ++i) {
+        pipeline_.consumer_wait(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
+        if (i == 0) info = load_shared_by_warp(pipelines_.dq_info(step));
+        add(step, i, info & ~last_dq_tile, is_first);
+      }
+    }
+    return step;
+  }
+
+ private:
+  // Adds part `i` of those of a step to tile `tile` of queries, or stores it where nobody adds before: `is_first`, which the
+  // first part finds out.
+  JIT_DEVICE void add(unsigned step, int i, int tile, bool& is_first) const {
+    const unsigned part = step * parts_.count + i;
+    // mutate: AddersTakeNoTurns
+    if (Config::deterministic && i == 0) is_first = take_turn(pipelines_, step);
+    if (lane_id() == 0) {
+      float* const sums =
+          // mutate: PanelsOfDqInAnotherOrder
+          sums_ + static_cast<long long>(tile) * Traits::dq_tile_floats + i * Traits::dq_part_floats;
+      if (is_first) {
+        cp_async_bulk_store(sums, pipeline_.tile(part), part_bytes);
+      } else {
+        cp_reduce_async_bulk_add(sums, pipeline_.tile(part), part_bytes);
+      }
+      cp_async_bulk_commit_group();
+      cp_async_bulk_wait_group_read<0>();  // mutate: TheAdderLetsGoTooEarly
+    }
+    pipeline_.consumer_release(part);
+    // mutate: TurnsArePassedOnByEachPart
+    if (Config::deterministic && i + 1 == parts_.count && lane_id() == 0) {
+      cp_async_bulk_wait_group<0>();
+      add_one_release(additions<Config>(params_, turns_, keys_, tile));
+    }
+  }
+
+  const AttentionParams& params_;
+  const Turns& turns_;
+  const KeyTile<Config> keys_;
+  const PanelRange parts_;
+  float* const sums_;
+  const Pipelines pipelines_;
+  const typename Pipelines::DqPipeline pipeline_;
+};
+
+/// All tiles of keys of the block. `parts_of(adder)` are the parts that an adder adds.
+template <class Pipelines, class PartsOf>
+JIT_DEVICE void add_dq(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
+                       int adder, const PartsOf& parts_of, unsigned smem) {
+  using Config = typename Pipelines::Traits::Config;
+  const Pipelines pipelines(smem);
+  for_each_key_tile<Config>(
+      params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        pipelines.keys.consumer_release(keys.round);
+        if (!has_queries) return step;
+        return DqAdder<Pipelines>(params, gradients, turns, keys, adder, parts_of(adder), smem).run(step);
+      });
+}
+
+}  // namespace jit

@@ -1,0 +1,79 @@
+// The warp of a block that keeps the order of additions to dQ (turns.cuh): it waits until those before are there.
+//
+// Of Pipelines it uses `q`, with which come the counts of a step at `turn_counts` and its record at `dq_info`, and `turns`,
+// by which it says that a step's turn has come. Their Traits say whether a block `adds_by_tma`, and how many `dq_adders` add
+// to a tile of queries for a tile of keys.
+#pragma once
+
+#include "backward/key_tiles.cuh"
+#include "backward/query_tile.cuh"
+#include "backward/step_infos.cuh"
+#include "backward/turns.cuh"
+#include "problem/entry_sequences.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/bulk_copy.cuh"
+
+namespace jit {
+
+/// Waits until so many additions are there, and perhaps that of the other block of a pair. By one thread.
+template <class Traits>
+JIT_DEVICE void wait_for_additions(const int* additions, int count) {
+  using Config = typename Traits::Config;
+  constexpr int of_peer = Config::pair ? 1 : 0;  // mutate: ThePeerMustNotHaveAdded
+  // mutate: NobodyWaits
+  for (int added = -1; added != count && added != count + of_peer;) added = load_acquire(additions);
+  if constexpr (Traits::adds_by_tma) fence_proxy_async();
+}
+
+/// The counter of what has been added to tile `tile` of queries, of those of the batch entry of `keys`.
+template <class Config>
+JIT_DEVICE int* additions(const AttentionParams& params, const Turns& turns, const KeyTile<Config>& keys,
+                          int tile) {
+  return turns.additions + first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) + tile;
+}
+
+/// The steps of a tile of keys. `waits` where blocks wait for one another.
+template <class Pipelines, class Config>
+JIT_DEVICE unsigned wait_for_turns(const AttentionParams& params, const Turns& turns,
+                                   const Pipelines& pipelines, const KeyTile<Config>& keys, bool waits,
+                                   unsigned step) {
+  using Traits = typename Pipelines::Traits;
+  for (int info = 0; (info & last_dq_tile) == 0; ++step) {
+    pipelines.q.consumer_wait(step);
+    info = load_shared_by_warp(pipelines.dq_info(step));
+    const int before = loaded_turn<Config>(pipelines.turn_counts(step), keys.k_begin / Config::tile_kv);
+    pipelines.q.consumer_release(step);
+    pipelines.turns.producer_acquire(step);
+    if (lane_id() == 0 && waits) {
+      wait_for_additions<Traits>(additions<Config>(params, turns, keys, info & ~last_dq_tile),
+                                 before * Traits::dq_adders);  // mutate: OneOfTwoIsEnough
+    }
+    if (lane_id() == 0) store_shared(pipelines.turns.tile(step), before);
+    pipelines.turns.producer_commit(step);
+  }
+  return step;
+}
+/// All tiles of keys of the block.
+template <class Pipelines>
+JIT_DEVICE void wait_for_turns(const AttentionParams& params, const Turns& turns, unsigned smem) {
+  using Config = typename Pipelines::Traits::Config;
+  const Pipelines pipelines(smem);
+  const bool waits = have_turns<Config>(params, turns);
+  for_each_key_tile<Config>(
+      params, pipelines, [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
+        pipelines.keys.consumer_release(keys.round);
+        return has_queries ? wait_for_turns(params, turns, pipelines, keys, waits, step) : step;
+      });
+}
+
+/// Waits until it is the turn of a step. Returns whether nobody adds before it, so that it stores: nobody has written zeros.
+/// By each warp that adds dQ.
+template <class Pipelines>
+JIT_DEVICE bool take_turn(const Pipelines& pipelines, unsigned step) {
+  pipelines.turns.consumer_wait(step);
+  const bool is_first = load_shared_by_warp(pipelines.turns.tile(step)) == 0;  // mutate: NobodyStores
+  pipelines.turns.consumer_release(step);
+  return is_first;
+}
+
+}  // namespace jit
