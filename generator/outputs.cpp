@@ -7,6 +7,7 @@
 #include <jit/dtype.h>
 #include <jit/error.h>
 
+#include "generator/tensors/tensor_checks.h"
 #include "runtime/driver_api.h"
 
 namespace jit {
@@ -21,8 +22,10 @@ void clear_output(const TensorView& output, Stream stream) {
   if (!is_dense)
     throw Error(ErrorCode::invalid_argument, "clear_output", "output",
                 fmt::format("is {}; it must be dense fp32", output.to_string()));
+  check_sizes_and_strides("output", output);
   constexpr unsigned minus_infinity = 0xff800000;
   if (count == 0) return;
+  check_pointer("output", output, sizeof(float));
   const CurrentDevice device;
   check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(output.data), minus_infinity,
                                   static_cast<std::size_t>(count), stream),

@@ -518,6 +518,7 @@ std::string text(const Mask& value) { return value.to_string(); }
 std::string text(const Score& value) { return value.to_string(); }
 std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
 
+// The value of a member of `spec`.
 template <class Value>
 std::string text(Value AttentionSpec::*member, const AttentionSpec& spec) {
   return text(spec.*member);

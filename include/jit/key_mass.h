@@ -14,7 +14,8 @@
 /// @endcode
 ///
 /// mass[key] = Σ exp(score − lse) over the queries that see the key, where scores are those of attention: scaled, behind
-/// the score functor, under the mask; a sink counts by its part of LSE. Sums are fp32 in a fixed order: equal inputs give
+/// the score functor, under the mask; a sink counts by its part of LSE. Probabilities are those before dropout. A query
+/// whose |lse| is 2^17 / log2(e) = 90,852 or more, as padding has that is masked by a bias of −1e9, has no mass. Sums are fp32 in a fixed order: equal inputs give
 /// bitwise identical results. For the mass of the last queries alone, pass their rows of q and lse: where masks are
 /// aligned to the ends of sequences, they stand where they did.
 #pragma once
@@ -34,11 +35,11 @@ namespace jit {
 
 /// The problem that a kernel is specialized for.
 struct KeyMassSpec {
-  /// That of the attention that LSE is of: bf16 or fp16, head_dim up to 256, dense or varlen sequences, without positions.
-  /// Fields that concern values and o are ignored.
+  /// That of the attention that LSE is of: bf16 or fp16, head_dim up to 256, dense or varlen sequences, without positions,
+  /// not `checked`. Fields that concern values, o, dropout, splits of keys and other outputs are ignored.
   AttentionSpec attention = {};
-  bool per_query_head =
-      false;  ///< whether each query head has a mass, else each KV head the sum over its query heads
+  /// Whether each query head has a mass, else each KV head the sum over its query heads.
+  bool per_query_head = false;
 
   bool operator==(const KeyMassSpec&) const = default;  ///< member by member
 };

@@ -20,8 +20,8 @@
 
 namespace jit {
 
-/// An output of fp32 that a call raises to its own maximum, so that calls, splits of keys and ranks meet in any order with
-/// bitwise identical results.
+/// An output of fp32 that a call raises to its own maximum, −inf where a query sees no key, or only scores below −2^80, which
+/// stand for −inf. So calls, splits of keys and ranks meet in any order with bitwise identical results.
 struct OutputField {
   std::string_view name;                 ///< of both members, and in Python
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
@@ -35,8 +35,9 @@ inline constexpr std::array output_fields = {
     OutputField{"row_max", &AttentionSpec::row_max, &AttentionArguments::row_max, true},
 };
 
-/// Sets a dense output to −inf on `stream`, as it is before the first call. Throws Error invalid_argument for a tensor that
-/// is not dense fp32; driver_error.
+/// Sets a dense output to −inf on `stream`, as it is before the first call, on the device of the current context. A capture
+/// may hold it. Thread safe. Throws Error invalid_argument for a tensor that is not dense fp32, whose sizes are negative, or
+/// whose address is null or not of a multiple of 4; driver_error.
 void clear_output(const TensorView& output, Stream stream = nullptr);
 
 }  // namespace jit

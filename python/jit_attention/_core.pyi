@@ -187,8 +187,8 @@ def attention(
 
     Returns:
         o (batch, seqlen_q, heads_q, head_dim_v), in q's framework and type, or in out_dtype; with return_lse (o,
-        LSE). With return_aux a dict of arrays by their names follows. A query that sees no key has o = 0, and LSE = −inf or its sink. The work is queued on the stream; for
-        frameworks without streams, such as JAX, it is complete.
+        LSE). With return_aux a dict of arrays by their names follows. A query that sees no key has o = 0, and LSE =
+        −inf or its sink. The work is queued on the stream; for frameworks without streams, such as JAX, it is complete.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.

@@ -68,14 +68,16 @@ Call::Call(const CallInputs& inputs)
   arguments_.lse = lse_.array.view;
 }
 
-// Names, or a dict whose arrays are raised; those of None are made.
+// Names, or a mapping whose arrays are raised; those of None are made.
 void Call::read_aux() {
   const nb::handle given = inputs_.return_aux;
   if (given.is_none()) return;
-  const bool has_arrays = nb::isinstance<nb::dict>(given);
+  nb::dict held;
+  const bool has_arrays = PyMapping_Check(given.ptr()) != 0 && nb::hasattr(given, "keys");
   if (nb::isinstance<nb::str>(given) || (!has_arrays && !PySequence_Check(given.ptr())))
-    throw nb::type_error("return_aux must be names, as (\"max_logit\",), or a dict of names and arrays");
-  for (const nb::handle key : given) {
+    throw nb::type_error("return_aux must be names, as (\"max_logit\",), or a mapping of names to arrays");
+  if (has_arrays && PyDict_Update(held.ptr(), given.ptr()) != 0) throw nb::python_error();
+  for (const nb::handle key : has_arrays ? nb::handle(held) : given) {
     const std::string name =
         nb::isinstance<nb::str>(key) ? nb::cast<std::string>(key) : nb::repr(key).c_str();
     const auto is_it = [&](const OutputField& row) { return row.name == name; };
@@ -91,7 +93,7 @@ void Call::read_aux() {
       refuse("return_aux", fmt::format("names {} twice", name));
     Aux& aux = aux_.emplace_back();
     aux.field = &*field;
-    const nb::object array = has_arrays ? nb::object(given[key]) : nb::none();
+    const nb::object array = has_arrays ? nb::object(held[key]) : nb::none();
     if (array.is_none()) continue;
     aux.output = arrays_.write(array, field->name.data(), std::nullopt);
     arguments_.*field->view = aux.output.array.view;
@@ -282,7 +284,7 @@ void Call::complete() const {
 }
 
 nb::object Call::result() const {
-  if (aux_.empty())
+  if (aux_.empty() && inputs_.return_aux.is_none())
     return wants_lse() ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
   nb::dict outputs;
   for (const Aux& aux : aux_) outputs[aux.field->name.data()] = aux.output.result();

@@ -47,6 +47,7 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
   OperationCall call(q, "q", stream, input_dtype_of(dtype, "dtype"));
   KeyMassArguments arguments;
   call.read(q, "q", arguments.q);
+  call.check_dtype(arguments.q, "q");
   call.read(k, "k", arguments.k);
   call.read(lse, "lse", arguments.lse);
   call.read(cu_seqlens_q, "cu_seqlens_q", arguments.cu_seqlens_q);

@@ -13,6 +13,7 @@
 #include "pipeline/dependent_launch.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
+#include "problem/gradients.cuh"
 #include "problem/masks.cuh"
 #include "problem/query_tiles.cuh"
 #include "problem/scores.cuh"
@@ -25,7 +26,8 @@
 namespace jit {
 
 template <class Config>
-using KeyMassTraits = PassTraits<Config, key_mass_keys, key_mass_queries, key_mass_warps, key_mass_stages>;
+using KeyMassTraits =
+    PassTraits<Config, key_mass_keys(Config::head_dim), key_mass_queries, key_mass_warps, key_mass_stages>;
 
 /// Starts the copies of LSE of a tile of queries to a shared address; what lies behind the last query is not read.
 template <class Config>
@@ -35,14 +37,14 @@ JIT_DEVICE void load_lse(unsigned tile, const DenseRows<float>& lse, int first, 
     cp_async_zfill<bytes>(tile + static_cast<unsigned>(i * bytes), lse.at(first + i), first + i < seqlen_q);
 }
 
-/// Adds exp(score − LSE) to `sums` of rows. A query without keys has LSE −inf, and no score that is not.
+/// Adds exp(score − LSE) to `sums` of rows. A query without keys has LSE −inf, and no score that is not. One whose LSE is
+/// large (steps/large_rows.cuh) has no mass: as an exponent its LSE does not say how many keys share the row.
 template <class Product>
 JIT_DEVICE void add_probabilities(Product& scores, float exponent, const ColumnNumbers& lse,
                                   float (&sums)[Product::rows]) {
   with_numbers(scores, lse, [&](float score, float own, int r, int, int) {
     // mutate: QueriesWithoutKeysHaveMass
-    const float offset = own == negative_infinity() ? -negative_infinity() : own * log2_e;
-    sums[r] += ex2(__fmaf_rn(score, exponent, -offset));
+    sums[r] += ex2(__fmaf_rn(score, exponent, -lse_exponent(own)));
   });
 }
 
@@ -67,7 +69,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
   const int batch = keys.batch, head = keys.kv_head, k_begin = keys.k_begin;
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
   QueryTiles<Config, Traits::ahead> tiles(sequences, batch, head,
-                                          {0, 0, k_begin, minimum(k_begin + key_mass_keys, seqlen_kv)});
+                                          {0, 0, k_begin, minimum(k_begin + Config::tile_kv, seqlen_kv)});
 
   const auto q_tile = [&](int stage) { return smem_base + layout.queries + stage * layout.stage_bytes; };
   const auto load = [&](int ahead, int stage) {

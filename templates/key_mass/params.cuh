@@ -14,8 +14,9 @@ struct KeyMassParams {
   TensorStrides mass_strides;
 };
 
-// A block owns keys, and queries come by: 4 warps of 32 keys, so that two products share each fragment of queries.
-inline constexpr int key_mass_keys = 128;
+// A block owns keys, and queries come by: 4 warps of 32 keys, so that two products share each fragment of queries. Long rows
+// of so many keys exceed the shared memory of sm_86, sm_89 and sm_120.
+JIT_HOST_DEVICE constexpr int key_mass_keys(int head_dim) { return head_dim > 192 ? 64 : 128; }
 inline constexpr int key_mass_queries = 64;
 inline constexpr int key_mass_warps = 4;
 inline constexpr int key_mass_stages = 2;
@@ -31,7 +32,7 @@ struct KeyMassSmem {
 JIT_HOST_DEVICE constexpr KeyMassSmem key_mass_smem(int head_dim) {
   const int row = shared_columns(head_dim, 1) * element_bytes;
   KeyMassSmem smem{};
-  smem.queries = key_mass_keys * row;
+  smem.queries = key_mass_keys(head_dim) * row;
   smem.lse = key_mass_queries * row;
   smem.stage_bytes = smem.lse + key_mass_queries * 4;
   smem.total = smem.queries + key_mass_stages * smem.stage_bytes;

@@ -128,7 +128,7 @@ concept has_next = requires(const Mask& mask) {
   mask.next_key(0, 0, 0);
 };
 
-/// Whether a mask reads a table of blocks, one of which has any 16 keys of a row from a multiple of 16 on.
+/// Whether a mask reads a table of blocks. Any 16 keys from a multiple of 16 on lie in one block.
 template <class Mask>
 inline constexpr bool reads_blocks = has_next<Mask>;
 

@@ -168,8 +168,8 @@ JIT_DEVICE void pairs_of_e2m1(unsigned word, unsigned factors, unsigned (&pairs)
   }
 }
 
-/// By so much are numbers of e2m1 smaller that were multiplied by their factors. All products with scales of e4m3 are
-/// numbers of fp16; powers of two have more small ones.
+/// The factor by which e2m1 times its factor is too small. NVFP4 is shrunk by 2^14 and stays exact; MXFP4's powers of two
+/// would underflow, hence 2^7.
 template <class Element>
 inline constexpr float e2m1_shrinks = is_same<Element, nvfp4_pair> ? 0x1p14f : 0x1p7f;
 

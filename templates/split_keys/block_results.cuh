@@ -78,7 +78,7 @@ inline constexpr int most_reads = 16, reads_of_few = 4;
 /// Whether a thread has few registers to read by: tiles of many keys leave few, and so do warps of few rows, of which there
 /// are many, and setmaxnreg may. There are few splits then, or merging them takes longer.
 template <class Config>
-JIT_DEVICE constexpr bool leaves_few_registers() {
+JIT_DEVICE constexpr bool has_few_registers() {
   if constexpr (requires { Config::consumer_registers; }) {
     if (Config::consumer_registers != 0 && Config::consumer_registers < 168) return true;
   }
@@ -87,9 +87,6 @@ JIT_DEVICE constexpr bool leaves_few_registers() {
   }
   return Config::tile_kv > 64;
 }
-template <class Config>
-inline constexpr bool has_few_registers = leaves_few_registers<Config>();
-
 /// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on,
 /// `step` apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the
 /// values empty. All that is read of `reads` results is on the way at once.

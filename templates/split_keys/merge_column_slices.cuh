@@ -173,7 +173,7 @@ JIT_DEVICE void merge_column_slices(const BlockResults<Config>& results, const T
   const int column_slices_of_warp = most_column_slices_of_warp / place.groups;
   const ColumnSlices column_slices = {begin + uniform(team.thread / warp_size) * column_slices_of_warp, end,
                                       warps * column_slices_of_warp};
-  if constexpr (has_few_registers<Config>) {
+  if constexpr (has_few_registers<Config>()) {
     merge_warp_column_slices<1, reads_of_few>(results, column_slices, place, f);
   } else if (place.most_splits() <= reads_of_few) {
     merge_warp_column_slices<reads_of_column_slices / reads_of_few, reads_of_few>(results, column_slices,

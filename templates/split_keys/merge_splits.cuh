@@ -30,7 +30,7 @@ JIT_DEVICE void merge_results(const BlockResults<Config>& results, const SplitIn
     for (int i = team.thread; i < all; i += pieces * Team::threads)
       merge<pieces, reads>(results, place, count, rows, i, Team::threads, f);
   };
-  if constexpr (has_few_registers<Config>) {
+  if constexpr (has_few_registers<Config>()) {
     merge_all.template operator()<1, reads_of_few>();
   } else if (count <= reads_of_few) {
     merge_all.template operator()<2, reads_of_few>();

@@ -48,7 +48,7 @@ CASES = {
 def test_dense(rng, place, fetch, case, heads):
     options = dict(CASES[case])
     keep, applied = options.pop("keep", None), options.pop("applied", None)
-    head_dim = int(rng.choice([40, 64, 128]))
+    head_dim = int(rng.choice([40, 64, 128, 200, 256]))
     q, k, v = random_qkv(rng, batch=2, seqlen_q=150, seqlen_kv=130, heads_q=4, heads_kv=2, head_dim=head_dim, dtype="bf16")
     _, lse = ja.attention(place(q), place(k), place(v), return_lse=True, **options)
     mass = ja.key_mass(place(q), place(k), lse, heads=heads, **options)
@@ -69,6 +69,16 @@ def test_tensors_that_functors_read(rng, place, fetch):
     exact = exact_mass(q, k, fetch(lse), keep=lambda b, h, i, j: ids[b, i] == ids[b, j],
                        score=lambda s, b, h, i, j: s + tensors["bias"][b, h, i, j])
     check(ja.key_mass(place(q), place(k), lse, **options), exact, fetch)
+
+
+def test_padding_by_a_bias_has_no_mass(rng, place, fetch):
+    """Queries all of whose scores are huge, which share their LSE with any number of keys."""
+    q, k, v = random_qkv(rng, seqlen_q=40, seqlen_kv=50, heads_q=2, dtype="bf16")
+    bias = numpy.zeros((1, 2, 40, 50), numpy.float32)
+    bias[:, :, 30:] = -1e9
+    options = dict(score=ja.score.bias(), tensors={"bias": place(bias)})
+    _, lse = ja.attention(place(q), place(k), place(v), return_lse=True, **options)
+    check(ja.key_mass(place(q), place(k), lse, **options), exact_mass(q[:, :30], k, fetch(lse)[..., :30]), fetch)
 
 
 def test_requests(rng, place, fetch):
@@ -134,5 +144,7 @@ def test_types(place):
     with pytest.raises(ja.InvalidArgumentError, match="bf16 and fp16"):
         ja.key_mass(fp32, fp32, lse)
     bf16 = place(numpy.zeros((1, 9, 2, 64), ml_dtypes.bfloat16))
+    with pytest.raises(ja.InvalidArgumentError, match="dtype"):
+        ja.key_mass(bf16, bf16, lse, dtype="fp16")
     with pytest.raises(ja.InvalidArgumentError, match="share"):
         ja.key_mass(bf16, bf16, lse, out=lse)

@@ -1,5 +1,7 @@
 """Outputs beside o and LSE: the largest score of each head and of each row, over calls."""
 
+import collections
+
 import jit_attention as ja
 import ml_dtypes
 import numpy
@@ -177,6 +179,16 @@ def test_types_of_return_aux(place):
             ja.attention(q, q, q, return_aux=wrong)
 
 
+def test_any_mapping_and_no_names(place, fetch):
+    q = place(numpy.ones((1, 4, 2, 32), numpy.float16))
+    held = place(numpy.full(2, -numpy.inf, numpy.float32))
+    _, aux = ja.attention(q, q, q, return_aux=collections.UserDict(max_logit=held))
+    assert aux["max_logit"] is held and numpy.isfinite(fetch(held)).all()
+    for nothing in [], {}:
+        o, aux = ja.attention(q, q, q, return_aux=nothing)
+        assert o.shape == q.shape and aux == {}
+
+
 def test_what_asks_and_what_is_given_agree(place):
     q = place(numpy.ones((1, 9, 2, 64), ml_dtypes.bfloat16))
     with pytest.raises(ja.InvalidArgumentError, match="max_logit"):
@@ -230,6 +242,13 @@ def test_torch(rng, emulated):
         if x.requires_grad:
             o.float().sum().backward()
             assert x.grad is not None
+
+    for x in (q, q.clone().requires_grad_()):
+        assert jt.attention(x, k, v, return_aux=())[1] == {}
+        for bad in ({"max_logit": torch.zeros(3, 2, device=device)}, {"max_logit": torch.zeros(2, dtype=torch.float64)},
+                    {"most": None}):
+            with pytest.raises(ja.InvalidArgumentError, match="most|max_logit"):
+                jt.attention(x, k, v, return_aux=bad)
 
     torch._dynamo.reset()
     compiled = torch.compile(lambda q: jt.attention(q, k, v, return_aux=("max_logit",)), backend="aot_eager", fullgraph=True)

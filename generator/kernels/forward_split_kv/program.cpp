@@ -14,9 +14,10 @@ Program Family<ForwardSplitKv>::program(const AttentionSpec& spec, const Forward
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
-  program.name = fmt::format("attention_forward_split_kv_{}_r{}{}k{}kv{}s{}{}", problem_name(spec),
-                             config.row_warps, config.warp_rows == rows_per_warp ? "" : "x8",
-                             config.key_warps, config.tile_kv, config.stages, uses_tma ? "_tma" : "");
+  program.name =
+      fmt::format("attention_forward_split_kv_{}_r{}{}k{}kv{}s{}{}", problem_name(spec), config.row_warps,
+                  config.warp_rows == rows_per_warp ? "" : fmt::format("x{}", config.warp_rows),
+                  config.key_warps, config.tile_kv, config.stages, uses_tma ? "_tma" : "");
 
   std::string& source = program.source;
   source =

@@ -63,13 +63,13 @@ unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments,
   params.mass_strides = {.batch = is_varlen ? 0 : stride_along(mass, 0),
                          .seq = stride_along(mass, mass.rank - 1),
                          .head = stride_along(mass, mass.rank - 2)};
-  const SequenceGrid grid = key_grid(scores, attention, key_mass_keys);
+  const SequenceGrid grid = key_grid(scores, attention, key_mass_keys(scores.head_dim));
   const std::uint64_t blocks = static_cast<std::uint64_t>(attention.heads_kv) *
                                static_cast<std::uint64_t>(grid.tiles) *
                                static_cast<std::uint64_t>(grid.entries);
   if (blocks > std::numeric_limits<std::int32_t>::max())
-    refuse("k", fmt::format("has {} tiles of {} keys in all heads; at most {} fit", blocks, key_mass_keys,
-                            std::numeric_limits<std::int32_t>::max()));
+    refuse("k", fmt::format("has {} tiles of {} keys in all heads; at most {} fit", blocks,
+                            key_mass_keys(scores.head_dim), std::numeric_limits<std::int32_t>::max()));
   return static_cast<unsigned>(blocks);
 }
 

@@ -40,8 +40,9 @@ void validate(const KeyMassSpec& spec) {
   if (given.sequences_kv != SequenceKind::dense && given.sequences_kv != SequenceKind::varlen)
     refuse_spec("sequences_kv", std::string(to_string(given.sequences_kv)),
                 "must be dense or varlen for key masses", "varlen");
-  for (const auto& [name, value] :
-       {std::pair{"q_positions", given.q_positions}, {"k_positions", given.k_positions}}) {
+  for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
+                                    {"k_positions", given.k_positions},
+                                    {"checked", given.checked}}) {
     if (value) refuse_spec(name, "true", "must be false for key masses", "false");
   }
 }
@@ -65,7 +66,8 @@ Program key_mass_program(const KeyMassSpec& spec) {
   source += constant_line("int", "heads_per_key", std::to_string(spec.per_query_head ? ratio : 1),
                           "heads of mass that share a KV head");
   source += constant_line("int", "tile_q", std::to_string(key_mass_queries), "queries per step");
-  source += constant_line("int", "tile_kv", std::to_string(key_mass_keys), "keys of a block");
+  source +=
+      constant_line("int", "tile_kv", std::to_string(key_mass_keys(scores.head_dim)), "keys of a block");
   source += "};\n" + kernel_text(program, "KeyMassParams", sizeof(KeyMassParams), "sum_key_mass",
                                  params_assertion() + functors.assertions);
   return program;

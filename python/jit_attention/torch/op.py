@@ -264,6 +264,7 @@ def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, t
     problem = written(mask, score, tuple(tensors))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     if return_aux is not None:
+        _check_outputs(return_aux, q)
         sequences = sequences | {"outputs": ",".join(return_aux)}
     o, lse, *outputs = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
                                  deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
@@ -277,10 +278,37 @@ def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, t
 _OUTPUTS = "max_logit", "row_max"
 
 
+def _refuse_output(name, why):
+    raise InvalidArgumentError(f"{name}: {why}", "arguments", name)
+
+
+def _check_outputs(asked, q):
+    """Raises what a call without the operator would: for unknown names, and tensors that cannot be raised in place."""
+    if isinstance(asked, str):
+        raise TypeError('return_aux must be names, as ("max_logit",), or a mapping of names to arrays')
+    for name in asked:
+        if name not in _OUTPUTS:
+            _refuse_output("return_aux", f"names {name!r}, which is no output; there are {', '.join(_OUTPUTS)}")
+    if len(set(asked)) < len(asked):
+        _refuse_output("return_aux", "names an output twice")
+    for name, held in asked.items() if isinstance(asked, Mapping) else ():
+        if held is None:
+            continue
+        if not isinstance(held, torch.Tensor) or held.dtype != torch.float32:
+            _refuse_output(name, f"is {getattr(held, 'dtype', type(held).__name__)}; it must be a tensor of fp32")
+        if held.device != q.device:
+            _refuse_output(name, f"is on {held.device}; q is on {q.device}")
+        if held.requires_grad:
+            _refuse_output(name, "requires grad; it is raised in place")
+
+
 def _raised(asked, outputs):
     """The outputs that are asked for: those that were given, raised to what the operator made, or these."""
     given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
     made = {name: outputs[name].detach() for name in given}
+    for name, held in given.items():
+        if held is not None and held.shape != made[name].shape:
+            _refuse_output(name, f"has shape {tuple(held.shape)}; it must have {tuple(made[name].shape)}")
     with torch.no_grad():
         return {name: made[name] if held is None else torch.maximum(held, made[name], out=held)
                 for name, held in given.items()}
@@ -322,7 +350,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                         descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
                         lse_shift=lse_shift, out_dtype=out_dtype, exact_exponentials=exact_exponentials,
                         dropout_p=dropout_p, rng_state=rng_state,
-                        return_aux=outputs and tuple(outputs.split(",")))
+                        return_aux=tuple(outputs.split(",")) if outputs else None)
     aux = {}
     if outputs:
         *result, aux = result
