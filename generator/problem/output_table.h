@@ -33,7 +33,7 @@ std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpe
 inline constexpr std::array output_spec_fields = {
     SpecField{.name = "max_logit",
               .member = &AttentionSpec::max_logit,
-              .doc = "whether calls raise the largest score of each query head: beside k and v of 16 bits",
+              .doc = "whether calls raise the largest score of each query head: beside 16-bit k and v",
               .record_name = "max_logit",
               .comment = "whether the largest score of each head is wanted",
               .text_label = " max_logit=",
@@ -43,7 +43,7 @@ inline constexpr std::array output_spec_fields = {
               .samples = [] { return std::vector<AttentionSpec>{{.max_logit = true}}; }},
     SpecField{.name = "row_max",
               .member = &AttentionSpec::row_max,
-              .doc = "whether calls raise the largest score of each query: beside k and v of 16 bits",
+              .doc = "whether calls raise the largest score of each query: beside 16-bit k and v",
               .record_name = "row_max",
               .comment = "whether the largest score of each query is wanted",
               .text_label = " row_max=",

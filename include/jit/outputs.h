@@ -1,5 +1,5 @@
 /// @file
-/// What calls give beside o and LSE, where the spec asks for it: a row of a table is one output.
+/// Outputs of calls beside o and LSE, where the spec asks for them: a row of a table is one output.
 ///
 /// @code
 /// jit::AttentionSpec spec;

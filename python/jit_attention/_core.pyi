@@ -177,7 +177,7 @@ def attention(
         global_seqlens: int32 (batch, 2), where batch may be 1, with either: the numbers of queries and keys of whole
             sequences. Masks, scores and dropout see positions and these lengths, and `tensors` are those of whole
             sequences.
-        return_aux: Names of further outputs, in fp32, for q, k and v of 16 bits: "max_logit", the largest score of each
+        return_aux: Names of further outputs, in fp32, for 16-bit q, k and v: "max_logit", the largest score of each
             head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
             behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
             several calls; None there is a new array.

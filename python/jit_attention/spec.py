@@ -60,8 +60,8 @@ class AttentionSpec:
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
-        max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With q, k and v
-            of 16 bits.
+        max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
+            k and v.
         row_max: The same for the largest score of each query.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.

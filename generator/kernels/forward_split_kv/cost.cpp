@@ -37,7 +37,7 @@ constexpr double issue_share = 1.6;        // of which it takes so many times th
 constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
 // One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
 constexpr double prefill_too = 1.7;
-// Instructions for a stored number that becomes one of 16 bits: counted, not fitted.
+// Instructions to convert a stored number to a 16-bit one: counted, not fitted.
 double slots_to(DType number, DType stored) {
   switch (stored) {
     case DType::int4:
