@@ -508,7 +508,6 @@ std::uint64_t word(const Score& value) { return value.hash(); }
 std::uint64_t word(std::optional<float> value) {
   return value ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*value) : 0;
 }
-
 std::string text(DType value) { return std::string(to_string(value)); }
 std::string text(int value) { return std::to_string(value); }
 std::string text(bool value) { return value ? "true" : "false"; }

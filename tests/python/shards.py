@@ -124,7 +124,7 @@ def attend(q, k, v, do, keep, score=None, weights=1.0):
     raw = ds * slope * scale
 
     def per_kv_head(x):
-        return x.reshape(x.shape[0], heads_kv, ratio, -1).sum(2)
+        return x.reshape(x.shape[0], heads_kv, ratio, x.shape[-1]).sum(2)
 
     return Attention(o, lse, numpy.einsum("hmn,nhd->mhd", raw, ks), per_kv_head(numpy.einsum("hmn,mhd->nhd", raw, q)),
                      per_kv_head(numpy.einsum("hmn,mhd->nhd", p * weights, do)), ds)
