@@ -99,7 +99,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   layout.k_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim));
   layout.v_blocks = stage.rows(tile_kv * stored.scale_bytes(head_dim_v));
   const int results = result_bytes(row_warps * key_warps * warp_rows, columns_v);
-  layout.stage_bytes = stage.total() < results ? (results + 127) / 128 * 128 : stage.total();
+  // The tiles of each stage begin at multiples of 128 bytes, as SmemTile::advance wants it.
+  layout.stage_bytes = ((stage.total() < results ? results : stage.total()) + 127) / 128 * 128;
   place.rows(stages * layout.stage_bytes);
   layout.splits = place.words(known_steps * info_bytes(has_spans));
   layout.steps = place.words(known_steps * static_cast<int>(sizeof(StepInfo)));

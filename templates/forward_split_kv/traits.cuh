@@ -45,6 +45,7 @@ struct KernelTraits : WarpTraits<Config> {
   using KTile = typename Tiles::K;
   using VTile = typename Tiles::V;
   static constexpr auto layout = Tiles::layout;
+  static_assert(layout.stage_bytes % 128 == 0, "tiles of each stage begin at multiples of 128 bytes");
   /// Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
   static constexpr bool has_value_scales = has_token_scales<Config> && !is_fp8<typename Config::Element>;
   static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, Base::has_pages);
