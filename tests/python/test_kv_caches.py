@@ -44,7 +44,11 @@ def test_heads_and_head_dims(rng, place, fetch, name, sizes):
     batch.check(fetch(call(place, batch, pages(rng, batch, 16))))
 
 
-FEW_ROWS = ["key_warps=4 tile_kv=128", "key_warps=2 tile_kv=32 row_warps=2", "key_warps=1 tile_kv=48 blocks_per_sm=1"]
+FEW_ROWS = [
+    "key_warps=4 tile_kv=64 blocks_per_sm=1",
+    "key_warps=2 tile_kv=32 row_warps=2",
+    "key_warps=1 tile_kv=48 blocks_per_sm=1",
+]
 
 
 @pytest.mark.parametrize(
