@@ -1,6 +1,6 @@
 // The warp of a block that keeps the order of additions to dQ (turns.cuh): it waits until those before are there.
 //
-// Of Pipelines it uses `q`, with which come the counts of a step at `turn_counts` and its record at `dq_info`, and `turns`,
+// It uses Pipelines' `q`, with which come the counts of a step at `turn_counts` and its record at `dq_info`, and `turns`,
 // by which it says that a step's turn has come. Their Traits say whether a block `adds_by_tma`, and how many `dq_adders` add
 // to a tile of queries for a tile of keys.
 #pragma once

@@ -39,7 +39,7 @@ inline constexpr int dq_places = 2;
 ///
 ///     | K, V | Q stage 0 | … | dO stage 0 | … | dS | dQ part 0 | dQ part 1 | LSE | delta | tile infos | barriers |
 ///
-/// Of those that end in "barriers" the stage lies in tensor memory.
+/// The stage of those that end in "barriers" lies in tensor memory.
 struct SmemLayout {
   PipelinePlace keys;  ///< K and then V
   PipelinePlace q;

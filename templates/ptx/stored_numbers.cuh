@@ -104,7 +104,7 @@ template <class Element>
 JIT_DEVICE unsigned cross_bytes(unsigned word) {
   return is_same<Element, int8_number> ? word : pick_bytes(word, 0, 0x3120);
 }
-/// A pair of the four elements of a word as numbers of 16 bits: those of its low half, or high one. With `is_crossed`,
+/// A pair of the four elements of a word as 16-bit numbers: those of its low half, or high one. With `is_crossed`,
 /// elements 0 and 2, or 1 and 3, of a word that cross_bytes left.
 template <class Number, class Element, int half, bool is_crossed = false>
 JIT_DEVICE unsigned upcast_half(unsigned word) {

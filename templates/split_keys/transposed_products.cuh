@@ -18,7 +18,7 @@
 
 namespace jit {
 
-/// PackedNumbers of elements of 8 bits, which need nothing beside them.
+/// PackedNumbers of 8-bit elements, which need nothing beside them.
 template <class Traits>
 struct ByteNumbers {
   using Stored = KvElement<typename Traits::Config>;

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(BackwardTcgen05, TilesOfTcgen05MutationTest,
                                                "KeysOfTcgen05AreNeverReleased", removed, {"deadlock"}}),
                          ::testing::PrintToStringParamName());
 
-// Of several parts of dQ the first one takes the turn, and the last one passes it on.
+// The first of several parts of dQ takes the turn, and the last one passes it on.
 class TurnsOfTcgen05MutationTest : public MutationTest {};
 TEST_P(TurnsOfTcgen05MutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_gradients(&GetParam(), steps, in_turn));

@@ -74,7 +74,7 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   return "";
 }
 
-// Of equal scores, more queries than keys, so that the first ones see none.
+// Equal scores, and more queries than keys, so that the first ones see none.
 std::string noticed_of_mass(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

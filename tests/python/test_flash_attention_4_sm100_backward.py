@@ -250,7 +250,7 @@ def test_backward(name, rng):
 
 
 ADDRESS = r"\[(%r\d+)(?:\+(\d+))?\]"
-# What becomes of a line that begins so; each of them is found.
+# Replacements of lines that begin so; each of them is found.
 CHANGES = {
     "tcgen05.wait::st": lambda line: "",
     "tcgen05.alloc": lambda line: re.sub(r", %r\d+;", ", 96;", line),
