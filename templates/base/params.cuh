@@ -122,7 +122,7 @@ struct AttentionParams {
   SequenceParams sequences;
   DropoutParams dropout;  ///< of a spec with dropout
   union {
-    DescaleParams descale;  ///< of a spec with keys of 8 bits
+    DescaleParams descale;  ///< of a spec with narrow keys
     OutputParams outputs;   ///< of one whose calls write more than o and LSE, which has none
   };
 };
