@@ -15,6 +15,7 @@
 #include <jit/spec.h>
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
 #include "generator/problem/output_table.h"
@@ -92,6 +93,8 @@ struct FamilyDefaults {
   static constexpr int most_head_dim_v = most_warp_columns;
   /// Whether it serves 8-bit latents, rows of a format of their own.
   static constexpr bool reads_latents = false;
+  /// Whether it serves lists of keys.
+  static constexpr bool reads_lists = false;
   /// Its outputs beside o and LSE.
   static constexpr FamilyOutputs outputs = {};
   /// The config that needs least of those that could serve the spec.
@@ -152,6 +155,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;
+  { Family<Config>::reads_lists } -> std::convertible_to<bool>;
   { Family<Config>::outputs } -> std::convertible_to<FamilyOutputs>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
@@ -247,6 +251,9 @@ std::string rule_rejection(const Case& problem, const Config& config) {
     return fmt::format("{} does not read rows of {}", Family<Config>::name,
                        to_string(problem.spec.key_dtype()));
   }
+  if (!Family<Config>::reads_lists && has_lists(problem.spec))
+    return fmt::format("{} does not read lists of keys; spec.list_block is {}", Family<Config>::name,
+                       problem.spec.list_block);
   if (std::string reason = output_rejection(problem.spec, Family<Config>::name, Family<Config>::outputs);
       !reason.empty())
     return reason;

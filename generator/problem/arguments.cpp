@@ -273,7 +273,9 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
   }
   if (given == nullptr) {
     refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
-                                        is_of_positions(use.tensor.name) ? "positions" : "the mask or score",
+                                        is_of_positions(use.tensor.name) ? "positions"
+                                        : is_of_lists(use.tensor.name)   ? "lists of keys"
+                                                                         : "the mask or score",
                                         to_string(use.tensor.dtype)));
   }
   return given->tensor;
@@ -302,6 +304,28 @@ std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::v
   return {};
 }
 
+// Makes each row of q a batch entry of a query, whose keys are those of its list. Rows without a sequence have empty lists,
+// so that all are written. Returns whether there are rows.
+bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams& params) {
+  FunctorTensor& lists = params.tensors[0];
+  if (sizes.total_q > max_count)
+    refuse("q", fmt::format("has {} rows; at most {} fit with list_block", sizes.total_q, max_count));
+  if (lists.last_size > max_seqlen / spec.list_block) {
+    refuse("key_lists", fmt::format("has room for {} entries of {} keys; at most {} keys fit", lists.last_size,
+                                    spec.list_block, max_seqlen));
+  }
+  if (sizes.pages * sizes.page_size > std::numeric_limits<std::int32_t>::max()) {
+    refuse("k", fmt::format("has {} pages of {} rows; entries of lists are of 32 bits", sizes.pages,
+                            sizes.page_size));
+  }
+  lists.rows = params.batch;
+  params.batch = params.sequences.total_q;
+  params.seqlen_q = 1;
+  params.seqlen_kv = lists.last_size * spec.list_block;
+  params.sequences.zero_padding = 0;
+  return sizes.total_q > 0 && sizes.heads_q > 0;
+}
+
 // Requires: all that functors read were found.
 void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedTensors& tensors) {
   if (uses.size() == static_cast<std::size_t>(tensors.end() - tensors.begin())) return;
@@ -310,6 +334,8 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
     if (std::none_of(uses.begin(), uses.end(), is_it))
       refuse(tensor.name, is_of_positions(tensor.name)
                               ? "was given, but the spec has neither q_positions nor k_positions"
+                          : is_of_lists(tensor.name)
+                              ? "was given, but the spec has no list_block"
                               : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
@@ -388,6 +414,7 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
+  if (has_lists(spec)) return set_lists(spec, sizes, params);
   // Without a sequence, all rows of varlen queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_varlen_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;

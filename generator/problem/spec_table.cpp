@@ -194,6 +194,10 @@ Samples score_samples() {
           {.score = score::bias(DType::fp16)}};
 }
 
+AttentionSpec varlen_spec(AttentionSpec spec) {
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
+  return spec;
+}
 AttentionSpec fp8_base() { return {.dtype = DType::fp8_e4m3}; }
 
 constexpr std::array fields = {
@@ -457,6 +461,28 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
+    SpecField{.name = "list_block",
+              .member = &AttentionSpec::list_block,
+              .doc = "keys of an entry of the list of keys that each query has, 1 to 128; 0: there are no lists",
+              .record_name = "list_block",
+              .comment = "keys of an entry of a list",
+              .text_label = " list_block=",
+              .name_label = "_lists",
+              .is_line_if_set = true,
+              .refusal = refuse_lists,
+              .samples = [] { return Samples{varlen_spec({.list_block = 64}), varlen_spec({.list_block = 1})}; },
+              .base = [] { return varlen_spec({}); }},
+    SpecField{.name = "list_slots",
+              .member = &AttentionSpec::list_slots,
+              .doc = "whether entries of lists say where keys lie, not where they stand in their sequence",
+              .record_name = "list_slots",
+              .comment = "whether entries say where keys lie",
+              .text_label = " list_slots=",
+              .name_label = "_slots_",
+              .is_line_if_set = true,
+              .refusal = refuse_list_slots,
+              .samples = [] { return Samples{varlen_spec({.list_block = 64, .list_slots = true})}; },
+              .base = [] { return varlen_spec({.list_block = 64}); }},
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",
@@ -489,11 +515,12 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               max_logit, row_max, mask, score, softmax_scale] = spec;
+               list_block, list_slots, max_logit, row_max, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, max_logit, row_max, mask, score, softmax_scale);
+                  q_positions, k_positions, list_block, list_slots, max_logit, row_max, mask, score,
+                  softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -41,6 +41,9 @@ inline constexpr int max_latent_head_dim = 576;
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
 
+/// The largest list_block.
+inline constexpr int max_list_block = 128;
+
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
 
@@ -99,6 +102,12 @@ struct AttentionSpec {
   /// and dropout see these positions, and the lengths of whole sequences.
   bool q_positions = false;
   bool k_positions = false;  ///< the same for keys
+  /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
+  /// Calls have tensors key_lists and key_counts (docs/key-lists.md). Forward only, with varlen queries.
+  int list_block = 0;
+  /// With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen k, and
+  /// not where they stand in their sequence.
+  bool list_slots = false;
   /// Whether calls raise AttentionArguments::max_logit, the largest score of each head (docs/outputs.md). For k and v of 16
   /// bits. Not every kernel family keeps largest scores.
   bool max_logit = false;

@@ -60,6 +60,10 @@ class AttentionSpec:
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
+        list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
+            calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
+        list_slots: With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen
+            k, and not where they stand in their sequence.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
@@ -101,6 +105,8 @@ class AttentionSpec:
     exact_exponentials: bool = False
     q_positions: bool = False
     k_positions: bool = False
+    list_block: int = 0
+    list_slots: bool = False
     max_logit: bool = False
     row_max: bool = False
     mask: Mask | None = None

@@ -45,6 +45,7 @@ struct SmemSizes {
   int head_dim_v;
   int stages;  ///< tiles of keys that have room
   bool has_spans;
+  bool has_lists = false;
 };
 
 /// Parts of values of so many tiles, and of half a tile more.
@@ -66,7 +67,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.has_lists));
   place.barriers(layout.q, 1);
   place.barriers(layout.k, stages_alone);
   place.barriers(layout.v, stages_v);

@@ -68,7 +68,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
-                                                    .has_spans = Config::split_keys != 0});
+                                                    .has_spans = Config::split_keys != 0,
+                                                    .has_lists = has_key_lists<Config>});
 
   static constexpr int stages_v = layout.v.stages;
 

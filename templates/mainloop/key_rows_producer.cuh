@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
+#include "problem/key_lists.cuh"
 #include "problem/paged_kv.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
@@ -40,7 +41,8 @@ class KeyRowCopies {
   JIT_DEVICE KeyRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : params_(params), warp_(warp), panels_(smem) {}
 
-  JIT_DEVICE Place place(const SplitWorkTile& work_tile, int k_begin) const {
+  /// Those of the tile from key `k_begin` on, of a split of the work tile.
+  JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
     Place place{.head = work_tile.kv_head};
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -49,10 +51,11 @@ class KeyRowCopies {
       place.batch[i] = -1;
       place.seq[i] = row;
       if (own >= rows || key >= work_tile.kv.length) continue;
-      const RowPlace at = PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, row);
+      const RowPlace at = place_of(work_tile, info, key);
       place.batch[i] = at.batch;
       place.seq[i] = at.seq;
-      if constexpr (Traits::has_pages) expect_page<Config>(params_, work_tile, key, 1, at.batch);
+      if constexpr (Traits::has_pages && !has_key_lists<Config>)
+        expect_page<Config>(params_, work_tile, key, 1, at.batch);
     }
     return place;
   }
@@ -72,6 +75,15 @@ class KeyRowCopies {
   }
 
  private:
+  JIT_DEVICE RowPlace place_of(const SplitWorkTile& work_tile, const Info<Config>& info, int key) const {
+    if constexpr (has_key_lists<Config>) {
+      return Config::Lists::template place<Config>(params_, info.owner, work_tile.batch, work_tile.kv_head,
+                                                   key);
+    } else {
+      return PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, work_tile.kv.begin + key);
+    }
+  }
+
   // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile, and
   // behind its columns that are keys alone, or these themselves.
   template <class Tile, bool is_behind_keys_alone, class Pipeline>
@@ -179,13 +191,13 @@ class KeyRowsProducer {
                              WorkTileKeys<Config>& tiles) {
     if (tells_) splits_.put(info);  // queries are longer on their way than keys
     if (!tiles.has(0)) return tell({0, key_info_none});
-    auto place = copies_.place(work_tile, tiles.key(0));
+    auto place = copies_.place(work_tile, info, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
       tell(info_of(tiles));
       copies_.copy_tile(place, !has_next);
       if (!has_next) return;
-      place = copies_.place(work_tile, tiles.key(1));
+      place = copies_.place(work_tile, info, tiles.key(1));
       tiles.advance();
     }
   }

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_lists.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "split_keys/packed_rows.cuh"
@@ -49,16 +50,59 @@ class RowMask {
   KeyRange range_;
 };
 
+/// The same of rows of a query that has a list: functors are asked about where its keys stand.
+template <class Config, class Scores>
+JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& params, const ListInfo& info,
+                                    const ScoreOrigin& origin) {
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Factors = ScoreFactors<Score>;
+  const ListOwner& owner = info.owner;
+  const int first_key = origin.key + Scores::Layout::lane_column(lane_id());
+  const auto position = [&](int column) {
+    return Config::Lists::template position<Config>(params, owner, info.batch, info.kv_head,
+                                                    first_key + column);
+  };
+  Scores::for_each_row(origin.row + Scores::Layout::lane_row(lane_id()), [&](int r, int row) {
+    const PackedRow<Config> place(info.kv_head, row);
+    const BlockContext context{owner.sequence,  place.head,    params.heads_q, owner.q.length,
+                               owner.kv.length, owner.q.begin, params.tensors};
+    if constexpr (!Score::is_identity) {
+      const Score score(context);
+      const float scale = params.softmax_scale * Factors::input;
+      scores.for_each_of_row(r, [&](float& s, int column) {
+        s = Factors::apply(score, s * scale, maximum(owner.query, 0), maximum(position(column), 0));
+      });
+    }
+    if (!origin.is_partial) return;
+    if constexpr (is_same<Mask, NoMask>) {
+      scores.for_each_of_row(r, [&](float& s, int column) {
+        if (position(column) < 0) s = negative_infinity();  // mutate: KeysThatAreNone
+      });
+    } else {
+      const RowMask<Mask> mask(context, owner.query);
+      scores.for_each_of_row(r, [&](float& s, int column) {
+        const int key = position(column);
+        if (key < 0 || !mask.keeps(key)) s = negative_infinity();  // mutate: MasksOfPlacesInLists
+      });
+    }
+  });
+}
+
 /// Leaves the scores, products of queries and keys so far, as the functors want them (steps/apply_functors.cuh).
 /// Functors are built for each row: its head is its own.
 template <class Config, class Scores>
-JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const SplitInfo& info,
+JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const Info<Config>& info,
                                    const ScoreOrigin& origin) {
   using Layout = typename Scores::Layout;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
   using Factors = ScoreFactors<Score>;
   if (Score::is_identity && !origin.is_partial) return;
+  if constexpr (has_key_lists<Config>) {
+    apply_list_functors<Config>(scores, params, info, origin);
+    return;
+  }
   const int first_key = origin.key + Layout::lane_column(lane_id());
   Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
     const PackedRow<Config> place(info.kv_head, row);

@@ -57,6 +57,9 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
         name, to_string(spec.key_dtype()));
   }
   if (config.copies == Copies::tma) {
+    if (has_lists(spec))
+      return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
+                         spec.list_block);
     if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
   }
   return span_rejection(spec, tile_kv);
@@ -67,7 +70,8 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
-                                     .has_spans = spec.split_keys != 0})
+                                     .has_spans = spec.split_keys != 0,
+                                     .has_lists = has_lists(spec)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,

@@ -1,0 +1,94 @@
+// Lists of keys: each query sees the keys of its list alone. Each row of q is a batch entry of one query, and its keys
+// count along the list, entry behind entry, each a block of keys that stand side by side in the sequence.
+//
+// Entries may be any numbers, in any order. One that names no key is skipped: it is negative, or lies behind the sequence.
+// One that is there twice counts twice.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/rows.cuh"
+#include "problem/functor.cuh"
+#include "problem/paged_kv.cuh"
+#include "problem/seqlen_info.cuh"
+#include "problem/variable_sequences.cuh"
+
+namespace jit {
+
+/// The owner of a row of q, by binary search: rows of a sequence follow one another.
+template <class Config>
+JIT_DEVICE ListOwner owner_of(const AttentionParams& params, int row) {
+  const VariableSequences<Config> sequences(params);
+  int sequence = 0;
+#pragma unroll 1
+  for (int end = params.tensors[Config::Lists::slot].rows; end - sequence > 1;) {
+    const int middle = (sequence + end) / 2;
+    (params.sequences.cu_seqlens_q[middle] <= row ? sequence : end) = middle;
+  }
+  if (params.tensors[Config::Lists::slot].rows == 0) return {0, -1, {0, 0}, {0, 0}};
+  const Sequence q = sequences.stored_q(sequence);
+  const bool exists = row >= q.begin && row < q.begin + q.length;
+  return {sequence, exists ? row - q.begin : -1, q, sequences.stored_kv(sequence)};
+}
+
+/// Lists are int32 tensor (rows of q, KV heads, entries) in slot `slot_lists`, and how many entries count are (rows of q,
+/// KV heads) in slot `slot_counts`. An entry is `block` keys; with `by_slots` it says where they lie.
+template <int slot_lists, int slot_counts, int block_keys, bool by_slots>
+struct KeyLists {
+  static constexpr int slot = slot_lists;
+  static constexpr int block = block_keys;
+  static constexpr bool has_slots = by_slots;
+
+  /// Entries of a list that count.
+  static JIT_DEVICE int count(const FunctorTensor* tensors, int row, int kv_head) {
+    const FunctorTensor& counts = tensors[slot_counts];
+    const int head = counts.last_size > 1 ? kv_head : 0;
+    const int count = __ldg(static_cast<const int*>(counts.data) + row * counts.strides[0] + head);
+    return maximum(0, minimum(count, tensors[slot].last_size));  // mutate: ListLongerThanItIs
+  }
+
+  /// Keys along the longest list of a row of q.
+  static JIT_DEVICE int length(const AttentionParams& params, int row) {
+    int most = 0;
+#pragma unroll 1
+    for (int head = 0; head < params.heads_kv; ++head) most = maximum(most, count(params.tensors, row, head));
+    return most * block;
+  }
+
+  /// Where key `key` along a list stands in its sequence, or lies; negative: it is none.
+  template <class Config>
+  static JIT_DEVICE int position(const AttentionParams& params, const ListOwner& owner, int row, int kv_head,
+                                 int key) {
+    constexpr int most_entries = 0x7fffffff / block;
+    const int i = key / block;
+    if (owner.query < 0 || i >= count(params.tensors, row, kv_head)) return -1;  // mutate: EntriesOfOtherHeads
+    const FunctorTensor& lists = params.tensors[slot];
+    const int entry =
+        __ldg(static_cast<const int*>(lists.data) + row * lists.strides[0] + kv_head * lists.strides[1] + i);
+    if (entry < 0 || entry >= most_entries) return -1;  // mutate: NegativeEntries
+    const int position = entry * block + key % block;
+    return position < keys<Config>(params, owner) ? position : -1;  // mutate: EntriesBehindTheSequence
+  }
+
+  /// Where it lies, in which page; page −1: it is none.
+  template <class Config>
+  static JIT_DEVICE RowPlace place(const AttentionParams& params, const ListOwner& owner, int row, int kv_head,
+                                   int key) {
+    const int at = position<Config>(params, owner, row, kv_head, key);
+    if (at < 0) return {0, kv_head, -1};
+    if constexpr (!has_slots) return PagedKv<Config>(params).place(owner.sequence, kv_head, owner.kv.begin + at);
+    if constexpr (PagedKv<Config>::has_pages) return PagedKv<Config>::place_in(at / Config::page_size, kv_head, at);
+    return {at, kv_head, 0};
+  }
+
+ private:
+  // Positions that there are, or places.
+  template <class Config>
+  static JIT_DEVICE int keys(const AttentionParams& params, const ListOwner& owner) {
+    if constexpr (!has_slots) return owner.kv.length;
+    if constexpr (PagedKv<Config>::has_pages) return params.sequences.pages * Config::page_size;
+    return params.sequences.total_k;
+  }
+};
+
+}  // namespace jit
