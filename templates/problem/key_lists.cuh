@@ -81,6 +81,16 @@ struct KeyLists {
     return {at, kv_head, 0};
   }
 
+  /// The place as one number, page · page_size + row of the page, or row of varlen keys; −1: it is none.
+  template <class Config>
+  static JIT_DEVICE int flat_place(const AttentionParams& params, const ListOwner& owner, int row, int kv_head,
+                                   int key) {
+    if constexpr (has_slots) return position<Config>(params, owner, row, kv_head, key);
+    const RowPlace at = place<Config>(params, owner, row, kv_head, key);
+    if (at.batch < 0 || !PagedKv<Config>(params).exists(at.batch)) return -1;
+    return at.batch * Config::page_size + at.seq;
+  }
+
  private:
   // Positions that there are, or places.
   template <class Config>

@@ -32,7 +32,7 @@ struct WarpTraits {
   static constexpr int head_dim_steps =
       padded_head_dim(Config::head_dim, keys_are_packed<Config> ? chunk_columns<KvElement<Config>> : mma_k) /
       mma_k;
-  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged || has_key_lists<Config>;
 
   /// Whether a warp has its queries in registers, or each stage has them.
   static constexpr bool holds_queries = Config::head_dim <= most_warp_columns;

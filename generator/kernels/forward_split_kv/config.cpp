@@ -120,6 +120,9 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
   if (config.row_warps * config.key_warps > 16)
     return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
   if (config.copies == Copies::tma) {
+    if (has_lists(problem.spec))
+      return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
+                         problem.spec.list_block);
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
   return span_rejection(problem.spec, config.tile_kv);
@@ -166,7 +169,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                        : forward_split_kv::smem_layout(
                              spec.head_dim, spec.value_head_dim(), config.row_warps, config.warp_rows,
                              config.key_warps, config.tile_kv, config.stages,
-                             spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0, storage_of(spec))
+                             spec.sequences_kv == SequenceKind::paged || has_lists(spec),
+                             spec.split_keys != 0, storage_of(spec), has_lists(spec))
                              .total,
           .registers = output + scores + q + others + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0),
