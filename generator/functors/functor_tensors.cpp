@@ -41,7 +41,7 @@ constexpr FunctorTensorRow key_lists_row{.name = "key_lists",
 constexpr FunctorTensorRow key_counts_row{
     .name = "key_counts",
     .dtype = DType::int32,
-    .dims = "total_q, heads_kv?",
+    .dims = "total_q?, heads_kv?",
     .typical = [](const Extents& sizes, std::int64_t) { return static_cast<double>(sizes.entries); }};
 
 void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {

@@ -20,7 +20,7 @@ and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEV
 import atexit as _atexit
 import os as _os
 
-from . import _keywords, cache, distributed, emulator, errors, mask, score
+from . import _keywords, cache, distributed, emulator, errors, mask, score, sparse
 from ._core import (
     Attention,
     Device,
@@ -110,6 +110,7 @@ __all__ = [
     "quantize_qkv",
     "refusals",
     "score",
+    "sparse",
     "supports",
     "tile_map",
     "trace",

@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "jit/options.h"
+#include "problem/seqlen_info.cuh"
 #include "ptx/fp8.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "tiles/accumulator.cuh"
