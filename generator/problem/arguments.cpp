@@ -187,6 +187,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
   set_row_sizes(spec, sizes);
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
+  sizes.list_rows = (sizes.total_q + spec.list_queries - 1) / spec.list_queries;
   return sizes;
 }
 
@@ -304,7 +305,7 @@ std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::v
   return {};
 }
 
-// Makes each row of q a batch entry of a query, whose keys are those of its list. Rows without a sequence have empty lists,
+// Makes the rows of q that have a list a batch entry, whose keys are those of the list. Rows without a sequence have empty lists,
 // so that all are written. Returns whether there are rows.
 bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams& params) {
   FunctorTensor& lists = params.tensors[0];
@@ -319,8 +320,8 @@ bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams&
                             sizes.page_size));
   }
   lists.rows = params.batch;
-  params.batch = params.sequences.total_q;
-  params.seqlen_q = 1;
+  params.batch = static_cast<int>(sizes.list_rows);
+  params.seqlen_q = spec.list_queries;
   params.seqlen_kv = lists.last_size * spec.list_block;
   params.sequences.zero_padding = 0;
   return sizes.total_q > 0 && sizes.heads_q > 0;
@@ -363,6 +364,10 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
                           const NamedTensors& tensors, const Extents& sizes,
                           FunctorTensor (&slots)[max_functor_tensors]) {
   Extents whole = sizes;
+  if (has_lists(spec)) {  // all have as many entries as the lists have room for
+    const TensorView& lists = given_tensor(uses.front(), tensors);
+    whole.entries = std::max<std::int64_t>(1, lists.rank > 0 ? lists.shape[lists.rank - 1] : 0);
+  }
   std::optional<std::int64_t> queries, keys;
   if (has_positions(spec)) {
     queries = whole_length(spec, uses, tensors, &Extents::seqlen_q, sizes.seqlen_q);

@@ -68,6 +68,15 @@ std::optional<Refusal> refuse_lists(const SpecField& field, const AttentionSpec&
   return {};
 }
 
+std::optional<Refusal> refuse_list_queries(const SpecField& field, const AttentionSpec& spec) {
+  const int queries = spec.list_queries;
+  if (queries < 1 || queries > max_list_queries)
+    return refuse(field, std::to_string(queries), fmt::format("must be from 1 to {}", max_list_queries), "1");
+  if (queries > 1 && spec.list_block == 0)
+    return refuse(field, std::to_string(queries), "must be 1 without list_block", "1");
+  return {};
+}
+
 // Nothing knows where in its sequence a key stands of which only the place is known.
 std::optional<Refusal> refuse_list_slots(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.list_slots) return {};

@@ -13,6 +13,7 @@ std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionS
 std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_lists(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_list_queries(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_list_slots(const SpecField& field, const AttentionSpec& spec);
 
 }  // namespace jit

@@ -483,6 +483,17 @@ constexpr std::array fields = {
               .refusal = refuse_list_slots,
               .samples = [] { return Samples{varlen_spec({.list_block = 64, .list_slots = true})}; },
               .base = [] { return varlen_spec({.list_block = 64}); }},
+    SpecField{.name = "list_queries",
+              .member = &AttentionSpec::list_queries,
+              .doc = "rows of q, 1 to 32, that share a list, in which each has a bit of an entry",
+              .record_name = "list_queries",
+              .comment = "queries that share a list",
+              .text_label = " list_queries=",
+              .name_label = "_union",
+              .is_line_if_set = true,
+              .refusal = refuse_list_queries,
+              .samples = [] { return Samples{varlen_spec({.list_block = 64, .list_queries = 4})}; },
+              .base = [] { return varlen_spec({.list_block = 64}); }},
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",
@@ -515,11 +526,11 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               list_block, list_slots, max_logit, row_max, mask, score, softmax_scale] = spec;
+               list_block, list_slots, list_queries, max_logit, row_max, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, list_block, list_slots, max_logit, row_max, mask, score,
+                  q_positions, k_positions, list_block, list_slots, list_queries, max_logit, row_max, mask, score,
                   softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);

@@ -61,7 +61,7 @@ DeviceInfo device_to_time(const AttentionSpec& spec) {
     throw Error(
         ErrorCode::invalid_argument, "tune", "tensors",
         "tensors: what mask or score reads has a row for each row of varlen queries, and times are taken "
-        "of queries of the library's own; give dense ones");
+        "of queries of the library's own; give dense ones, without list_block");
   }
   if (device.emulated) {
     throw Error(ErrorCode::unsupported_device, "tune", "device",

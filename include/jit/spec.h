@@ -43,6 +43,8 @@ inline constexpr int max_page_size = 65536;
 
 /// The largest list_block.
 inline constexpr int max_list_block = 128;
+/// The largest list_queries.
+inline constexpr int max_list_queries = 32;
 
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
@@ -108,6 +110,8 @@ struct AttentionSpec {
   /// With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen k, and
   /// not where they stand in their sequence.
   bool list_slots = false;
+  /// With list_block: rows of q, from 1 to 32, that share a list. With more than 1, tensor key_members has a bit for each.
+  int list_queries = 1;
   /// Whether calls raise AttentionArguments::max_logit, the largest score of each head (docs/outputs.md). For k and v of 16
   /// bits. Not every kernel family keeps largest scores.
   bool max_logit = false;

@@ -64,6 +64,7 @@ class AttentionSpec:
             calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
         list_slots: With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen
             k, and not where they stand in their sequence.
+        list_queries: With list_block: rows of q, 1 to 32, that share a list. With more than 1, calls have key_members, too.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
@@ -107,6 +108,7 @@ class AttentionSpec:
     k_positions: bool = False
     list_block: int = 0
     list_slots: bool = False
+    list_queries: int = 1
     max_logit: bool = False
     row_max: bool = False
     mask: Mask | None = None

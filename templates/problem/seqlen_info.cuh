@@ -15,17 +15,18 @@ struct SeqlenInfo {
   Sequence kv;
 };
 
-/// Whether each query of a Config has a list of the keys that it sees (problem/key_lists.cuh): a batch entry is a row of q
-/// then, and its keys are those along its list.
+/// Whether queries of a Config have lists of the keys that they see (problem/key_lists.cuh): a batch entry is the rows of q
+/// that share a list then, and its keys are those along the list.
 template <class Config>
 concept has_key_lists = requires {
   typename Config::Lists;
 };
 
-/// The sequence of a query that has a list of keys.
+/// The sequence of the queries that share a list of keys.
 struct ListOwner {
   int sequence;
-  int query;  ///< of those of the sequence; negative: the row is no query's
+  int query;    ///< the first one, of those of the sequence
+  int queries;  ///< of the sequence's; 0: the first row is no query's
   Sequence q;
   Sequence kv;
 };

@@ -43,7 +43,8 @@ class VariableSequences {
   /// ones.
   JIT_DEVICE Sequence q(int batch) const {
     if constexpr (has_key_lists<Config>) {
-      return {batch, 1};
+      constexpr int queries = Config::Lists::queries;
+      return {batch * queries, minimum(queries, params_.sequences.total_q - batch * queries)};
     } else {
       return stored_q(batch);
     }

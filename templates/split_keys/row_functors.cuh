@@ -50,40 +50,48 @@ class RowMask {
   KeyRange range_;
 };
 
-/// The same of rows of a query that has a list: functors are asked about where its keys stand.
+/// The same of rows of queries that have a list: functors are asked about where its keys stand.
 template <class Config, class Scores>
 JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& params, const ListInfo& info,
                                     const ScoreOrigin& origin) {
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
   using Factors = ScoreFactors<Score>;
+  using Lists = typename Config::Lists;
   const ListOwner& owner = info.owner;
   const int first_key = origin.key + Scores::Layout::lane_column(lane_id());
   const auto position = [&](int column) {
-    return Config::Lists::template position<Config>(params, owner, info.batch, info.kv_head,
-                                                    first_key + column);
+    return Lists::template position<Config>(params, owner, info.batch, info.kv_head, first_key + column);
   };
   Scores::for_each_row(origin.row + Scores::Layout::lane_row(lane_id()), [&](int r, int row) {
     const PackedRow<Config> place(info.kv_head, row);
+    const int query = owner.query + minimum(place.query, maximum(owner.queries, 1) - 1);
     const BlockContext context{owner.sequence,  place.head,    params.heads_q, owner.q.length,
                                owner.kv.length, owner.q.begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;
       scores.for_each_of_row(r, [&](float& s, int column) {
-        s = Factors::apply(score, s * scale, maximum(owner.query, 0), maximum(position(column), 0));
+        s = Factors::apply(score, s * scale, query, maximum(position(column), 0));
       });
     }
     if (!origin.is_partial) return;
+    const auto sees = [&](int key, int column) {
+      if (key < 0) return false;  // mutate: KeysThatAreNone
+      if constexpr (Lists::queries == 1) return true;
+      // mutate: KeysOfOtherMembers
+      return place.query < owner.queries && (Lists::members(params.tensors, info.batch, info.kv_head,
+                                                            first_key + column) >> place.query & 1) != 0;
+    };
     if constexpr (is_same<Mask, NoMask>) {
       scores.for_each_of_row(r, [&](float& s, int column) {
-        if (position(column) < 0) s = negative_infinity();  // mutate: KeysThatAreNone
+        if (!sees(position(column), column)) s = negative_infinity();
       });
     } else {
-      const RowMask<Mask> mask(context, owner.query);
+      const RowMask<Mask> mask(context, query);
       scores.for_each_of_row(r, [&](float& s, int column) {
         const int key = position(column);
-        if (key < 0 || !mask.keeps(key)) s = negative_infinity();  // mutate: MasksOfPlacesInLists
+        if (!sees(key, column) || !mask.keeps(key)) s = negative_infinity();  // mutate: MasksOfPlacesInLists
       });
     }
   });

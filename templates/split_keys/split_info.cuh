@@ -53,7 +53,7 @@ struct SpanInfo : SplitInfo {
   mutable unsigned ticket;  ///< how many splits of the work tile were done before, once the split is
 };
 
-/// A split of a work tile whose query has a list of keys.
+/// A split of a work tile whose queries have a list of keys.
 struct ListInfo : SplitInfo {
   ListOwner owner;
 };

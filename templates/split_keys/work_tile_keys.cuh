@@ -130,7 +130,7 @@ struct WorkTileMask {
   }
 };
 
-/// The same of a work tile whose query has a list: the mask is asked about a range of positions around the tile's keys.
+/// The same of a work tile whose queries have a list: the mask is asked about a range of positions around the tile's keys.
 template <class Config>
 struct ListMask {
   const AttentionParams& params;
@@ -139,24 +139,30 @@ struct ListMask {
 
   JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     if (tile.k_begin >= tile.k_end) return TileClass::empty;
+    using Lists = typename Config::Lists;
+    constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
     int first = 0x7fffffff, last = -1;
-    bool are_all = tile.k_end - tile.k_begin == Config::tile_kv;
+    bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
 #pragma unroll 1
     for (int key = tile.k_begin + lane_id(); key < tile.k_end; key += warp_size) {
-      const int position = Config::Lists::template position<Config>(params, owner, work_tile.batch,
-                                                                    work_tile.kv_head, key);
+      const int position =
+          Lists::template position<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
       are_all &= position >= 0;
-      if (position >= 0) first = minimum(first, position);
+      if (position < 0) continue;
+      first = minimum(first, position);
       last = maximum(last, position);
+      const unsigned members = Lists::members(params.tensors, work_tile.batch, work_tile.kv_head, key);
+      are_all &= (members & all_queries) == all_queries;  // mutate: TilesWithoutMembersAreFull
     }
     last = __reduce_max_sync(full_warp, last);
     if (last < 0) return TileClass::empty;
     first = __reduce_min_sync(full_warp, first);
     TileClass kind = TileClass::full;
-    if constexpr (!Config::Lists::has_slots) {
+    if constexpr (!Lists::has_slots) {
       const SplitWorkTile owned{owner.sequence,    work_tile.kv_head, work_tile.row_begin,
                                 work_tile.row_end, owner.q,           owner.kv};
-      kind = jit::classify<Config>(params, owned, {owner.query, owner.query + 1, first, last + 1});
+      kind = jit::classify<Config>(params, owned,
+                                   {owner.query, owner.query + owner.queries, first, last + 1});
     }
     // mutate: TilesOfListsAreFull
     if (!__all_sync(full_warp, are_all) && kind == TileClass::full) return TileClass::partial;

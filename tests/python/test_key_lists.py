@@ -1,5 +1,7 @@
 """Lists of keys: each query sees those of its own, in every kernel family that reads them."""
 
+import dataclasses
+
 import jit_attention as ja
 import numpy
 import pytest
@@ -66,6 +68,10 @@ def call(place, batch, arrays, lists, counts, block, **options):
     arrays = {name: place(array) for name, array in arrays.items() if not (is_latent and name == "v")}
     k, v = arrays.pop("k"), arrays.pop("v", None)
     tensors = {"key_lists": place(lists), "key_counts": place(counts)}
+    members = options.pop("members", None)
+    if members is not None:
+        tensors["key_members"] = place(members)
+        spec = dataclasses.replace(spec, list_queries=-(-sum(batch.lengths_q) // len(lists)))
     attention = ja.prepare(spec, config=config)
     return attention(place(numpy.concatenate(batch.q)), k, v, tensors=tensors, return_lse=True,
                      cu_seqlens_q=place(boundaries(batch.lengths_q)), **arrays, **options)
@@ -136,3 +142,19 @@ def test_blocks_of_heads(rng, place, fetch, block, page_size):
         "k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v), "cu_seqlens_k": boundaries(batch.lengths_k)}
     o, lse = call(place, batch, arrays, lists, counts, block, mask=ja.mask.causal())
     check(batch, fetch(o), fetch(lse), lists, counts, block, keep=alike)
+
+
+def test_latents_of_neighbors(rng, place, fetch):
+    """Queries that share a list see the entries whose bit is theirs, those behind a sequence's end none."""
+    queries, block, heads = some([2, 4, 7])[0], some([1, 16])[0], some([8, 32])[0]
+    batch = latents(rng, [3 * queries, 2 * queries - 1], [130, 77], heads=heads)
+    groups = Requests([q[::queries] for q in batch.q], batch.k, batch.v)
+    lists, counts = random_lists(rng, groups, -(-100 // block), block)
+    members = rng.integers(-(2**31), 2**31, lists.shape).astype(numpy.int32)
+    members[rng.integers(len(members))] = -1
+    o, lse = call(place, batch, paged(rng, batch, 16), lists, counts, block, latent=True, mask=ja.mask.causal(),
+                  members=members)
+    own = [(lists[g], counts[g], members[g] >> i & 1) for g in range(len(lists)) for i in range(queries)]
+    own = own[: sum(batch.lengths_q)]
+    seen = int32([numpy.where(bits, entries, -1) for entries, _, bits in own])
+    check(batch, fetch(o), fetch(lse), seen, int32([count for _, count, _ in own]), block, keep=alike)
