@@ -1,0 +1,185 @@
+// Mutations of lists of keys: an entry that counts too much, or too little, must be noticed.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/device_tensor.h"
+
+namespace jit::testing::key_lists_mutations {
+namespace {
+
+constexpr int head_dim = 128, entries = 12;
+constexpr std::array<int, 3> begins_q = {0, 4, 7}, begins_k = {0, 90, 130};
+constexpr int rows_q = 8;  // the last one is no sequence's
+
+struct Problem {
+  const char* config;
+  int block;
+  int heads_kv = 1;
+  int queries = 1;
+  bool is_latent = false;
+  bool is_causal = false;
+  bool are_keys = false;  ///< whether all entries name keys
+};
+
+// Entries of all kinds, by a rule.
+std::int32_t entry(const Problem& problem, int list, int head, int i) {
+  const int row = list * problem.queries, keys = row < begins_q[1] ? 90 : 40;
+  const int blocks = (keys + problem.block - 1) / problem.block;
+  const int value = (list * 7 + head * 5 + i * 11) % (problem.are_keys ? keys / problem.block : blocks + 3);
+  if (problem.are_keys) return value;
+  if (i == 4) return std::numeric_limits<std::int32_t>::min();
+  if (i == 5)  // of which the first key is 2^32
+    return problem.block > 1 ? static_cast<std::int32_t>((std::int64_t{1} << 32) / problem.block)
+                             : std::numeric_limits<std::int32_t>::max();
+  return i % 4 == 3 ? -1 : value;
+}
+int count(const Problem& problem, int list, int head) {
+  return problem.are_keys ? entries : list == 1 ? entries + 3 : (list * 5 + head * 4) % entries + 1;
+}
+// The bits of the queries that share a list.
+unsigned members(int list, int i) { return static_cast<unsigned>(list * 3 + i * 5 + 1); }
+
+double value_of(int key) { return 1 + key; }
+
+// Keys that a row of q sees of a KV head, and the sum of their values.
+struct Seen {
+  int keys = 0;
+  double sum = 0;
+};
+Seen seen(const Problem& problem, int row, int head) {
+  Seen result;
+  const int list = row / problem.queries, first = list * problem.queries;
+  const int sequence = first < begins_q[1] ? 0 : 1;
+  if (first >= begins_q[2] || row >= begins_q[sequence + 1]) return result;
+  const int length = begins_k[sequence + 1] - begins_k[sequence], queries = begins_q[sequence + 1] - begins_q[sequence];
+  const int last = row - begins_q[sequence] + length - queries;
+  for (int i = 0; i < std::min(entries, count(problem, list, head)); ++i) {
+    const std::int64_t listed = entry(problem, list, head, i);
+    if (problem.queries > 1 && (members(list, i) >> (row - first) & 1) == 0) continue;
+    for (std::int64_t key = listed * problem.block; key < (listed + 1) * problem.block; ++key) {
+      if (listed < 0 || key >= length || (problem.is_causal && key > last)) continue;
+      ++result.keys;
+      result.sum += value_of(begins_k[sequence] + static_cast<int>(key));
+    }
+  }
+  return result;
+}
+
+DeviceTensor ints(std::vector<std::int64_t> shape, const std::function<std::int64_t(std::int64_t)>& value) {
+  DeviceTensor tensor(DType::int32, std::move(shape));
+  tensor.fill([&](std::int64_t i) { return static_cast<double>(value(i)); });
+  tensor.upload();
+  return tensor;
+}
+
+// Queries are 0: a row of o is the mean of the values that are seen, LSE the logarithm of their number.
+std::string noticed_of(const TemplateMutation* mutation, const Problem& problem) {
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  constexpr int ratio = 4;
+  const int heads = problem.heads_kv * ratio, lists = (rows_q + problem.queries - 1) / problem.queries;
+  DeviceTensor q(DType::bf16, {rows_q, heads, head_dim}), k(DType::bf16, {begins_k[2], problem.heads_kv, head_dim});
+  q.fill([](std::int64_t) { return 0.0; });
+  k.fill([&](std::int64_t i) { return value_of(static_cast<int>(i / head_dim / problem.heads_kv)); });
+  q.upload();
+  k.upload();
+  DeviceTensor o(DType::bf16, {rows_q, heads, head_dim}), lse(DType::fp32, {heads, rows_q});
+  const DeviceTensor key_lists = ints({lists, problem.heads_kv, entries}, [&](std::int64_t i) {
+    const auto at = static_cast<int>(i);
+    return entry(problem, at / entries / problem.heads_kv, at / entries % problem.heads_kv, at % entries);
+  });
+  const DeviceTensor key_counts = ints({lists, problem.heads_kv}, [&](std::int64_t i) {
+    return count(problem, static_cast<int>(i) / problem.heads_kv, static_cast<int>(i) % problem.heads_kv);
+  });
+  const DeviceTensor key_members = ints({lists, problem.heads_kv, entries}, [&](std::int64_t i) {
+    return members(static_cast<int>(i) / entries / problem.heads_kv, static_cast<int>(i) % entries);
+  });
+  const DeviceTensor cu_seqlens_q = ints({3}, [](std::int64_t i) { return begins_q[static_cast<std::size_t>(i)]; }),
+                     cu_seqlens_k = ints({3}, [](std::int64_t i) { return begins_k[static_cast<std::size_t>(i)]; });
+  AttentionSpec spec{.head_dim = head_dim,
+                     .gqa_ratio = ratio,
+                     .sequences_q = SequenceKind::varlen,
+                     .sequences_kv = SequenceKind::varlen,
+                     .values_in_keys = problem.is_latent,
+                     .list_block = problem.block,
+                     .list_queries = problem.queries};
+  if (problem.is_causal) spec.mask = mask::causal();
+  AttentionArguments arguments{.q = q.view(), .k = k.view(), .o = o.view(), .lse = lse.view()};
+  if (!problem.is_latent) arguments.v = k.view();
+  arguments.tensors = {{"key_lists", key_lists.view()}, {"key_counts", key_counts.view()}};
+  if (problem.queries > 1) arguments.tensors.add({"key_members", key_members.view()});
+  arguments.cu_seqlens_q = cu_seqlens_q.view();
+  arguments.cu_seqlens_k = cu_seqlens_k.view();
+  try {
+    attention(spec, parse_config(problem.config), context)(arguments);
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  o.download();
+  lse.download();
+  for (int row = 0; row < rows_q; ++row) {
+    for (int head = 0; head < heads; ++head) {
+      const Seen expected = seen(problem, row, head / ratio);
+      const double got_lse = lse.get({head, row}), got = o.get({row, head, 77});
+      const double mean = expected.keys > 0 ? expected.sum / expected.keys : 0;
+      if (!(std::exp(got_lse) - expected.keys < 1e-3 && std::exp(got_lse) - expected.keys > -1e-3))
+        return fmt::format("row {} of head {} sees {} keys, not {}", row, head, std::exp(got_lse), expected.keys);
+      if (!(std::abs(got - mean) <= mean / 128))
+        return fmt::format("row {} of head {} has {}, not {}", row, head, got, mean);
+    }
+  }
+  return "";
+}
+
+constexpr const char* by_rows = "family=forward_mla_wgmma stages=2 copies=cp_async";
+constexpr const char* by_splits = "family=forward_split_kv key_warps=1 tile_kv=32 stages=2";
+constexpr Problem tokens{.config = by_rows, .block = 1, .is_latent = true};
+constexpr Problem shared{.config = by_rows, .block = 8, .queries = 2, .is_latent = true, .are_keys = true};
+constexpr Problem blocks{.config = by_splits, .block = 16, .heads_kv = 2};
+constexpr Problem causal{.config = by_splits, .block = 16, .heads_kv = 2, .is_causal = true};
+
+struct ListMutation {
+  TemplateMutation mutation;
+  Problem problem;
+};
+std::ostream& operator<<(std::ostream& out, const ListMutation& subject) { return out << subject.mutation; }
+
+class KeyListsMutationTest : public MutationTestOf<ListMutation> {};
+
+TEST_P(KeyListsMutationTest, IsCaught) {
+  expect_caught(GetParam().mutation, noticed_of(&GetParam().mutation, GetParam().problem));
+}
+
+TEST(KeyLists, AreRightUnmutated) {
+  for (const Problem& problem : {tokens, shared, blocks, causal})
+    EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    KeyLists, KeyListsMutationTest,
+    ::testing::Values(
+        ListMutation{{"ListLongerThanItIs", {"minimum(count, tensors[slot].last_size)", "count"}}, blocks},
+        ListMutation{{"EntriesOfOtherHeads", {"i >= count($)", "false"}}, blocks},
+        ListMutation{{"EntriesOfOtherHeads_RowsOfNoSequence", {"owner.queries == 0 || ", ""}}, tokens},
+        ListMutation{{"NegativeEntries", {"entry < 0 || ", ""}}, blocks},
+        ListMutation{{"NegativeEntries_LargeOnes", {" || entry >= most_entries", ""}}, blocks},
+        ListMutation{{"EntriesBehindTheSequence",
+                      {"position < keys<Config>(params, owner) ? position : -1", "position"},
+                      {"out of bounds"},
+                      {},
+                      true},
+                     tokens},
+        ListMutation{{"TilesOfListsAreFull", removed}, tokens},
+        ListMutation{{"TilesWithoutMembersAreFull", removed}, shared},
+        ListMutation{{"KeysThatAreNone", removed}, blocks},
+        ListMutation{{"KeysOfOtherMembers", {"place.query < owner.queries && ", ""}}, shared},
+        ListMutation{{"MasksOfPlacesInLists", {"mask.keeps(key)", "mask.keeps(first_key + column)"}}, causal},
+        ListMutation{{"RowsOfKeysThatAreNone", {" && at >= 0", ""}, {"out of bounds"}}, blocks}));
+
+}  // namespace
+}  // namespace jit::testing::key_lists_mutations
