@@ -13,6 +13,7 @@
 #include "exchange_binding.h"
 #include "kernel_binding.h"
 #include "key_mass_binding.h"
+#include "key_union_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "placement_binding.h"
@@ -41,6 +42,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
+  jit::python::bind_key_union(module);
   jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

@@ -14,6 +14,7 @@
 #include "generator/operations/block_mask/program.h"
 #include "generator/operations/exchange_merge/program.h"
 #include "generator/operations/key_mass/program.h"
+#include "generator/operations/key_union/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
@@ -194,6 +195,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_block_mask(programs);
   add_quantize(programs);
   add_key_mass(programs);
+  programs.add("key_union.8", sm_90a, [] { return key_union_program({.queries = 8}); });
   add_matmul(programs);
   add_steps_of_backward(programs);
   return programs.take();

@@ -10,7 +10,7 @@ key, are skipped.
 """
 
 from .dsa import dsa
-from .lists import block_top_k
+from .lists import block_top_k, union
 from .video import video
 
-__all__ = ["block_top_k", "dsa", "video"]
+__all__ = ["block_top_k", "dsa", "union", "video"]

@@ -22,6 +22,7 @@ def block_top_k(
     counts: Array | None = None,
     *,
     block: int = 128,
+    queries: int = 1,
     head_dim_v: int | None = None,
     mask: Mask | None = None,
     score: Score | None = None,
@@ -40,6 +41,9 @@ def block_top_k(
             order; entries that name no key, such as −1, are skipped; what is listed twice counts twice.
         counts: int32 (tokens or 1, heads_kv or 1): how many of the entries count. None: all.
         block: Keys of a block, from 1 to 128.
+        queries: Rows of q, up to 32, that are computed together: blocks that several of them list are read once, and what a
+            row lists twice counts once. Worth it where neighbors share half of their lists, and heads are few: queries ·
+            heads of a KV head should be at most 64. Rows of a group are of one sequence: those behind its end see nothing.
         head_dim_v: Columns of the values, where v is None.
         mask: Which keys of the blocks a query sees, by positions in its sequence. None: all.
         score: The function of a score, by positions likewise. None: none.
@@ -84,14 +88,70 @@ def block_top_k(
     if counts is None:
         counts = _numbers(q, int(indices.shape[-1]), (1, 1))
     heads_kv = int(k.shape[-2])
+    lists = {"key_lists": indices, "key_counts": counts}
+    if queries > 1:
+        lists = union(indices, counts, queries=queries, limit=-(-_rows(k, arrays, has_slots) // block),
+                      stream=arrays.get("stream"))
     attention = _prepared(
         dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
         gqa_ratio=max(1, int(q.shape[1]) // max(1, heads_kv)), sequences_q="varlen",
         sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
         sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
-        mask=mask, score=score, softmax_scale=softmax_scale)
-    return attention(q, k, v, tensors={"key_lists": indices, "key_counts": counts} | arrays.pop("tensors", {}),
+        list_queries=queries, mask=mask, score=score, softmax_scale=softmax_scale)
+    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}),
                      return_lse=return_lse, **arrays)
+
+
+def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Any = None) -> dict[str, Any]:
+    """The union of the lists of `queries` rows each, ascending, with a bit for each row that has the entry.
+
+    Args:
+        indices: int32 (tokens, heads_kv, entries), as `block_top_k` has them.
+        counts: int32 (tokens or 1, heads_kv or 1). None: all entries count.
+        queries: Rows that share a list, from 2 to 32.
+        limit: Entries from here on, and negative ones, are skipped: as many as there are keys, or blocks.
+        stream: As in `attention`.
+
+    Returns:
+        Tensors key_lists, key_members and key_counts of calls whose spec has list_queries.
+
+    Raises:
+        InvalidArgumentError: An argument is wrong.
+        InvalidSpecError: `queries` is.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> made = ja.sparse.union(np.array([[[7, 2]], [[2, 9]]], np.int32), queries=2, limit=10)
+        >>> n = int(made["key_counts"][0, 0])
+        >>> made["key_lists"][0, 0, :n].tolist(), made["key_members"][0, 0, :n].tolist()
+        ([2, 7, 9], [3, 1, 2])
+    """
+    if counts is not None:
+        shape = [int(n) for n in indices.shape[:2]]
+        missing = [own == 1 < n for own, n in zip(counts.shape, shape)]
+        if any(missing):
+            shape = tuple(n if is_missing else int(own) for own, n, is_missing in zip(counts.shape, shape, missing))
+            counts = _broadcast(counts, shape)
+    made = _core._key_union(indices, counts, queries=queries, limit=limit, stream=stream)
+    return dict(zip(("key_lists", "key_members", "key_counts"), made))
+
+
+def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+    if hasattr(array, "expand"):
+        return array.expand(shape)
+    import numpy
+
+    return numpy.broadcast_to(array, shape).copy() if isinstance(array, numpy.ndarray) else array
+
+
+def _rows(k: Any, arrays: dict[str, Any], has_slots: bool) -> int:
+    """Keys that entries may name."""
+    if len(k.shape) == 3:
+        return int(k.shape[0])
+    pages = int(k.shape[0]) if has_slots else int(arrays["page_table"].shape[1])
+    return pages * int(k.shape[1])
 
 
 @functools.lru_cache(maxsize=256, typed=True)
