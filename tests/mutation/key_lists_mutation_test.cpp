@@ -4,6 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+
+#include <jit/key_union.h>
 
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/device_tensor.h"
@@ -136,6 +140,44 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   return "";
 }
 
+// Of rows that list entries of two windows, some of them alike.
+std::string noticed_of_union(const TemplateMutation* mutation) {
+  constexpr int rows = 3, queries = 2, limit = 66000, room = 2 * entries;
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const auto listed = [](int row, int i) { return (i % 3 == 0 ? 65900 : 0) + i * 7 - row % 2 * (i % 2); };
+  const DeviceTensor indices = ints({rows, 1, entries}, [&](std::int64_t i) {
+    return listed(static_cast<int>(i) / entries, static_cast<int>(i) % entries);
+  });
+  DeviceTensor lists(DType::int32, {2, 1, room}), bits(DType::int32, {2, 1, room}), counts(DType::int32, {2, 1});
+  try {
+    key_union({.queries = queries}, context)({.indices = indices.view(),
+                                              .lists = lists.view(),
+                                              .members = bits.view(),
+                                              .list_counts = counts.view(),
+                                              .limit = limit});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  for (DeviceTensor* output : {&lists, &bits, &counts}) output->download();
+  for (int list = 0; list < 2; ++list) {
+    std::map<int, int> expected;
+    for (int row = list * queries; row < std::min(rows, (list + 1) * queries); ++row)
+      for (int i = 0; i < entries; ++i) expected[listed(row, i)] |= 1 << row % queries;
+    if (counts.get({list, 0}) != static_cast<double>(expected.size()))
+      return fmt::format("list {} has {} entries, not {}", list, counts.get({list, 0}), expected.size());
+    int place = 0;
+    for (const auto& [entry, own] : expected) {
+      if (lists.get({list, 0, place}) != entry || bits.get({list, 0, place}) != own)
+        return fmt::format("list {} has {} at {}, not {}", list, lists.get({list, 0, place}), place, entry);
+      ++place;
+    }
+  }
+  return "";
+}
+
+constexpr const char* no_wait = "has no griddepcontrol.wait";
 constexpr const char* by_rows = "family=forward_mla_wgmma stages=2 copies=cp_async";
 constexpr const char* by_splits = "family=forward_split_kv key_warps=1 tile_kv=32 stages=2";
 constexpr Problem tokens{.config = by_rows, .block = 1, .is_latent = true};
@@ -145,19 +187,27 @@ constexpr Problem causal{.config = by_splits, .block = 16, .heads_kv = 2, .is_ca
 
 struct ListMutation {
   TemplateMutation mutation;
-  Problem problem;
+  std::optional<Problem> problem = {};  ///< none: a union
 };
 std::ostream& operator<<(std::ostream& out, const ListMutation& subject) { return out << subject.mutation; }
 
 class KeyListsMutationTest : public MutationTestOf<ListMutation> {};
 
 TEST_P(KeyListsMutationTest, IsCaught) {
-  expect_caught(GetParam().mutation, noticed_of(&GetParam().mutation, GetParam().problem));
+  const auto& [mutation, problem] = GetParam();
+  const std::string text = problem ? noticed_of(&mutation, *problem) : noticed_of_union(&mutation);
+  // A kernel without its only wait is not even launched.
+  if (mutation.caught_by == std::vector{no_wait}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
+  } else {
+    expect_caught(mutation, text);
+  }
 }
 
 TEST(KeyLists, AreRightUnmutated) {
   for (const Problem& problem : {tokens, shared, blocks, causal})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
+  EXPECT_EQ(noticed_of_union(nullptr), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -170,15 +220,20 @@ INSTANTIATE_TEST_SUITE_P(
         ListMutation{{"NegativeEntries_LargeOnes", {" || entry >= most_entries", ""}}, blocks},
         ListMutation{{"EntriesBehindTheSequence",
                       {"position < keys<Config>(params, owner) ? position : -1", "position"},
-                      {"out of bounds"},
+                      {"out of bounds", "data race"},
                       {},
                       true},
                      tokens},
-        ListMutation{{"TilesOfListsAreFull", removed}, tokens},
+        ListMutation{{"TilesOfListsAreFull", removed}, blocks},
         ListMutation{{"TilesWithoutMembersAreFull", removed}, shared},
         ListMutation{{"KeysThatAreNone", removed}, blocks},
         ListMutation{{"KeysOfOtherMembers", {"place.query < owner.queries && ", ""}}, shared},
         ListMutation{{"MasksOfPlacesInLists", {"mask.keeps(key)", "mask.keeps(first_key + column)"}}, causal},
+        ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
+        ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
+        ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},
+        ListMutation{{"NextWindowClearedUnderThisOne", removed, {"data race"}}},
+        ListMutation{{"UnionOfListsThatAreNotThere", removed, {no_wait}}},
         ListMutation{{"RowsOfKeysThatAreNone", {" && at >= 0", ""}, {"out of bounds"}}, blocks}));
 
 }  // namespace
