@@ -32,12 +32,11 @@ constexpr FunctorTensorRow global_seqlens_row{
     }};
 
 // Entries of a list, and how many of them count.
-constexpr FunctorTensorRow key_lists_row{.name = "key_lists",
-                                         .dtype = DType::int32,
-                                         .dims = "list_rows, heads_kv?, entries+",
-                                         .typical = [](const Extents&, std::int64_t i) {
-                                           return static_cast<double>(i);
-                                         }};
+constexpr FunctorTensorRow key_lists_row{
+    .name = "key_lists",
+    .dtype = DType::int32,
+    .dims = "list_rows, heads_kv?, entries+",
+    .typical = [](const Extents&, std::int64_t i) { return static_cast<double>(i); }};
 constexpr FunctorTensorRow key_counts_row{
     .name = "key_counts",
     .dtype = DType::int32,

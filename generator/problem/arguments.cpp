@@ -312,8 +312,8 @@ bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams&
   if (sizes.total_q > max_count)
     refuse("q", fmt::format("has {} rows; at most {} fit with list_block", sizes.total_q, max_count));
   if (lists.last_size > max_seqlen / spec.list_block) {
-    refuse("key_lists", fmt::format("has room for {} entries of {} keys; at most {} keys fit", lists.last_size,
-                                    spec.list_block, max_seqlen));
+    refuse("key_lists", fmt::format("has room for {} entries of {} keys; at most {} keys fit",
+                                    lists.last_size, spec.list_block, max_seqlen));
   }
   if (sizes.pages * sizes.page_size > std::numeric_limits<std::int32_t>::max()) {
     refuse("k", fmt::format("has {} pages of {} rows; entries of lists are of 32 bits", sizes.pages,

@@ -83,7 +83,8 @@ std::optional<Refusal> refuse_list_slots(const SpecField& field, const Attention
   if (spec.list_block == 0) return refuse(field, "true", "must be false without list_block", "false");
   if (spec.mask != mask::none() || spec.score != score::none()) {
     return refuse(field, "true",
-                  "must be false with a mask or score: these ask where keys stand in their sequence", "false");
+                  "must be false with a mask or score: these ask where keys stand in their sequence",
+                  "false");
   }
   if (spec.sequences_kv == SequenceKind::paged && spec.page_size % spec.list_block != 0) {
     return refuse(field, "true",

@@ -461,17 +461,21 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
-    SpecField{.name = "list_block",
-              .member = &AttentionSpec::list_block,
-              .doc = "keys of an entry of the list of keys that each query has, 1 to 128; 0: there are no lists",
-              .record_name = "list_block",
-              .comment = "keys of an entry of a list",
-              .text_label = " list_block=",
-              .name_label = "_lists",
-              .is_line_if_set = true,
-              .refusal = refuse_lists,
-              .samples = [] { return Samples{varlen_spec({.list_block = 64}), varlen_spec({.list_block = 1})}; },
-              .base = [] { return varlen_spec({}); }},
+    SpecField{
+        .name = "list_block",
+        .member = &AttentionSpec::list_block,
+        .doc = "keys of an entry of the list of keys that each query has, 1 to 128; 0: there are no lists",
+        .record_name = "list_block",
+        .comment = "keys of an entry of a list",
+        .text_label = " list_block=",
+        .name_label = "_lists",
+        .is_line_if_set = true,
+        .refusal = refuse_lists,
+        .samples =
+            [] {
+              return Samples{varlen_spec({.list_block = 64}), varlen_spec({.list_block = 1})};
+            },
+        .base = [] { return varlen_spec({}); }},
     SpecField{.name = "list_slots",
               .member = &AttentionSpec::list_slots,
               .doc = "whether entries of lists say where keys lie, not where they stand in their sequence",
@@ -530,8 +534,8 @@ auto members_of(const AttentionSpec& spec) {
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, list_block, list_slots, list_queries, max_logit, row_max, mask, score,
-                  softmax_scale);
+                  q_positions, k_positions, list_block, list_slots, list_queries, max_logit, row_max, mask,
+                  score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -43,12 +43,16 @@ void validate(const KeyUnionSpec& spec);
 
 /// The tensors of one call, all int32. The memory is the caller's.
 struct KeyUnionArguments {
-  TensorView indices;       ///< (rows, heads, entries): the list of each row, any strides but the last, which is 1
-  TensorView counts = {};   ///< optional, (rows, heads), any strides: entries that count; cut to what there are
-  TensorView lists;         ///< written, dense (⌈rows / queries⌉, heads, room): entries of the union, ascending, each once
-  TensorView members;       ///< written, likewise: bit i says whether row i of the list's has the entry
-  TensorView list_counts;   ///< written, dense (⌈rows / queries⌉, heads): entries of the union; what lies behind is kept
-  std::int64_t limit = 0;   ///< entries below 0 or from `limit` on are skipped: as many as k has keys, or blocks
+  TensorView indices;  ///< (rows, heads, entries): the list of each row, any strides but the last, which is 1
+  TensorView counts =
+      {};  ///< optional, (rows, heads), any strides: entries that count; cut to what there are
+  TensorView
+      lists;  ///< written, dense (⌈rows / queries⌉, heads, room): entries of the union, ascending, each once
+  TensorView members;  ///< written, likewise: bit i says whether row i of the list's has the entry
+  TensorView
+      list_counts;  ///< written, dense (⌈rows / queries⌉, heads): entries of the union; what lies behind is kept
+  std::int64_t limit =
+      0;  ///< entries below 0 or from `limit` on are skipped: as many as k has keys, or blocks
 };
 
 /// Checks the arguments of a call, as the call itself does: room is at least min(limit, queries · entries), so that nothing is

@@ -15,7 +15,8 @@ namespace {
 
 using namespace nb::literals;
 
-nb::tuple key_union_of(nb::handle indices, nb::handle counts, int queries, std::int64_t limit, nb::handle stream) {
+nb::tuple key_union_of(nb::handle indices, nb::handle counts, int queries, std::int64_t limit,
+                       nb::handle stream) {
   OperationCall call(indices, "indices", stream, {});
   KeyUnionArguments arguments;
   arguments.limit = limit;

@@ -63,8 +63,7 @@ class ScoreWarpgroup {
       multiply_columns();
       if (Traits::hands_over_late && !is_first) p_.commit();
       const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
-      apply_row_functors<Config>(scores_, params_, splits_.info(),
-                                 score_origin(splits_.info(), info, warp_row()));
+      apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
@@ -73,6 +72,16 @@ class ScoreWarpgroup {
       if (!Traits::hands_over_late || is_last) p_.commit();
       if (is_last) return;
       is_first = false;
+    }
+  }
+
+  JIT_DEVICE void apply_functors(const KeyTileInfo& info) {
+    const ScoreOrigin origin = score_origin(splits_.info(), info, warp_row());
+    if constexpr (has_key_lists<Config>) {
+      apply_list_functors<Config>(scores_, params_, splits_.info(), origin,
+                                  ListInWords<Config>{infos_.list_words()});
+    } else {
+      apply_row_functors<Config>(scores_, params_, splits_.info(), origin);
     }
   }
 

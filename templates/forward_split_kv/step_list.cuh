@@ -108,7 +108,8 @@ JIT_DEVICE void next_step(const AttentionParams& params, StepList<Config>& list,
     TileClass kind = TileClass::empty;
 #pragma unroll 1
     for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
-      if constexpr (has_next<typename Config::Mask> && !has_key_lists<Config>) {  // a step without keys ends what has no more tiles
+      if constexpr (has_next<typename Config::Mask> &&
+                    !has_key_lists<Config>) {  // a step without keys ends what has no more tiles
         const int next_tile =
             jit::next_key<Config>(params, work_tile, scores, place.tile * Config::tile_kv) / Config::tile_kv;
         place.tile = minimum(next_tile, place.tile_end - 1);

@@ -43,7 +43,8 @@ class KeyUnion {
     const int row = static_cast<int>(blockIdx.x / static_cast<unsigned>(params_.heads)) * queries;
 #pragma unroll 1
     for (int query = 0; query < minimum(queries, params_.rows - row); ++query) {
-      const int* const entries = params_.indices + (row + query) * params_.index_row + head * params_.index_head;
+      const int* const entries =
+          params_.indices + (row + query) * params_.index_row + head * params_.index_head;
       int count = params_.entries;
       if (params_.counts != nullptr)
         count = minimum(count, params_.counts[(row + query) * params_.count_row + head * params_.count_head]);
@@ -114,7 +115,8 @@ template <class Config>
 JIT_DEVICE void unite_keys(const KeyUnionParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
   wait_for_grids_before();  // mutate: UnionOfListsThatAreNotThere
-  KeyUnion<Config>(params, reinterpret_cast<unsigned*>(smem), reinterpret_cast<int*>(smem + key_union_bytes)).run();
+  KeyUnion<Config>(params, reinterpret_cast<unsigned*>(smem), reinterpret_cast<int*>(smem + key_union_bytes))
+      .run();
   let_next_grid_start();
 }
 

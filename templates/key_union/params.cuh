@@ -6,12 +6,12 @@
 namespace jit {
 
 struct KeyUnionParams {
-  const int* indices;       ///< (rows, heads, entries)
-  const int* counts;        ///< (rows, heads); null: all entries count
-  int* lists;               ///< (lists, heads, room), dense, as `members`
-  unsigned* members;        ///< likewise
-  int* list_counts;         ///< (lists, heads), dense
-  long long index_row;      ///< strides
+  const int* indices;   ///< (rows, heads, entries)
+  const int* counts;    ///< (rows, heads); null: all entries count
+  int* lists;           ///< (lists, heads, room), dense, as `members`
+  unsigned* members;    ///< likewise
+  int* list_counts;     ///< (lists, heads), dense
+  long long index_row;  ///< strides
   long long index_head;
   long long count_row;
   long long count_head;

@@ -13,6 +13,7 @@
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "split_keys/work_tile_keys.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -172,6 +173,7 @@ class KeyRowsProducer {
   JIT_DEVICE KeyRowsProducer(const AttentionParams& params, unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         tells_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
+        smem_(smem),
         infos_(smem),
         copies_(params, smem, warp),
         splits_(bytes, smem) {}
@@ -190,11 +192,11 @@ class KeyRowsProducer {
   JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
                              WorkTileKeys<Config>& tiles) {
     if (tells_) splits_.put(info);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return tell({0, key_info_none});
+    if (!tiles.has(0)) return tell({0, key_info_none}, info);
     auto place = copies_.place(work_tile, info, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      tell(info_of(tiles));
+      tell(info_of(tiles), info);
       copies_.copy_tile(place, !has_next);
       if (!has_next) return;
       place = copies_.place(work_tile, info, tiles.key(1));
@@ -202,12 +204,36 @@ class KeyRowsProducer {
     }
   }
 
-  JIT_DEVICE void tell(const KeyTileInfo& info) {
-    if (tells_) infos_.put(info);
+  JIT_DEVICE void tell(const KeyTileInfo& tile, const Info<Config>& info) {
+    if (!tells_) return;
+    if constexpr (has_key_lists<Config>) {
+      infos_.put(tile, [&](int stage) { write_list(tile, info, list_words_of<Traits>(smem_, stage)); });
+    } else {
+      infos_.put(tile);
+    }
+  }
+  // Writes where the keys of a tile stand, for who asks masks and scores, and who sees them, to shared address `words`.
+  JIT_DEVICE void write_list(const KeyTileInfo& tile, const ListInfo& info, unsigned words) const {
+    using Lists = typename Config::Lists;
+    if ((tile.flags & key_info_none) != 0) return;
+    if (Config::Score::is_identity && (tile.flags & key_info_partial) == 0) return;
+#pragma unroll 1
+    for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
+      const int key = tile.k_begin + i;
+      const int position =
+          Lists::template position<Config>(params_, info.owner, info.batch, info.kv_head, key);
+      store_shared(words + i * 4, position);
+      if constexpr (Lists::queries > 1) {
+        unsigned members = 0;
+        if (position >= 0) members = Lists::members(params_.tensors, info.batch, info.kv_head, key);
+        store_shared(words + (Config::tile_kv + i) * 4, static_cast<int>(members));
+      }
+    }
   }
 
   const AttentionParams& params_;
   const bool tells_;  // whether the warp tells the others of the block
+  const unsigned smem_;
   KeyInfoPipeline<Traits> infos_;
   KeyRowCopies<Traits> copies_;
   SplitPipeline<Traits> splits_;

@@ -42,7 +42,8 @@ class PageReader {
       pages_[i] = -1;
       if (row(i) >= Config::tile_kv || key >= keys) continue;
       if constexpr (has_key_lists<Config>) {
-        pages_[i] = Config::Lists::template flat_place<Config>(params, split.owner, split.batch, split.kv_head, key);
+        pages_[i] =
+            Config::Lists::template flat_place<Config>(params, split.owner, split.batch, split.kv_head, key);
       } else {
         pages_[i] = VariableSequences<Config>(params).page(split.batch, split.kv.begin + key);
         expect_page<Config>(params, work_tile_of<Config>(split, tile_rows), key, 1, pages_[i]);

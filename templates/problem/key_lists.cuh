@@ -64,7 +64,8 @@ struct KeyLists {
   static JIT_DEVICE int length(const AttentionParams& params, int list) {
     int most = 0;
 #pragma unroll 1
-    for (int head = 0; head < params.heads_kv; ++head) most = maximum(most, count(params.tensors, list, head));
+    for (int head = 0; head < params.heads_kv; ++head)
+      most = maximum(most, count(params.tensors, list, head));
     return most * block;
   }
 
@@ -74,7 +75,8 @@ struct KeyLists {
                                  int key) {
     constexpr int most_entries = 0x7fffffff / block;
     const int i = key / block;
-    if (owner.queries == 0 || i >= count(params.tensors, list, kv_head)) return -1;  // mutate: EntriesOfOtherHeads
+    if (owner.queries == 0) return -1;                         // mutate: ListsOfNoSequence
+    if (i >= count(params.tensors, list, kv_head)) return -1;  // mutate: EntriesOfOtherHeads
     const FunctorTensor& lists = params.tensors[slot];
     const int entry =
         __ldg(static_cast<const int*>(lists.data) + list * lists.strides[0] + kv_head * lists.strides[1] + i);
@@ -85,19 +87,21 @@ struct KeyLists {
 
   /// Where it lies, in which page; page −1: it is none.
   template <class Config>
-  static JIT_DEVICE RowPlace place(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
-                                   int key) {
+  static JIT_DEVICE RowPlace place(const AttentionParams& params, const ListOwner& owner, int list,
+                                   int kv_head, int key) {
     const int at = position<Config>(params, owner, list, kv_head, key);
     if (at < 0) return {0, kv_head, -1};
-    if constexpr (!has_slots) return PagedKv<Config>(params).place(owner.sequence, kv_head, owner.kv.begin + at);
-    if constexpr (PagedKv<Config>::has_pages) return PagedKv<Config>::place_in(at / Config::page_size, kv_head, at);
+    if constexpr (!has_slots)
+      return PagedKv<Config>(params).place(owner.sequence, kv_head, owner.kv.begin + at);
+    if constexpr (PagedKv<Config>::has_pages)
+      return PagedKv<Config>::place_in(at / Config::page_size, kv_head, at);
     return {at, kv_head, 0};
   }
 
   /// The place as one number, page · page_size + row of the page, or row of varlen keys; −1: it is none.
   template <class Config>
-  static JIT_DEVICE int flat_place(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
-                                   int key) {
+  static JIT_DEVICE int flat_place(const AttentionParams& params, const ListOwner& owner, int list,
+                                   int kv_head, int key) {
     if constexpr (has_slots) return position<Config>(params, owner, list, kv_head, key);
     const RowPlace at = place<Config>(params, owner, list, kv_head, key);
     if (at.batch < 0 || !PagedKv<Config>(params).exists(at.batch)) return -1;

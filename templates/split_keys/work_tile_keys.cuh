@@ -161,8 +161,8 @@ struct ListMask {
     if constexpr (!Lists::has_slots) {
       const SplitWorkTile owned{owner.sequence,    work_tile.kv_head, work_tile.row_begin,
                                 work_tile.row_end, owner.q,           owner.kv};
-      kind = jit::classify<Config>(params, owned,
-                                   {owner.query, owner.query + owner.queries, first, last + 1});
+      kind =
+          jit::classify<Config>(params, owned, {owner.query, owner.query + owner.queries, first, last + 1});
     }
     // mutate: TilesOfListsAreFull
     if (!__all_sync(full_warp, are_all) && kind == TileClass::full) return TileClass::partial;

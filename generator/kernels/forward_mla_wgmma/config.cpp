@@ -71,7 +71,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
                                      .has_spans = spec.split_keys != 0,
-                                     .has_lists = has_lists(spec)})
+                                     .list_words = list_words(spec)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,

@@ -155,23 +155,22 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   // what they add is spilled.
   const int slack = spill_allowance + (cap == max_registers_per_thread ? functors * functor_registers : 0);
   return {.threads = threads,
-          .smem_bytes =
-              uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
-                                                       .head_dim_v = spec.value_head_dim(),
-                                                       .row_warps = config.row_warps,
-                                                       .warp_rows = config.warp_rows,
-                                                       .key_warps = config.key_warps,
-                                                       .tile_kv = config.tile_kv,
-                                                       .stages = config.stages,
-                                                       .has_spans = spec.split_keys != 0},
-                                                      storage_of(spec))
-                             .total
-                       : forward_split_kv::smem_layout(
-                             spec.head_dim, spec.value_head_dim(), config.row_warps, config.warp_rows,
-                             config.key_warps, config.tile_kv, config.stages,
-                             spec.sequences_kv == SequenceKind::paged || has_lists(spec),
-                             spec.split_keys != 0, storage_of(spec), has_lists(spec))
-                             .total,
+          .smem_bytes = uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
+                                                                 .head_dim_v = spec.value_head_dim(),
+                                                                 .row_warps = config.row_warps,
+                                                                 .warp_rows = config.warp_rows,
+                                                                 .key_warps = config.key_warps,
+                                                                 .tile_kv = config.tile_kv,
+                                                                 .stages = config.stages,
+                                                                 .has_spans = spec.split_keys != 0},
+                                                                storage_of(spec))
+                                       .total
+                                 : forward_split_kv::smem_layout(
+                                       spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                       config.warp_rows, config.key_warps, config.tile_kv, config.stages,
+                                       spec.sequences_kv == SequenceKind::paged || has_lists(spec),
+                                       spec.split_keys != 0, storage_of(spec), has_lists(spec))
+                                       .total,
           .registers = output + scores + q + others + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0),
           .register_cap = cap,

@@ -39,8 +39,7 @@ unsigned fill_params(const KeyUnionSpec& spec, const KeyUnionArguments& argument
   if (arguments.limit < 0 || arguments.limit > most)
     refuse("limit", fmt::format("is {}; it must be from 0 to {}", arguments.limit, most));
   sizes.know("lists", (rows + spec.queries - 1) / spec.queries);
-  if (arguments.counts.is_present())
-    sizes.check({"counts", "rows, heads", DType::int32}, arguments.counts);
+  if (arguments.counts.is_present()) sizes.check({"counts", "rows, heads", DType::int32}, arguments.counts);
   sizes.check({"lists", "lists, heads, room", DType::int32}, arguments.lists);
   sizes.check({"members", "lists, heads, room", DType::int32}, arguments.members);
   sizes.check({"list_counts", "lists, heads", DType::int32}, arguments.list_counts);
@@ -51,7 +50,8 @@ unsigned fill_params(const KeyUnionSpec& spec, const KeyUnionArguments& argument
   const std::int64_t blocks = sizes["lists"] * heads;
   for (const auto& [name, size] : {std::pair{"indices", rows}, std::pair{"indices", entries},
                                    std::pair{"indices", blocks}, std::pair{"lists", sizes["room"]}}) {
-    if (size > most - spec.queries) refuse(name, fmt::format("has a size of {}; at most {} fit", size, most - spec.queries));
+    if (size > most - spec.queries)
+      refuse(name, fmt::format("has a size of {}; at most {} fit", size, most - spec.queries));
   }
   check_outputs(arguments);
   const auto data = [](const TensorView& tensor) { return static_cast<int*>(tensor.data); };
