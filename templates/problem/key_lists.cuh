@@ -75,7 +75,6 @@ struct KeyLists {
                                  int key) {
     constexpr int most_entries = 0x7fffffff / block;
     const int i = key / block;
-    if (owner.queries == 0) return -1;                         // mutate: ListsOfNoSequence
     if (i >= count(params.tensors, list, kv_head)) return -1;  // mutate: EntriesOfOtherHeads
     const FunctorTensor& lists = params.tensors[slot];
     const int entry =

@@ -223,7 +223,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         ListMutation{{"ListLongerThanItIs", {"minimum(count, tensors[slot].last_size)", "count"}}, blocks},
         ListMutation{{"EntriesOfOtherHeads", removed}, blocks},
-        ListMutation{{"ListsOfNoSequence", removed}, tokens},
         ListMutation{{"NegativeEntries", {"entry < 0 || ", ""}}, blocks},
         ListMutation{{"NegativeEntries_LargeOnes", {" || entry >= most_entries", ""}}, blocks},
         ListMutation{{"EntriesBehindTheSequence",
