@@ -13,6 +13,7 @@
 #include <jit/error.h>
 
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/list_table.h"
 #include "generator/problem/output_table.h"
 #include "generator/problem/sequence_refusals.h"
 
@@ -194,10 +195,6 @@ Samples score_samples() {
           {.score = score::bias(DType::fp16)}};
 }
 
-AttentionSpec varlen_spec(AttentionSpec spec) {
-  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
-  return spec;
-}
 AttentionSpec fp8_base() { return {.dtype = DType::fp8_e4m3}; }
 
 constexpr std::array fields = {
@@ -441,63 +438,11 @@ constexpr std::array fields = {
               .refusal = refuse_exact_exponentials,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
               .base = fp8_base},
-    SpecField{.name = "q_positions",
-              .member = &AttentionSpec::q_positions,
-              .doc = "whether calls say where queries stand in a sequence of which they have a part",
-              .record_name = "q_positions",
-              .comment = "whether tables say where queries stand",
-              .text_label = " q_positions=",
-              .name_label = "_q_placed_",
-              .is_line_if_set = true,
-              .refusal = refuse_query_positions,
-              .samples = [] { return Samples{{.q_positions = true}}; }},
-    SpecField{.name = "k_positions",
-              .member = &AttentionSpec::k_positions,
-              .doc = "the same for keys",
-              .record_name = "k_positions",
-              .comment = "whether tables say where keys stand",
-              .text_label = " k_positions=",
-              .name_label = "_k_placed_",
-              .is_line_if_set = true,
-              .refusal = refuse_positions,
-              .samples = [] { return Samples{{.k_positions = true}}; }},
-    SpecField{
-        .name = "list_block",
-        .member = &AttentionSpec::list_block,
-        .doc = "keys of an entry of the list of keys that each query has, 1 to 128; 0: there are no lists",
-        .record_name = "list_block",
-        .comment = "keys of an entry of a list",
-        .text_label = " list_block=",
-        .name_label = "_lists",
-        .is_line_if_set = true,
-        .refusal = refuse_lists,
-        .samples =
-            [] {
-              return Samples{varlen_spec({.list_block = 64}), varlen_spec({.list_block = 1})};
-            },
-        .base = [] { return varlen_spec({}); }},
-    SpecField{.name = "list_slots",
-              .member = &AttentionSpec::list_slots,
-              .doc = "whether entries of lists say where keys lie, not where they stand in their sequence",
-              .record_name = "list_slots",
-              .comment = "whether entries say where keys lie",
-              .text_label = " list_slots=",
-              .name_label = "_slots_",
-              .is_line_if_set = true,
-              .refusal = refuse_list_slots,
-              .samples = [] { return Samples{varlen_spec({.list_block = 64, .list_slots = true})}; },
-              .base = [] { return varlen_spec({.list_block = 64}); }},
-    SpecField{.name = "list_queries",
-              .member = &AttentionSpec::list_queries,
-              .doc = "rows of q, 1 to 32, that share a list, in which each has a bit of an entry",
-              .record_name = "list_queries",
-              .comment = "queries that share a list",
-              .text_label = " list_queries=",
-              .name_label = "_union",
-              .is_line_if_set = true,
-              .refusal = refuse_list_queries,
-              .samples = [] { return Samples{varlen_spec({.list_block = 64, .list_queries = 4})}; },
-              .base = [] { return varlen_spec({.list_block = 64}); }},
+    position_spec_fields[0],
+    position_spec_fields[1],
+    list_spec_fields[0],
+    list_spec_fields[1],
+    list_spec_fields[2],
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",

@@ -42,7 +42,7 @@ class KeyRowCopies {
   JIT_DEVICE KeyRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : params_(params), warp_(warp), panels_(smem) {}
 
-  /// Those of the tile from key `k_begin` on, of a split of the work tile.
+  /// Places of the rows of the tile from key `k_begin` on, of a split of the work tile.
   JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
     Place place{.head = work_tile.kv_head};
 #pragma unroll

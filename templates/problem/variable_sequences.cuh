@@ -49,7 +49,7 @@ class VariableSequences {
       return stored_q(batch);
     }
   }
-  /// The same of a sequence.
+  /// Queries of a sequence, where a batch entry may be a list.
   JIT_DEVICE Sequence stored_q(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q};
@@ -69,7 +69,7 @@ class VariableSequences {
       return stored_kv(batch);
     }
   }
-  /// The same of a sequence.
+  /// Keys of a sequence, likewise.
   JIT_DEVICE Sequence stored_kv(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};

@@ -67,7 +67,7 @@ struct ListInMemory {
     return Lists::members(params.tensors, info.batch, info.kv_head, first + key);
   }
 };
-/// The same as a producer has left it, at shared address `words`.
+/// Places that a producer has left, at shared address `words`.
 template <class Config>
 struct ListInWords {
   unsigned words;
@@ -98,7 +98,7 @@ JIT_DEVICE auto seen_keys(const List& list, int query, const Keeps& keeps) {
   return bits;
 }
 
-/// The same of rows of queries that have a list: functors are asked about where its keys stand.
+/// Applies functors to the scores of queries that have a list: they are asked about where its keys stand.
 template <class Config, class Scores, class List>
 JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& params, const ListInfo& info,
                                     const ScoreOrigin& origin, const List& list) {

@@ -67,7 +67,7 @@ template <>
 struct InfoFor<0> {
   using type = SplitInfo;
 };
-/// The same where queries have lists of keys.
+/// Info where queries have lists of keys.
 inline constexpr int by_lists = -1;
 template <>
 struct InfoFor<by_lists> {

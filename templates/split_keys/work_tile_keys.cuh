@@ -130,7 +130,7 @@ struct WorkTileMask {
   }
 };
 
-/// The same of a work tile whose queries have a list: the mask is asked about a range of positions around the tile's keys.
+/// Classes of tiles of keys along a list: the mask is asked about a range of positions around them.
 template <class Config>
 struct ListMask {
   const AttentionParams& params;
