@@ -813,6 +813,46 @@ def key_mass(
         (1, 2, 16)
     """
 
+def top_k(
+    scores: ArrayT, k: int, *, starts: Array | None = None, ends: Array | None = None, init_blocks: int = 0,
+    local_blocks: int = 0, block_table: Array | None = None, page_size: int = 0, out: Array | None = None,
+    out_counts: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]:
+    """Chooses the k largest scores of each row, exactly: the keys, or blocks of keys, that a query attends to.
+
+    A row sees its columns [start, end). Of equal scores the smaller column comes first; −0 equals 0; NaN comes behind
+    every number; −inf is not chosen. Nothing waits for the device.
+
+    Args:
+        scores: (rows, columns) or (rows, heads, columns): fp32, bf16 or fp16, any strides whose last is 1.
+        k: Columns of a list: 1 to 2,048.
+        starts: int32 (rows). The first column that a row sees. None: 0.
+        ends: int32 (rows). The column behind the last one. None: all. Beyond the columns, the nearest counts.
+        init_blocks: So many of the first visible columns are chosen whatever their scores.
+        local_blocks: The same of the last visible ones. Together at most k.
+        block_table: int32 (entries, pages), with page_size. Each row / entries rows share an entry, and their indices
+            are slots: table[entry, column / page_size] · page_size + column % page_size; −1 where there is no such page.
+        page_size: Columns of a page of block_table.
+        out: int32 (rows, k) or (rows, heads, k), an array that receives the indices. None: a new one.
+        out_counts: int32 (rows) or (rows, heads), an array that receives the counts. None: a new one.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        (indices, counts). Indices are in the order of columns, −1 behind the count.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this k, or these blocks; the message says what would work.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> scores = np.array([[3, 1, 3, 2, 3]], np.float32)
+        >>> indices, counts = ja.top_k(scores, 2)
+        >>> indices.tolist(), counts.tolist()
+        ([[0, 2]], [2])
+    """
+
 def merge(
     outs: Sequence[ArrayT] | ArrayT, lses: Sequence[Array] | Array, *, out: Array | None = None,
     out_lse: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,

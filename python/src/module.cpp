@@ -21,6 +21,7 @@
 #include "spec_conversion.h"
 #include "tile_map_binding.h"
 #include "tool_binding.h"
+#include "top_k_binding.h"
 #include "tuning_binding.h"
 #include "tvm_binding.h"
 #include "xla_binding.h"
@@ -41,6 +42,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
+  jit::python::bind_top_k(module);
   jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

@@ -49,6 +49,7 @@
 #include <jit/tile_map.h>
 #include <jit/time_work.h>
 #include <jit/timing.h>
+#include <jit/top_k.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
 #include <jit/xla.h>
