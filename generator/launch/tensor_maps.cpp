@@ -110,6 +110,10 @@ TensorMap map_rows(const MappedRows& rows) {
                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
+TensorMap map_panels(const MappedRows& rows) {
+  return encode(operand_of(rows), rows.dtype, rows.columns, rows.box_rows);
+}
+
 namespace {
 
 void check_mappable(const Operand& operand) {

@@ -853,6 +853,46 @@ def top_k(
         ([[0, 2]], [2])
     """
 
+def score_keys(
+    q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
+    ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,
+    dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Scores keys by an indexer, as DeepSeek-V3.2 does; `top_k` chooses from the scores. For sm_90a.
+
+    score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key]), with sums in
+    fp32. A scale of q belongs into its weights.
+
+    Args:
+        q: (tokens, heads, head_dim): FP8 e4m3, bf16 or fp16; 8, 16, 32, 64 or 128 heads, head_dim 64 or 128.
+        k: (keys, head_dim) of all requests, or (pages, page_size, head_dim) with block_table, in q's type. Any strides
+            of multiples of 16 bytes: the keys of a page that ends with its scales are a view.
+        weights: fp32 (tokens, heads).
+        k_scale: fp32 (keys) or (pages, page_size), any strides. None: 1.
+        starts: int32 (tokens). The first key that a token sees. None: 0.
+        ends: int32 (tokens). The key behind the last one. None: all.
+        block_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
+            Keys of a page that does not exist have score −inf.
+        out: fp32 (tokens, keys), an array that receives the scores; with block_table, of as many keys as are wanted. None:
+            a new one. Keys that a token does not see are not written.
+        dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".
+        stream: As in `attention`, by weights.
+
+    Returns:
+        fp32 (tokens, keys). Equal inputs give bitwise identical results.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve these sizes; the message says what would work.
+        UnsupportedDeviceError: The GPU is not of sm_90a.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q, k = np.ones((1, 8, 64), ml_dtypes.bfloat16), np.ones((3, 64), ml_dtypes.bfloat16)
+        >>> ja.score_keys(q, k, np.full((1, 8), 0.5, np.float32)).tolist()
+        [[256.0, 256.0, 256.0]]
+    """
+
 def merge(
     outs: Sequence[ArrayT] | ArrayT, lses: Sequence[Array] | Array, *, out: Array | None = None,
     out_lse: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,

@@ -11,7 +11,7 @@
 namespace jit {
 namespace {
 
-const int* numbers_of(std::string_view name, const TensorView& tensor, CallSizes& sizes) {
+const int* array_of(std::string_view name, const TensorView& tensor, CallSizes& sizes) {
   if (!tensor.is_present()) return nullptr;
   sizes.check({name, "rows", DType::int32}, tensor);
   check_dense_numbers(name, tensor);
@@ -42,8 +42,8 @@ bool fill_params(const TopKSpec& spec, const TopKArguments& arguments, TopKParam
   sizes.check({"scores", "rows, heads, columns", spec.dtype}, scores);
   check_dense_last("scores", scores);
   params = {};
-  params.starts = numbers_of("starts", starts, sizes);
-  params.ends = numbers_of("ends", ends, sizes);
+  params.starts = array_of("starts", starts, sizes);
+  params.ends = array_of("ends", ends, sizes);
   check_table(spec, arguments, sizes);
   sizes.check({"indices", "rows, heads, k", DType::int32}, indices);
   check_dense_last("indices", indices);
