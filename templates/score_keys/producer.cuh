@@ -65,7 +65,7 @@ class ScoreKeysProducer {
     k_.producer_acquire();  // mutate: KeysLoadedEarly
     const unsigned scales = smem_ + Traits::layout.scales + k_.stage() * score_keys_tile * 4;
     const float* const own = params_.k_scale;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < score_keys_tile / warp_size; ++i) {
       const int box = i * warp_size / score_keys_box, in_box = i * warp_size % score_keys_box + lane;
       const int box_page = __shfl_sync(full_warp, page, box), box_row = __shfl_sync(full_warp, row, box);
