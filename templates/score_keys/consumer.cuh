@@ -63,7 +63,7 @@ class ScoreKeysConsumer {
     const int warp_row = first_row_ + warp_id() % 4 * MmaLayout::block_rows;
     k_.consumer_wait();  // mutate: KeysReadEarly
     Products products;
-    wgmma_fence();
+    wgmma_fence();  // mutate: NoFenceBeforeScores
     Config::template wgmma_keys<K, Q>(products.registers[0],
                                       lower_word(K::along_columns(k_.tile(), first_row_, 0)),
                                       lower_word(Q::along_columns(q_.tile(), 0, 0)));
@@ -74,7 +74,7 @@ class ScoreKeysConsumer {
                                   static_cast<unsigned>((k_.stage() * score_keys_tile + row) * 4));
     wgmma_wait_group<0>();  // mutate: ProductsReadEarly
     wgmma_hold(products.registers[0]);
-    k_.consumer_release();  // mutate: KeysNeverReleased
+    k_.consumer_release();  // mutate: ScoredKeysNeverReleased
     k_.advance();
     float sums[lane_tokens];
     sum_over_heads(products, sums);
