@@ -853,6 +853,50 @@ def top_k(
         ([[0, 2]], [2])
     """
 
+def score_blocks(
+    q: ArrayT, k: Array, *, block_size: int = 128, reduce: Literal["max", "mean"] = "max", mask: Mask | None = None,
+    score: Score | None = None, softmax_scale: float | None = None, tensors: Mapping[str, Array] | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, blocks: int | None = None,
+    out: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Scores blocks of keys: the largest or the mean score of a query with the keys of a block. For sm_90a.
+
+    Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key
+    has −inf, which `top_k` does not choose; a mean is that of the keys that it sees; NaN stays NaN.
+
+    Args:
+        q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256 and rows aligned to 16 bytes.
+        k: Keys, dense or varlen.
+        block_size: Keys of a block: 8, 16, 32, 64 or 128.
+        reduce: "max" or "mean".
+        mask: As in `attention`.
+        score: As in `attention`.
+        softmax_scale: As in `attention`. None: 1/sqrt(head_dim).
+        tensors: The arrays that mask and score read, by name.
+        cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
+        cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
+        blocks: Blocks of a row, with varlen k; those behind a sequence have −inf. None: those of out, or of dense k.
+        out: fp32, an array that receives the result, any strides whose last is 1. None: a new array. Rows outside of the
+            ranges of cu_seqlens_q are not written.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) for varlen q.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+        UnsupportedDeviceError: The GPU is not of sm_90a.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q = k = np.ones((1, 16, 2, 64), ml_dtypes.bfloat16)
+        >>> scores = ja.score_blocks(q, k, block_size=8, mask=ja.mask.causal())
+        >>> scores[0, 7, 0].tolist()  # the eighth query sees the first block alone
+        [8.0, -inf]
+    """
+
 def score_keys(
     q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
     ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,

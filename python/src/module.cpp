@@ -18,6 +18,7 @@
 #include "placement_binding.h"
 #include "process.h"
 #include "quantize_binding.h"
+#include "score_blocks_binding.h"
 #include "score_keys_binding.h"
 #include "spec_conversion.h"
 #include "tile_map_binding.h"
@@ -43,6 +44,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
+  jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);
   jit::python::bind_exchange(module);

@@ -41,6 +41,7 @@
 #include <jit/placement.h>
 #include <jit/quantize.h>
 #include <jit/score.h>
+#include <jit/score_blocks.h>
 #include <jit/score_keys.h>
 #include <jit/settings.h>
 #include <jit/spec.h>

@@ -4,8 +4,6 @@
 #include <array>
 #include <cstdint>
 
-#include <fmt/format.h>
-#include <jit/arch.h>
 #include <jit/device.h>
 
 #include "generator/operations/operation.h"
@@ -21,14 +19,6 @@ std::array<std::uint64_t, 6> words_of(const ScoreKeysSpec& spec) {
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   constexpr std::uint64_t score_keys = 10;  // no other operation's
   return {score_keys, word(dtype), word(heads), word(head_dim), word(page_size), word(k_scale)};
-}
-
-void check_device() {
-  const Arch arch = native_arch(device_info(CurrentDevice().ordinal()));
-  if (arch == Arch{9, 0, 'a'}) return;
-  throw Error(
-      ErrorCode::unsupported_device, "validate", "device",
-      fmt::format("{} cannot run this: score_keys multiplies by wgmma, which sm_90a has", to_string(arch)));
 }
 
 }  // namespace
@@ -49,7 +39,7 @@ void ScoreKeys::operator()(const ScoreKeysArguments& arguments, Stream stream) c
 }
 
 void ScoreKeys::prepare() const {
-  check_device();
+  check_has_wgmma("score_keys");
   prepared_kernel(*state_);
 }
 
@@ -57,7 +47,7 @@ const std::string& ScoreKeys::source() const { return state_->programs.every_siz
 
 ScoreKeys score_keys(const ScoreKeysSpec& spec, const Context& context) {
   validate(spec);
-  check_device();
+  check_has_wgmma("score_keys");
   return operation<ScoreKeys>(context, spec, words_of(spec), [&] { return score_keys_program(spec); });
 }
 
