@@ -77,7 +77,6 @@ struct ScoreBlocksEntry {
     seen_begin = maximum(range.begin, 0) / score_blocks_keys;
     seen_end = rounded_up_quotient(minimum(range.end, context.seqlen_kv), score_blocks_keys);
   }
-  // mutate: ScoresOfPlacesOfNobody
   JIT_DEVICE bool is_there(const ScoreBlocksItem<Config>& item) const {
     return item.q_begin >= 0 && item.q_begin < q_end;
   }

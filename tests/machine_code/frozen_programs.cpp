@@ -17,6 +17,7 @@
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/operations/score_blocks/program.h"
 #include "generator/operations/score_keys/program.h"
 #include "generator/operations/top_k/program.h"
 #include "tests/machine_code/frozen_kernels.h"
@@ -64,6 +65,16 @@ void add_selection(Programs& programs) {
   add_scores("score_keys.fp8_h64", {});
   add_scores("score_keys.fp8_h8", {.heads = 8});
   add_scores("score_keys.bf16_h32_pages", {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
+  const auto add_blocks = [&](const char* name, const ScoreBlocksSpec& spec) {
+    programs.add(name, sm_90a, [spec] {
+      validate(spec);
+      return score_blocks_program(spec);
+    });
+  };
+  add_blocks("score_blocks.max128", {.attention = {.mask = mask::causal()}});
+  add_blocks("score_blocks.mean8_d256", {.attention = {.head_dim = 256, .score = score::softcap(30)},
+                                         .block_size = 8,
+                                         .reduction = BlockReduction::mean});
   const auto add_choice = [&](const char* name, Arch arch, const TopKSpec& spec) {
     programs.add(name, arch, [spec] {
       validate(spec);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include <jit/score_blocks.h>
 #include <jit/score_keys.h>
 #include <jit/top_k.h>
 
@@ -126,6 +127,62 @@ std::string noticed_of_scores(const TemplateMutation* mutation, bool has_scales)
   return "";
 }
 
+// Two sequences, more work than thread blocks, and rings that go round.
+std::string noticed_of_blocks(const TemplateMutation* mutation) {
+  constexpr int heads = 12, head_dim = 256, block_size = 64, blocks = 11, behind = 3;
+  const std::vector<int> queries = {500, 150}, keys = {630, 150};
+  const int total_q = 650 + behind, total_k = 780;
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  DeviceTensor q(DType::bf16, {total_q, heads, head_dim}), k(DType::bf16, {total_k, 1, head_dim}),
+      scores(DType::fp32, {total_q, heads, blocks}), cu_q(DType::int32, {3}), cu_k(DType::int32, {3});
+  const auto of_query = [](std::int64_t row, std::int64_t head) {
+    return static_cast<double>((row * 3 + head) % 7) - 3;
+  };
+  const auto of_key = [](std::int64_t row) { return static_cast<double>(row % 61) - 30; };
+  q.fill([&](std::int64_t i) {
+    return i % head_dim == 3 ? of_query(i / head_dim / heads, i / head_dim % heads) : 0;
+  });
+  k.fill([&](std::int64_t i) { return i % head_dim == 3 ? of_key(i / head_dim) : 0; });
+  cu_q.fill([&](std::int64_t i) { return i == 0 ? 0 : i == 1 ? queries[0] : total_q - behind; });
+  cu_k.fill([&](std::int64_t i) { return i == 0 ? 0 : i == 1 ? keys[0] : total_k; });
+  scores.fill([](std::int64_t) { return poison; });
+  for (const DeviceTensor* tensor : {&q, &k, &scores, &cu_q, &cu_k}) tensor->upload();
+  const AttentionSpec attention{.head_dim = head_dim,
+                                .gqa_ratio = heads,
+                                .sequences_q = SequenceKind::varlen,
+                                .sequences_kv = SequenceKind::varlen,
+                                .mask = mask::causal(),
+                                .softmax_scale = 1};
+  try {
+    score_blocks({.attention = attention, .block_size = block_size}, context)({.q = q.view(),
+                                                                               .k = k.view(),
+                                                                               .scores = scores.view(),
+                                                                               .cu_seqlens_q = cu_q.view(),
+                                                                               .cu_seqlens_k = cu_k.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  scores.download();
+  for (std::int64_t row = 0; row < total_q; ++row) {
+    const bool is_second = row >= queries[0], is_behind = row >= total_q - behind;
+    const std::int64_t first = is_second ? keys[0] : 0, length = keys[is_second ? 1 : 0];
+    const std::int64_t last = row - (is_second ? queries[0] : 0) + length - queries[is_second ? 1 : 0];
+    for (int head = 0; head < heads; ++head) {
+      for (int block = 0; block < blocks; ++block) {
+        double wanted = is_behind ? poison : -infinity;
+        for (std::int64_t j = block * block_size;
+             !is_behind && j < (block + 1) * block_size && j <= last && j < length; ++j)
+          wanted = std::max(wanted, of_query(row, head) * of_key(first + j));
+        if (const double got = scores.get({row, head, block}); got != wanted)
+          return fmt::format("block {} of row {} of head {} has {}, not {}", block, row, head, got, wanted);
+      }
+    }
+  }
+  return "";
+}
+
 double few_values(int column) { return column * 7919 % 97 - 40; }
 double equal(int) { return 3; }
 double zeros(int column) { return column % 2 == 0 ? -0.0 : 0.0; }
@@ -140,8 +197,9 @@ constexpr Choice of_a_warp{.columns = 700, .k = 50, .score = equal}, of_a_block{
 
 struct SelectionMutation {
   TemplateMutation mutation;
-  const Choice* choice = nullptr;  ///< none: scores of keys
+  const Choice* choice = nullptr;  ///< none: scores of keys, or of blocks
   bool has_scales = true;
+  bool are_blocks = false;
 };
 std::ostream& operator<<(std::ostream& out, const SelectionMutation& subject) {
   return out << subject.mutation;
@@ -152,9 +210,10 @@ constexpr const char* no_wait = "has no griddepcontrol.wait";
 class SelectionMutationTest : public MutationTestOf<SelectionMutation> {};
 
 TEST_P(SelectionMutationTest, IsCaught) {
-  const auto& [mutation, choice, has_scales] = GetParam();
-  const std::string text =
-      choice == nullptr ? noticed_of_scores(&mutation, has_scales) : noticed_of_choice(&mutation, *choice);
+  const auto& [mutation, choice, has_scales, are_blocks] = GetParam();
+  const std::string text = are_blocks          ? noticed_of_blocks(&mutation)
+                           : choice == nullptr ? noticed_of_scores(&mutation, has_scales)
+                                               : noticed_of_choice(&mutation, *choice);
   // A kernel without its only wait is not even launched.
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
@@ -168,6 +227,7 @@ TEST(Selection, IsRightUnmutated) {
                                &of_nans, &of_few, &of_pages})
     EXPECT_EQ(noticed_of_choice(nullptr, *choice), "");
   for (const bool has_scales : {false, true}) EXPECT_EQ(noticed_of_scores(nullptr, has_scales), "");
+  EXPECT_EQ(noticed_of_blocks(nullptr), "");
 }
 
 constexpr const char *race = "data race", *outside = "out of bounds", *fence = "missing proxy fence",
@@ -215,6 +275,25 @@ INSTANTIATE_TEST_SUITE_P(
         SelectionMutation{{"ScoresNoFenceBehindInit", removed, {fence}}},
         SelectionMutation{{"ScoresOfKeysThatAreNotThere", removed, {no_wait}}},
         SelectionMutation{{"ScoresNoBarrierBehindInit", removed, {race, unwritten}}}),
+    ::testing::PrintToStringParamName());
+
+SelectionMutation of_blocks(const TemplateMutation& mutation) { return {mutation, nullptr, true, true}; }
+
+INSTANTIATE_TEST_SUITE_P(
+    ScoresOfBlocks, SelectionMutationTest,
+    ::testing::Values(
+        of_blocks({"BlockQueriesLoadedEarly", removed, {race, in_flight}}),
+        of_blocks({"BlockKeysLoadedEarly", removed, {race, in_flight}}),
+        of_blocks({"BlockQueriesReadEarly", removed, {race, in_flight, unwritten}}),
+        of_blocks({"BlockKeysReadEarly", removed, {race, in_flight, unwritten}}),
+        of_blocks({"NoFenceBeforeBlockScores", removed, {"missing wgmma fence", in_flight, race}}),
+        of_blocks({"BlockScoresReadEarly", removed, {in_flight}}),
+        of_blocks({"BlockKeysNeverReleased", removed, {deadlock}}),
+        of_blocks({"MaskedKeysHaveScores", {"if (is_partial)", "if (false)"}}),
+        of_blocks({"BlocksBehindTheLastOne", {" && block < params_.blocks", ""}, {race, outside}, {}, true}),
+        of_blocks({"BlocksNoFenceBehindInit", removed, {fence}}),
+        of_blocks({"ScoresOfBlocksThatAreNotThere", removed, {no_wait}}),
+        of_blocks({"BlocksNoBarrierBehindInit", removed, {race, unwritten}})),
     ::testing::PrintToStringParamName());
 
 }  // namespace
