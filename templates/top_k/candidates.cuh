@@ -4,6 +4,8 @@
 
 #include "base/prelude.cuh"
 #include "base/warp_sum.cuh"
+#include "ptx/cluster.cuh"
+#include "tiles/tile_copy.cuh"
 #include "top_k/radix_select.cuh"
 #include "top_k/row.cuh"
 
@@ -108,6 +110,37 @@ class Candidates {
   /// By the whole block; a barrier follows.
   JIT_DEVICE void clear() const {
     if (threadIdx.x == 0) numbers_[4] = numbers_[5] = 0;
+  }
+
+  /// Adds those of the other blocks of the cluster to the first one's, as many as there is room for. By all blocks, behind
+  /// `collect`, and in place of a barrier; only the first one has something left to do then.
+  JIT_DEVICE void gather() {
+    cluster_sync();  // mutate: CandidatesOfOthersReadEarly
+    if (cluster_rank() == 0) {
+      int all = count();
+      unsigned most = largest();
+#pragma unroll 1
+      for (int rank = 1; rank < Config::cluster; ++rank) {
+        const unsigned of_rank = cluster_address(smem_address(smem_), rank);
+        const auto load = [&](int word) {
+          return load_of_cluster(of_rank + static_cast<unsigned>(word) * 4);
+        };
+        const int more = static_cast<int>(load(layout.numbers + 4));
+        most = maximum(most, load(layout.numbers + 5));
+#pragma unroll 4
+        for (int i = static_cast<int>(threadIdx.x); i < more && all + i < capacity; i += top_k_threads) {
+          keys_[all + i] = load(layout.keys + i);
+          columns_[all + i] = load(layout.columns + i);
+        }
+        all += more;
+      }
+      __syncthreads();  // mutate: CountOfAllBeforeItIsRead
+      if (threadIdx.x == 0) {
+        numbers_[4] = static_cast<unsigned>(all);
+        numbers_[5] = most;
+      }
+    }
+    cluster_sync();  // mutate: CandidatesGoneBeforeTheyAreRead
   }
 
   /// Calls f(is_there, key, column) for each, by whole warps.

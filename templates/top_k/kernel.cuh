@@ -5,6 +5,8 @@
 #include "base/bit_words.cuh"
 #include "base/prelude.cuh"
 #include "pipeline/dependent_launch.cuh"
+#include "problem/functor.cuh"
+#include "ptx/cluster.cuh"
 #include "top_k/ascending.cuh"
 #include "top_k/candidates.cuh"
 #include "top_k/radix_select.cuh"
@@ -13,17 +15,35 @@
 
 namespace jit {
 
+/// The free columns that this block of the cluster looks at.
+template <class Config>
+JIT_DEVICE KeyRange part_of_row(const TopKRow<Config>& row) {
+  if constexpr (Config::cluster == 1) {
+    return {row.free_begin, row.free_end};
+  } else {
+    const int size = rounded_up_quotient(row.free_end - row.free_begin, Config::cluster);
+    const int begin = minimum(row.free_begin + cluster_rank() * size, row.free_end);
+    return {begin, minimum(begin + size, row.free_end)};
+  }
+}
+
 /// By the whole block.
 template <class Config>
 JIT_DEVICE void choose_by_block(const TopKParams& params, int unit, unsigned* smem) {
   constexpr TopKSmem layout = top_k_smem(Config::k);
   const TopKRow<Config> row(params, unit);
+  const KeyRange part = part_of_row<Config>(row);
   Candidates<Config> candidates(row, smem);
   const unsigned bound = candidates.bound();
   candidates.clear();
   __syncthreads();  // mutate: CountOfCandidatesBeforeItIsZero
-  candidates.collect(bound, row.free_begin, row.free_end);
-  __syncthreads();  // mutate: CandidatesReadEarly
+  candidates.collect(bound, part.begin, part.end);
+  if constexpr (Config::cluster == 1) {
+    __syncthreads();  // mutate: CandidatesReadEarly
+  } else {
+    candidates.gather();
+    if (cluster_rank() != 0) return;
+  }
   const int count = candidates.count();
   const bool are_all = bound == no_key + 1;
   const auto choose = [&](bool has_more, unsigned low, unsigned high, const auto& for_each) {
@@ -63,7 +83,7 @@ JIT_DEVICE void choose_top_k(const TopKParams& params) {
     const int unit = static_cast<int>(blockIdx.x) * (top_k_threads / warp_size) + warp_id();
     if (unit < params.rows * params.heads) choose_by_warp<Config>(params, unit);
   } else {
-    choose_by_block<Config>(params, static_cast<int>(blockIdx.x), smem);
+    choose_by_block<Config>(params, static_cast<int>(blockIdx.x) / Config::cluster, smem);
   }
   let_next_grid_start();
 }

@@ -29,8 +29,9 @@ struct TopKParams {
 inline constexpr int top_k_threads = 512;
 /// Columns of a row that a warp keeps in registers; longer rows have a block each.
 inline constexpr int top_k_warp_columns = 1024;
-/// Blocks that share a row where there are few.
-inline constexpr int top_k_cluster = 8;
+/// Blocks that share a row where rows are few and longer than this.
+inline constexpr int top_k_cluster = 4;
+inline constexpr int top_k_shared_columns = 16384;
 inline constexpr int most_top_k = 2048;
 
 /// Bins of a digit. A threshold of 32 bits is found in three digits or fewer.

@@ -20,6 +20,7 @@
 #include "generator/operations/score_blocks/program.h"
 #include "generator/operations/score_keys/program.h"
 #include "generator/operations/top_k/program.h"
+#include "templates/top_k/params.cuh"
 #include "tests/machine_code/frozen_kernels.h"
 
 namespace jit::machine_code {
@@ -64,7 +65,8 @@ void add_selection(Programs& programs) {
   };
   add_scores("score_keys.fp8_h64", {});
   add_scores("score_keys.fp8_h8", {.heads = 8});
-  add_scores("score_keys.bf16_h32_pages", {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
+  add_scores("score_keys.bf16_h32_pages",
+             {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
   const auto add_blocks = [&](const char* name, const ScoreBlocksSpec& spec) {
     programs.add(name, sm_90a, [spec] {
       validate(spec);
@@ -82,7 +84,9 @@ void add_selection(Programs& programs) {
     });
   };
   add_choice("top_k.fp32_2048", sm_90a, {});
-  add_choice("top_k.bf16_16_blocks", sm_80, {.dtype = DType::bf16, .k = 16, .init_blocks = 1, .local_blocks = 2});
+  programs.add("top_k.few_rows", sm_90a, [] { return top_k_program({}, top_k_cluster); });
+  add_choice("top_k.bf16_16_blocks", sm_80,
+             {.dtype = DType::bf16, .k = 16, .init_blocks = 1, .local_blocks = 2});
 }
 
 void add_merge(Programs& programs) {

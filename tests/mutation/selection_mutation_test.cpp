@@ -129,7 +129,7 @@ std::string noticed_of_scores(const TemplateMutation* mutation, bool has_scales)
 
 // Two sequences, more work than thread blocks, and rings that go round.
 std::string noticed_of_blocks(const TemplateMutation* mutation) {
-  constexpr int heads = 12, head_dim = 256, block_size = 64, blocks = 11, behind = 3;
+  constexpr int heads = 20, head_dim = 256, block_size = 64, blocks = 11, behind = 3;
   const std::vector<int> queries = {500, 150}, keys = {630, 150};
   const int total_q = 650 + behind, total_k = 780;
   const MutatedTemplates templates(mutation);
@@ -193,7 +193,8 @@ double mostly_none(int column) { return column % 100 == 7 ? column : -infinity; 
 
 constexpr Choice of_a_warp{.columns = 700, .k = 50, .score = equal}, of_a_block{2100, 300, few_values},
     of_a_long_row{9000, 50, few_values}, of_a_long_row_of_ties{9000, 50, equal}, of_zeros{700, 50, zeros},
-    of_nans{700, 50, nans}, of_few{1500, 64, mostly_none}, of_pages{1500, 64, few_values, 64};
+    of_nans{700, 50, nans}, of_few{1500, 64, mostly_none}, of_pages{1500, 64, few_values, 64},
+    of_shared_rows{16500, 700, few_values};
 
 struct SelectionMutation {
   TemplateMutation mutation;
@@ -224,7 +225,7 @@ TEST_P(SelectionMutationTest, IsCaught) {
 
 TEST(Selection, IsRightUnmutated) {
   for (const Choice* choice : {&of_a_warp, &of_a_block, &of_a_long_row, &of_a_long_row_of_ties, &of_zeros,
-                               &of_nans, &of_few, &of_pages})
+                               &of_nans, &of_few, &of_pages, &of_shared_rows})
     EXPECT_EQ(noticed_of_choice(nullptr, *choice), "");
   for (const bool has_scales : {false, true}) EXPECT_EQ(noticed_of_scores(nullptr, has_scales), "");
   EXPECT_EQ(noticed_of_blocks(nullptr), "");
@@ -252,6 +253,9 @@ INSTANTIATE_TEST_SUITE_P(
         SelectionMutation{{"ChosenReadEarly", removed, {race, unwritten}}, &of_a_block},
         SelectionMutation{{"CountOfCandidatesBeforeItIsZero", removed, {race, unwritten}}, &of_a_block},
         SelectionMutation{{"CandidatesReadEarly", removed, {race, unwritten}}, &of_a_long_row},
+        SelectionMutation{{"CandidatesOfOthersReadEarly", removed, {race, unwritten}}, &of_shared_rows},
+        SelectionMutation{{"CountOfAllBeforeItIsRead", removed, {race}}, &of_shared_rows},
+        SelectionMutation{{"CandidatesGoneBeforeTheyAreRead", removed, {race, "ended"}}, &of_shared_rows},
         SelectionMutation{{"TopKOfScoresThatAreNotThere", removed, {no_wait}}, &of_a_block}),
     ::testing::PrintToStringParamName());
 

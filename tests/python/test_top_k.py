@@ -75,6 +75,15 @@ def test_kinds(rng, place, fetch, kind, dtype, columns, k):
     check(run(place, fetch, scores, k), scores, k)
 
 
+@pytest.mark.parametrize("kind", ["random", "few values", "relu", "nan", "large at one end"])
+@pytest.mark.parametrize("rows", [1, 90])
+def test_few_and_many_long_rows(rng, place, fetch, kind, rows):
+    """Blocks of a cluster share few rows; more rows have a block each."""
+    scores = numpy.ascontiguousarray(KINDS[kind](rng, (rows, 16500))).astype(numpy.float32)
+    starts, ends = numpy.arange(rows, dtype=numpy.int32) % 7, 16400 + numpy.arange(rows, dtype=numpy.int32)
+    check(run(place, fetch, scores, 300, starts, ends), scores, 300, starts, ends)
+
+
 def test_fp16(rng, place, fetch):
     scores = rng.standard_normal((3, 2100)).astype(numpy.float16)
     check(run(place, fetch, scores, 50), scores, 50)

@@ -16,7 +16,7 @@ void validate(const TopKSpec& spec) {
   check_range("page_size", spec.page_size, 0, 65536);
 }
 
-Program top_k_program(const TopKSpec& spec) {
+Program top_k_program(const TopKSpec& spec, int cluster) {
   const std::string what =
       fmt::format("{} k{}{}{}{}", to_string(spec.dtype), spec.k,
                   spec.init_blocks > 0 ? fmt::format(" init{}", spec.init_blocks) : "",
@@ -25,9 +25,10 @@ Program top_k_program(const TopKSpec& spec) {
   Program program;
   program.threads = top_k_threads;
   program.blocks_per_sm = 2;
+  program.cluster = cluster;
   program.smem_bytes = top_k_smem(spec.k).total * 4;
-  program.name = fmt::format("top_k_{}_{}", to_string(spec.dtype), spec.k);
-  program.facts = {{"spec", "top_k " + what}};
+  program.name = fmt::format("top_k_{}_{}{}", to_string(spec.dtype), spec.k, cluster > 1 ? "_few" : "");
+  program.facts = {{"spec", fmt::format("top_k {}{}", what, cluster > 1 ? ", few rows" : "")}};
   std::string& source = program.source;
   source = fmt::format("// The largest scores of each row: {}. Generated: change the spec, not this file.\n",
                        what);
@@ -40,6 +41,7 @@ Program top_k_program(const TopKSpec& spec) {
       constant_line("int", "local_blocks", std::to_string(spec.local_blocks), "last columns, always chosen");
   source += constant_line("int", "page_size", std::to_string(spec.page_size),
                           "of the table of slots; 0: there is none");
+  source += constant_line("int", "cluster", std::to_string(cluster), "blocks that share a row");
   source += "};\n" +
             kernel_text(program, "TopKParams", sizeof(TopKParams), "choose_top_k",
                         fmt::format("static_assert(top_k_smem(Config::k).total * 4 == {}, \"host and device "

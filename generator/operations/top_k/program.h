@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Requires: validate(spec) passes.
-Program top_k_program(const TopKSpec& spec);
+/// The program in which so many blocks share a row. Requires: validate(spec) passes; sm_90 and later for more than one.
+Program top_k_program(const TopKSpec& spec, int cluster = 1);
 
 }  // namespace jit
