@@ -31,7 +31,7 @@
 
 namespace jit {
 
-/// What becomes of the scores of a block.
+/// How the scores of a block become one.
 enum class BlockReduction { max, mean };
 
 /// The problem that a kernel is specialized for.

@@ -1,4 +1,4 @@
-// What a thread block scores: a tile of queries of a head by a range of keys. Blocks stay and take one item after another;
+// An item of work: a tile of queries of a head by a range of keys. Thread blocks stay and take one item after another;
 // producers and consumers find the same ones by themselves.
 #pragma once
 

@@ -43,7 +43,7 @@ class ScoreKeysConsumer {
   }
 
  private:
-  // Those of the lane's columns.
+  // Loads the weights of the lane's columns.
   JIT_DEVICE void load_weights(const ScoreKeysItem<Traits>& item) {
 #pragma unroll
     for (int n = 0; n < blocks; ++n) {
@@ -81,7 +81,7 @@ class ScoreKeysConsumer {
     write(item, tile * score_keys_tile + row, scale, sums);
   }
 
-  // Of the tokens that the lane writes: of each two the one that its bit 1 names, and rows of the half that bit 0 names.
+  // Sums for the tokens that the lane writes: bit 1 of the lane names one of each two, and bit 0 the half of rows.
   JIT_DEVICE void sum_over_heads(const Products& products, float (&sums)[lane_tokens]) const {
     const bool is_lower = (threadIdx.x & 1) != 0, is_second = (threadIdx.x & 2) != 0;
     float of_token[2 * lane_tokens] = {};

@@ -32,7 +32,7 @@ struct Threshold {
   int ties;
 };
 
-/// What a row is asked for: the columns [begin, free_begin) and [free_end, end) are chosen whatever their scores, and
+/// A row, and what it is asked for: the columns [begin, free_begin) and [free_end, end) are chosen whatever their scores, and
 /// `wanted` of those between.
 template <class Config>
 struct TopKRow {
