@@ -81,7 +81,13 @@ JIT_DEVICE void choose_top_k(const TopKParams& params) {
   wait_for_grids_before();  // mutate: TopKOfScoresThatAreNotThere
   if (params.columns <= top_k_warp_columns) {
     const int unit = static_cast<int>(blockIdx.x) * (top_k_threads / warp_size) + warp_id();
-    if (unit < params.rows * params.heads) choose_by_warp<Config>(params, unit);
+    if (unit >= params.rows * params.heads) return;
+    constexpr int most = top_k_warp_columns / warp_size;
+    if (params.columns <= top_k_warp_columns / 2) {
+      choose_by_warp<Config, most / 2>(params, unit);
+    } else {
+      choose_by_warp<Config, most>(params, unit);
+    }
   } else {
     choose_by_block<Config>(params, static_cast<int>(blockIdx.x) / Config::cluster, smem);
   }

@@ -7,20 +7,20 @@
 
 namespace jit {
 
-inline constexpr int top_k_warp_keys = top_k_warp_columns / warp_size;
-
-JIT_DEVICE int count_from(const unsigned (&keys)[top_k_warp_keys], unsigned least) {
+template <int own>
+JIT_DEVICE int count_from(const unsigned (&keys)[own], unsigned least) {
   int count = 0;
 #pragma unroll
-  for (int i = 0; i < top_k_warp_keys; ++i) count += keys[i] >= least;
+  for (int i = 0; i < own; ++i) count += keys[i] >= least;
   return __reduce_add_sync(full_warp, count);
 }
 
-JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[top_k_warp_keys], int wanted) {
+template <int own>
+JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[own], int wanted) {
   if (count_from(keys, no_key + 1) <= wanted) return {no_key, 0};
   unsigned largest = 0;
 #pragma unroll
-  for (int i = 0; i < top_k_warp_keys; ++i) largest = maximum(largest, keys[i]);
+  for (int i = 0; i < own; ++i) largest = maximum(largest, keys[i]);
   // More than `wanted` keys are at least `low`, and fewer are at least `high`.
   unsigned low = no_key + 1, high = __reduce_max_sync(full_warp, largest) + 1;
   int above = 0;
@@ -40,14 +40,14 @@ JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[top_k_warp_keys], int
   return {low, wanted - above};
 }
 
-/// By a whole warp.
-template <class Config>
+/// Of a row that has at most 32 columns for each of a lane's `own` keys. By a whole warp.
+template <class Config, int own>
 JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit) {
   const TopKRow<Config> row(params, unit);
   const int lane = lane_id();
-  unsigned keys[top_k_warp_keys];
+  unsigned keys[own];
 #pragma unroll
-  for (int i = 0; i < top_k_warp_keys; ++i) {
+  for (int i = 0; i < own; ++i) {
     const int column = i * warp_size + lane;
     keys[i] = row.is_free(column) ? row.key(column) : no_key;
   }
@@ -56,7 +56,7 @@ JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit) {
   const unsigned lanes_before = (1u << lane) - 1;
   int written = 0, ties = threshold.ties;
 #pragma unroll
-  for (int i = 0; i < top_k_warp_keys; ++i) {
+  for (int i = 0; i < own; ++i) {
     const int column = i * warp_size + lane;
     const unsigned tied = __ballot_sync(full_warp, threshold.key != no_key && keys[i] == threshold.key);
     const bool is_chosen_tie = (tied >> lane & 1) != 0 && __popc(tied & lanes_before) < ties;
