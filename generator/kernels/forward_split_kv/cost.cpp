@@ -55,7 +55,6 @@ double slots_to(DType number, DType stored) {
 // beside those of its tile (docs/records/notebook.md).
 constexpr double clocks_per_instruction = 6.8;
 constexpr double step_instructions = 150;
-constexpr double crowd_latency = 0.035;   // for each warp beyond four, which all meet at each step
 constexpr double copy_instructions = 10;  // of cp.async, for each piece of 16 bytes
 // The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.75;
@@ -112,8 +111,10 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
     const double copies = config.copies == Copies::tma ? 0 : tile_bytes / chunk_bytes * copy_instructions;
     const double instructions =
         softmax * warps_that_issue / warps + copies / (warps * 32) + step_instructions;
-    const double crowd = 1 + crowd_latency * std::max(0.0, warps - warps_that_issue);
-    step = std::max(step, clocks_per_instruction * instructions * crowd);
+    const double latency = clocks_per_instruction * instructions;
+    // The more blocks there are, the better some read while others convert.
+    const double overlap = config.copies == Copies::tma ? blocks : warps_that_issue;
+    step = std::pow(std::pow(step, overlap) + std::pow(latency, overlap), 1 / overlap);
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
