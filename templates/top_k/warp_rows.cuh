@@ -40,7 +40,7 @@ JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[own], int wanted) {
   return {low, wanted - above};
 }
 
-/// Of a row that has at most 32 columns for each of a lane's `own` keys. By a whole warp.
+/// Chooses from a row of at most 32 columns for each of a lane's `own` keys. By a whole warp.
 template <class Config, int own>
 JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit) {
   const TopKRow<Config> row(params, unit);
