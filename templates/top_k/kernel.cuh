@@ -38,6 +38,8 @@ JIT_DEVICE void choose_by_block(const TopKParams& params, int unit, unsigned* sm
   candidates.clear();
   __syncthreads();  // mutate: CountOfCandidatesBeforeItIsZero
   candidates.collect(bound, part.begin, part.end);
+  __syncthreads();  // mutate: ColumnsReadEarly
+  candidates.read_keys();
   if constexpr (Config::cluster == 1) {
     __syncthreads();  // mutate: CandidatesReadEarly
   } else {
@@ -84,9 +86,9 @@ JIT_DEVICE void choose_top_k(const TopKParams& params) {
     if (unit >= params.rows * params.heads) return;
     constexpr int most = top_k_warp_columns / warp_size;
     if (params.columns <= top_k_warp_columns / 2) {
-      choose_by_warp<Config, most / 2>(params, unit);
+      choose_by_warp<Config, most / 2>(params, unit, smem);
     } else {
-      choose_by_warp<Config, most>(params, unit);
+      choose_by_warp<Config, most>(params, unit, smem);
     }
   } else {
     choose_by_block<Config>(params, static_cast<int>(blockIdx.x) / Config::cluster, smem);

@@ -176,7 +176,7 @@ def test_nothing_to_do(place):
 @pytest.mark.parametrize("change, match", [
     (dict(q=(2, 12, 64)), "must be 8, 16, 32, 64 or 128"), (dict(q=(2, 8, 96), k=(40, 96)), "64 or 128"),
     (dict(k=(40, 128)), "k"), (dict(k=(40, 1, 64)), "k"), (dict(k_scale=(39,)), "k_scale"), (dict(starts=(3,)), "starts"),
-    (dict(weights=(2, 9)), "weights"), (dict(out=(2, 41)), "out"), (dict(block_out=(2, 5)), "block_out"),
+    (dict(weights=(2, 9)), "weights"), (dict(out=(2, 41)), "out"), (dict(block_out=(2, 6)), "block_out"),
     (dict(k=(4, 48, 64), block_table=(2, 4)), "multiple of 64"), (dict(k=(4, 64, 64), block_table=(3, 4)), "entries"),
 ])
 def test_bad_arguments(place, change, match):
