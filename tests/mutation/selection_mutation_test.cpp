@@ -185,6 +185,7 @@ std::string noticed_of_blocks(const TemplateMutation* mutation) {
 
 double few_values(int column) { return column * 7919 % 97 - 40; }
 double distinct(int column) { return column * 597 % 1009; }
+double three(int column) { return column % 150 == 3 ? 2 : column % 3 == 0 ? 1 : 0; }
 double equal(int) { return 3; }
 double zeros(int column) { return column % 2 == 0 ? -0.0 : 0.0; }
 double nans(int column) {
@@ -193,9 +194,10 @@ double nans(int column) {
 double mostly_none(int column) { return column % 100 == 7 ? column : -infinity; }
 
 constexpr Choice of_a_warp{.columns = 700, .k = 50, .score = equal}, of_a_block{2100, 300, few_values},
-    of_a_long_row{9000, 50, few_values}, of_a_long_row_of_ties{9000, 50, equal}, of_zeros{700, 50, zeros},
-    of_nans{700, 50, nans}, of_few{1500, 64, mostly_none}, of_pages{1500, 64, few_values, 64},
-    of_shared_rows{16500, 700, few_values}, of_few_distinct{700, 16, distinct};
+    of_a_long_row{9000, 50, few_values}, of_a_long_row_of_ties{9000, 50, equal},
+    of_a_long_row_of_three{9000, 100, three}, of_zeros{700, 50, zeros}, of_nans{700, 50, nans},
+    of_few{1500, 64, mostly_none}, of_pages{1500, 64, few_values, 64}, of_shared_rows{16500, 700, few_values},
+    of_few_distinct{700, 16, distinct};
 
 struct SelectionMutation {
   TemplateMutation mutation;
@@ -225,8 +227,9 @@ TEST_P(SelectionMutationTest, IsCaught) {
 }
 
 TEST(Selection, IsRightUnmutated) {
-  for (const Choice* choice : {&of_a_warp, &of_a_block, &of_a_long_row, &of_a_long_row_of_ties, &of_zeros,
-                               &of_nans, &of_few, &of_pages, &of_shared_rows, &of_few_distinct})
+  for (const Choice* choice :
+       {&of_a_warp, &of_a_block, &of_a_long_row, &of_a_long_row_of_ties, &of_zeros, &of_nans, &of_few,
+        &of_pages, &of_shared_rows, &of_few_distinct, &of_a_long_row_of_three})
     EXPECT_EQ(noticed_of_choice(nullptr, *choice), "");
   EXPECT_EQ(noticed_of_scores(nullptr, true), "");
   EXPECT_EQ(noticed_of_blocks(nullptr), "");
@@ -255,6 +258,10 @@ INSTANTIATE_TEST_SUITE_P(
         SelectionMutation{{"CountOfCandidatesBeforeItIsZero", removed, {race, unwritten}}, &of_a_block},
         SelectionMutation{{"CandidatesReadEarly", removed, {race, unwritten}}, &of_a_long_row},
         SelectionMutation{{"ColumnsReadEarly", removed, {race, unwritten}}, &of_a_long_row},
+        SelectionMutation{{"CountGoneBeforeItIsRead", removed, {race}}, &of_a_long_row_of_ties},
+        SelectionMutation{{"CountOfOthersBeforeItIsZero", removed, {race}}, &of_a_long_row_of_three},
+        SelectionMutation{{"OtherColumnsReadEarly", removed, {race}}, &of_a_long_row_of_three},
+        SelectionMutation{{"OtherKeysReadEarly", removed, {race}}, &of_a_long_row_of_three},
         SelectionMutation{{"FewKeysReadEarly", removed, {race, unwritten}}, &of_few_distinct},
         SelectionMutation{{"CandidatesOfOthersReadEarly", removed, {race, unwritten}}, &of_shared_rows},
         SelectionMutation{{"CountOfAllBeforeItIsRead", removed, {race}}, &of_shared_rows},
