@@ -195,7 +195,7 @@ double mostly_none(int column) { return column % 100 == 7 ? column : -infinity; 
 
 constexpr Choice of_a_warp{.columns = 700, .k = 50, .score = equal}, of_a_block{2100, 300, few_values},
     of_a_long_row{9000, 50, few_values}, of_a_long_row_of_ties{9000, 50, equal},
-    of_a_long_row_of_three{9000, 100, three}, of_zeros{700, 50, zeros}, of_nans{700, 50, nans},
+    of_a_long_row_of_three{9000, 50, three}, of_zeros{700, 50, zeros}, of_nans{700, 50, nans},
     of_few{1500, 64, mostly_none}, of_pages{1500, 64, few_values, 64}, of_shared_rows{16500, 700, few_values},
     of_few_distinct{700, 16, distinct};
 
