@@ -900,7 +900,7 @@ def score_blocks(
 def score_keys(
     q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
     ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,
-    dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
+    block_out: Array | None = None, dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT:
     """Scores keys by an indexer, as DeepSeek-V3.2 does; `top_k` chooses from the scores. For sm_90a.
 
@@ -916,9 +916,12 @@ def score_keys(
         starts: int32 (tokens). The first key that a token sees. None: 0.
         ends: int32 (tokens). The key behind the last one. None: all.
         block_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
-            Keys of a page that does not exist have score −inf.
+            Keys of a page that does not exist have score −inf. A list of blocks of 8 keys for each token is a table of
+            pages of 8, by which a second indexer scores these alone (DeepSeek-V4.1), as `top_k` finds their keys.
         out: fp32 (tokens, keys), an array that receives the scores; with block_table, of as many keys as are wanted. None:
             a new one. Keys that a token does not see are not written.
+        block_out: fp32 (tokens, (keys + 7) / 8), an array that receives the largest score of each 8 keys, but for those
+            of which a token sees none. None: nobody wants them.
         dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".
         stream: As in `attention`, by weights.
 
