@@ -19,8 +19,9 @@ namespace jit {
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
 /// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by
-/// TMA, and one for all others, so that nothing else of a call changes a request's bits.
-ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
+/// TMA, and one for all others, so that nothing else of a call changes a request's bits. Where all configs compute the
+/// same bits, that of the call.
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape, Arch arch);
 
 /// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,
 /// the most promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when there is

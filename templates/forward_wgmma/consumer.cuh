@@ -39,8 +39,8 @@ class Consumer {
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                      const DescaleParams& descale, unsigned smem)
-      : Consumer(params, dropout, descale, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
+                      const DescaleParams& descale, const SpanMemory& spans, unsigned smem)
+      : Consumer(params, dropout, descale, spans, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
 
   JIT_DEVICE void run() {
     bool has_work = take_work();
@@ -62,11 +62,11 @@ class Consumer {
 
  private:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                      const DescaleParams& descale, unsigned smem, int consumer)
+                      const DescaleParams& descale, const SpanMemory& spans, unsigned smem, int consumer)
       : queries_(params, descale, smem, consumer),
         keys_(smem, consumer),
         scores_(params, dropout, consumer),
-        output_(params, dropout, descale, smem, consumer) {}
+        output_(params, dropout, descale, spans, smem, consumer) {}
 
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
@@ -78,6 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
+    begin_spans();
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -92,6 +93,12 @@ class Consumer {
     while (true) {
       while (!keys_.is_last()) {
         keys_.take();
+        if constexpr (Traits::has_spans) {
+          if (const int span = keys_.span(); span != output_.spans().span()) {
+            run_on_to_span(span);
+            continue;
+          }
+        }
         // Only the last tile of a work tile is worth a second copy of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
@@ -112,6 +119,7 @@ class Consumer {
           keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
+          begin_spans();
           continue;
         }
       }
@@ -121,6 +129,21 @@ class Consumer {
       keys_.skip_v();
       return {done, Traits::runs_on, has_work};
     }
+  }
+
+  // Before the second tile of keys of a work tile.
+  JIT_DEVICE void begin_spans() {
+    if constexpr (Traits::has_spans) output_.spans().begin(keys_.span());  // mutate: SpansOfTheWorkTileBefore
+  }
+
+  // The first scores of a span are computed under the last output of the one before.
+  JIT_DEVICE void run_on_to_span(int span) {
+    output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
+    start_scores_and_output(false, [] {});
+    scores_.finish_first_of_span(queries_, keys_);
+    finish_output();
+    scores_.pack();
+    output_.begin_span(span);
   }
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.

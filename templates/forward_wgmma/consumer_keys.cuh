@@ -65,6 +65,8 @@ class ConsumerKeys {
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
   JIT_DEVICE int first_key() const { return load_key_info_begin(info()); }
+  /// The span of the tile's keys.
+  JIT_DEVICE int span() const { return uniform(first_key()) / Config::split_keys; }
   JIT_DEVICE unsigned k_tile() const { return k_.tile(); }
   JIT_DEVICE unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
   JIT_DEVICE unsigned scales() const { return key_scales_of<Traits>(smem_, k_.stage()); }
