@@ -135,7 +135,7 @@ class ConsumerScores {
   JIT_DEVICE void finish_first_of_span(Queries& queries, Keys& keys) {
     const State before = state_;
     finish_first(queries, keys);
-    if constexpr (State::keeps_largest) keep_largest(state_, before.largest);  // mutate: LargestScoresOfTheLastSpan
+    if constexpr (State::keeps_largest) keep_largest(state_, before.largest);
   }
 
   /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.

@@ -26,7 +26,7 @@ inline constexpr Rescale split_rescale = Config::split_keys != 0 ? rescale_of_sp
 /// A value of O, normalized by the factor of its row.
 template <class Config>
 JIT_DEVICE float normalized(float value, float factor) {
-  if constexpr (rows_are_apart<Config>) return __fmaf_rn(value, factor, 0.0f);  // −0 becomes 0  // mutate: SignsOfZeros
+  if constexpr (rows_are_apart<Config>) return __fmaf_rn(value, factor, 0.0f);  // −0 becomes 0
   return value * factor;
 }
 

@@ -187,18 +187,24 @@ def test_empty_requests(rng, engine):
     assert (together[3][0][0] == 0).all() and numpy.isneginf(together[3][1][:, 0]).all()
 
 
-def test_one_kernel_serves_all_calls(rng, place):
+def test_kernels_of_calls_have_tiles_alike(rng, place):
     spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, sequences_q="varlen", sequences_kv="paged", page_size=16,
                             split_keys=256)
     prepared = ja.prepare(spec)
     configs = [prepared.kernel().config]
-    for lengths_q, lengths_k in (([1], [10]), ([300, 1], [5000, 20]), ([1] * 50, [2000] * 50)):
+    for lengths_q, lengths_k in (([1], [10]), ([600, 1], [5000, 20]), ([1] * 50, [2000] * 50)):
         batch = requests(rng, lengths_q, lengths_k)
         arrays = {name: place(array) for name, array in paged(rng, batch, 16).items()}
         arrays["cu_seqlens_q"] = place(boundaries(lengths_q))
         configs.append(prepared.kernel(place(numpy.concatenate(batch.q)), **arrays).config)
-    assert all(config == configs[0] for config in configs)
-    assert 256 % configs[0]["tile_kv"] == 0
+    assert {config["tile_kv"] for config in configs} == {128}
+    assert {config["family"] for config in configs} == {"forward_split_wgmma", "forward_wgmma"}
+
+
+def test_one_kernel_serves_all_calls_of_other_gpus():
+    for options in ({}, {"sequences_q": "varlen"}):
+        spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, split_keys=256, **options)
+        assert 256 % ja.compile(spec, "sm_80").config["tile_kv"] == 0
 
 
 @pytest.mark.parametrize("split_keys", [-64, 32, 100])
