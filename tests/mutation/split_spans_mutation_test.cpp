@@ -14,7 +14,7 @@ std::string noticed_in_chunks(const TemplateMutation* mutation, const char* conf
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionCase problem{
-      .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 192, .mask = parse_mask("window(300, 0)")},
+      .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 192, .mask = parse_mask("window(700, 0)")},
       .seqlen_q = 100,
       .seqlen_kv = 900,
       .seed = 11};
