@@ -72,6 +72,7 @@ class Llama(nn.Module):
     def __init__(self, layers):
         super().__init__()
         self.embedding = nn.Parameter(torch.randn(VOCABULARY, WIDTH))
+        self.head = nn.Parameter(torch.randn(VOCABULARY, WIDTH) * WIDTH ** -0.5)
         self.layers = nn.ModuleList(Layer() for _ in range(layers))
         self.norm = nn.Parameter(torch.ones(WIDTH))
         self.register_buffer("frequencies", 10000.0 ** -torch.linspace(0, 1, HEAD_DIM // 2))
@@ -82,7 +83,7 @@ class Llama(nn.Module):
         angles = positions[:, None].float() * self.frequencies
         for layer, attend in zip(self.layers, attends):
             x = layer(x, angles, attend)
-        head = lambda part: F.linear(norm(part, self.norm), self.embedding.bfloat16()).float().log_softmax(-1)
+        head = lambda part: F.linear(norm(part, self.norm), self.head.bfloat16()).float().log_softmax(-1)
         return by_rows(head, x)
 
 
@@ -223,7 +224,7 @@ def check_rows(model, device):
     """That a row's bits do not depend on its place among the rows of a chunk."""
     x = torch.randn(ROWS, WIDTH, device=device).bfloat16()
     order = torch.randperm(ROWS, device=device)
-    for weight in (model.layers[0].qkv, model.layers[0].up, model.embedding):
+    for weight in (model.layers[0].qkv, model.layers[0].up, model.head):
         multiply = lambda part: F.linear(norm(part, model.norm), weight.bfloat16()).float().log_softmax(-1)  # noqa: B023
         if not torch.equal(multiply(x)[order], multiply(x[order])):
             raise SystemExit("the products of this PyTorch give a row other bits at another place")

@@ -78,7 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
-    begin_spans();
+    if constexpr (Traits::has_spans) output_.spans().begin(first_span());
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -114,12 +114,13 @@ class Consumer {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && keys_.has_any()) {
+          const int span = first_span();
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
           keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
-          begin_spans();
+          if constexpr (Traits::has_spans) output_.spans().begin(span);  // mutate: SpansOfTheWorkTileBefore
           continue;
         }
       }
@@ -131,9 +132,10 @@ class Consumer {
     }
   }
 
-  // Before the second tile of keys of a work tile.
-  JIT_DEVICE void begin_spans() {
-    if constexpr (Traits::has_spans) output_.spans().begin(keys_.span());  // mutate: SpansOfTheWorkTileBefore
+  // The span of the first tile of keys, before it is released.
+  JIT_DEVICE int first_span() const {
+    if constexpr (Traits::has_spans) return keys_.span();
+    return 0;
   }
 
   // The first scores of a span are computed under the last output of the one before.

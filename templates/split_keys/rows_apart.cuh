@@ -13,7 +13,7 @@ namespace jit {
 /// (docs/batch-invariance.md).
 template <class Config>
 inline constexpr bool rows_are_apart = Config::split_keys != 0 && sizeof(typename Config::Element) == 2 &&
-                                       !keys_are_narrow<Config>;
+                                       !keys_are_narrow<Config> && Config::head_dim <= 256;
 
 /// When a row's output is rescaled, where its bits must not depend on rows beside it.
 template <class Config>

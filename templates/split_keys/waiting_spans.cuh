@@ -73,7 +73,7 @@ class WaitingSpans {
       JoinWeights weights[Output::rows];
 #pragma unroll
       for (int r = 0; r < Output::rows; ++r) weights[r] = join_states(state_at(place, r), states[r]);
-      constexpr int reads = 16;
+      constexpr int reads = 8;
 #pragma unroll
       for (int first = 0; first < output_pairs; first += reads) {
         float2 pairs[reads] = {};
