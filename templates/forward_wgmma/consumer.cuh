@@ -78,7 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
-    if constexpr (Traits::has_spans) output_.spans().begin(first_span());
+    if constexpr (Traits::has_spans) output_.spans().begin(first_span());  // mutate: SpansFromTheFirstKey
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -120,7 +120,7 @@ class Consumer {
           keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
-          if constexpr (Traits::has_spans) output_.spans().begin(span);  // mutate: SpansOfTheWorkTileBefore
+          if constexpr (Traits::has_spans) output_.spans().begin(span);
           continue;
         }
       }

@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"LargeRowsBesideOthers", removed, {}, {.amplitude = large}},
                       TemplateMutation{"SpansInTheOrderOfKeys", {"(1u << level) - 1", "~0u"}},
                       TemplateMutation{"OutputOfTheSpanBefore", removed},
-                      TemplateMutation{"SpansOfTheWorkTileBefore", removed}),
+                      TemplateMutation{"SpansFromTheFirstKey", removed}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -37,4 +37,4 @@ def test_there_is_no_difference_of_logprobs(example):
 
 
 def test_there_is_one_without_spans(example):
-    assert example.train(steps=1, prompts=1, samples=4, new=4, layers=1, length=80, split_keys=0)[0][0] > 0
+    assert example.train(steps=1, prompts=2, samples=4, new=6, layers=1, length=80, split_keys=0)[0][0] > 0
