@@ -8,7 +8,7 @@ one by one in a CUDA graph, for half of the samples by drafts that are verified 
 computes the log-probabilities of the same tokens once more, in one ragged call with gradients. With `split_keys` both
 have the same bits, although they run different kernels; `jit_attention.bits_of` says so before the first step. The rest
 of the model is computed in chunks of 256 rows, so that a row's bits do not depend on its place. Rewards are the share of
-an answer's tokens that are the prompt's first one.
+an answer's tokens that are among the first 8.
 """
 
 import argparse
@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     raise SystemExit(f"grpo.py needs PyTorch and jit_attention ({error}): pip install torch") from None
 
-VOCABULARY, HEADS, HEADS_KV, HEAD_DIM = 32, 4, 2, 64
+VOCABULARY, LIKED, HEADS, HEADS_KV, HEAD_DIM = 32, 8, 4, 2, 64
 WIDTH = HEADS * HEAD_DIM
 ROWS, PAGE, CHUNK, DRAFTS = 256, 16, 32, 2
 MASK = ja.mask.causal()
@@ -254,7 +254,7 @@ def train(steps=100, prompts=16, samples=8, new=16, layers=2, length=150, split_
         asked = [torch.randint(VOCABULARY, (int(torch.randint(length // 2, length, (1,), generator=source)),),
                                generator=source).tolist() for _ in range(prompts)]
         written = engine.write(asked, samples, new)
-        reward = torch.tensor([sum(t == s.tokens[0] for t in s.tokens[s.prompt:]) / new for s in written])
+        reward = torch.tensor([sum(t < LIKED for t in s.tokens[s.prompt:]) / new for s in written])
         groups = reward.view(prompts, samples)
         gain = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)).view(-1, 1).to(device)
         before = torch.tensor([s.logps for s in written], device=device)

@@ -30,11 +30,11 @@ std::string bits_of(const AttentionSpec& spec, Arch arch) {
   if (const std::string reason = unequal_bits(spec, arch); !reason.empty()) {
     const std::string field = reason.substr(0, reason.find(' '));
     const bool is_device = field == "device";
-    refuse(is_device ? ErrorCode::unsupported_device : ErrorCode::invalid_spec, is_device ? field : "spec." + field,
-           (is_device ? "" : "spec.") + reason);
+    refuse(is_device ? ErrorCode::unsupported_device : ErrorCode::invalid_spec,
+           is_device ? field : "spec." + field, (is_device ? "" : "spec.") + reason);
   }
-  std::string bits = fmt::format("bits {} on {}, tile_kv = {}, softmax_scale = {:a}", bits_version, to_string(arch),
-                                 equal_bits_tile(spec), spec.scale());
+  std::string bits = fmt::format("bits {} on {}, tile_kv = {}, softmax_scale = {:a}", bits_version,
+                                 to_string(arch), equal_bits_tile(spec), spec.scale());
   for (const SpecField& field : spec_fields()) {
     if (std::find(deciding_fields.begin(), deciding_fields.end(), field.name) != deciding_fields.end())
       bits += fmt::format(", {} = {}", field.name, key_text(field, spec));

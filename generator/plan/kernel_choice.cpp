@@ -70,7 +70,8 @@ BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
       return build_kernel(store, spec, config, target);
     });
   } catch (const Error& error) {
-    const bool may_replace = missing == Missing::is_replaced && (spec.split_keys == 0 || has_equal_bits(spec, target.arch));
+    const bool may_replace =
+        missing == Missing::is_replaced && (spec.split_keys == 0 || has_equal_bits(spec, target.arch));
     if (!may_replace || !is_out_of_reach(error)) throw;
     std::optional<BuiltKernel> kernel = first_clean(store, configs, target, [&](const KernelConfig& config) {
       return kernel_at_hand(store, spec, config, target);

@@ -78,7 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
-    if constexpr (Traits::has_spans) output_.spans().begin(first_span());  // mutate: SpansFromTheFirstKey
+    if constexpr (Traits::has_spans) output_.spans().begin(first_span());
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -92,10 +92,11 @@ class Consumer {
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
       while (!keys_.is_last()) {
+        const bool begins_span = Traits::has_spans && keys_.ends_span();
         keys_.take();
         if constexpr (Traits::has_spans) {
-          if (const int span = keys_.span(); span != output_.spans().span()) {
-            run_on_to_span(span);
+          if (begins_span) {
+            run_on_to_span(keys_.span());
             continue;
           }
         }

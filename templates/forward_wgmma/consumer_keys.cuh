@@ -54,6 +54,8 @@ class ConsumerKeys {
   JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether it is the last one of which this consumer sees some.
   JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
+  /// Whether the next one is of another span.
+  JIT_DEVICE bool ends_span() const { return (flags_ & key_info_span_end) != 0; }
   /// Whether it sees the lower half alone.
   JIT_DEVICE bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
   /// Whether some score must be dropped.

@@ -34,7 +34,8 @@ class ConsumerOutput {
 
  public:
   JIT_DEVICE ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
-                            const DescaleParams& descale, const SpanMemory& spans, unsigned smem, int consumer)
+                            const DescaleParams& descale, const SpanMemory& spans, unsigned smem,
+                            int consumer)
       : params_(params),
         dropout_(dropout),
         descale_(descale),
@@ -242,7 +243,7 @@ class ConsumerOutput {
   RowFactors inverse_;
   typename ChosenType<Traits::has_spans, WaitingSpans<Traits>, NoSpans>::type spans_;
   RowState ended_[Traits::has_spans ? Output::rows : 1];  // of the span whose P V is next
-  SeenShares<Config, Output::rows> key_shares_;  // of the rows that inverse_ is of
+  SeenShares<Config, Output::rows> key_shares_;           // of the rows that inverse_ is of
 };
 
 }  // namespace jit::forward_wgmma

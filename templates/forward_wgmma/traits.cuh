@@ -58,8 +58,8 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts ||
-                                      Config::split_keys != 0;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks ||
+                                      upcasts || Config::split_keys != 0;
   /// Whether keys are summed in spans, which a consumer computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
   static_assert(!has_spans || (Config::rescale == Rescale::lazy && rows_are_apart<Config> &&

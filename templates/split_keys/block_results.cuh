@@ -172,8 +172,8 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
   const auto ended = [&](float value) { return normalized<Config>(value, end.factor); };
-  float4 values = make_float4(ended(piece.values.x), ended(piece.values.y), ended(piece.values.z),
-                              ended(piece.values.w));
+  float4 values =
+      make_float4(ended(piece.values.x), ended(piece.values.y), ended(piece.values.z), ended(piece.values.w));
   finish_columns<Config>(values, end, params, info, column);
   store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)

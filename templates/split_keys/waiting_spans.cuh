@@ -34,9 +34,6 @@ class WaitingSpans {
     span_ = span;
     levels_ = 0;
   }
-  /// The span at hand.
-  JIT_DEVICE int span() const { return span_; }
-
   /// Goes on to `next`: puts away the output of the span at hand, and the states of its rows.
   JIT_DEVICE void put(Output& output, States& states, int next) {
     const int level = warp_size - __clz(span_ ^ next);  // of the node where they meet
@@ -53,6 +50,7 @@ class WaitingSpans {
   JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, ~0u); }
   /// The states of the rows of all spans, of those of the last one; what waits stays.
   JIT_DEVICE void merge_states(States& states) const {
+#pragma unroll 1
     for (unsigned left = levels_; left != 0; left &= left - 1) {
       const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1);
 #pragma unroll
@@ -78,7 +76,8 @@ class WaitingSpans {
       for (int first = 0; first < output_pairs; first += reads) {
         float2 pairs[reads] = {};
 #pragma unroll
-        for (int i = 0; i < reads && first + i < output_pairs; ++i) pairs[i] = __ldcg(place + (first + i) * threads);
+        for (int i = 0; i < reads && first + i < output_pairs; ++i)
+          pairs[i] = __ldcg(place + (first + i) * threads);
         for_each_pair(output, [&](int i, float& x, float& y) {
           if (i < first || i >= first + reads) return;
           const JoinWeights& weight = weights[i / Output::column_blocks];
@@ -108,7 +107,8 @@ class WaitingSpans {
   JIT_DEVICE float2* place_of(int level) const {
     const int thread = reread_thread_index() - warpgroup_size;
     const long long node = static_cast<long long>(blockIdx.x) * memory_.levels + level - 1;
-    return reinterpret_cast<float2*>(memory_.pairs) + node * span_node_pairs(Config::head_dim_v) * threads + thread;
+    return reinterpret_cast<float2*>(memory_.pairs) + node * span_node_pairs(Config::head_dim_v) * threads +
+           thread;
   }
 
   const SpanMemory& memory_;

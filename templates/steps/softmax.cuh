@@ -130,7 +130,8 @@ JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Su
     if (__builtin_expect(__any_sync(full_warp, has_large), false)) {
 #pragma unroll
       for (int r = 0; r < static_cast<int>(sizeof(state.offset) / sizeof(float)); ++r) {
-        if (rescale == rescale_by_row && !is_large(state.offset[r])) continue;  // mutate: LargeRowsBesideOthers
+        if (rescale == rescale_by_row && !is_large(state.offset[r]))
+          continue;  // mutate: LargeRowsBesideOthers
         subtract(r, finite_or_zero(state.row_max[r]));
         state.offset[r] = 0;
       }
@@ -177,29 +178,27 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
   keep_largest(state, of_tile);  // mutate: LargestScoresOfTheFirstTile
 
   bool move = true;
+  bool row_wants[rows];
   if constexpr (rescale != Rescale::always) {
     set_offsets(state, scale_log2);
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
-      const bool wants =
+      row_wants[r] =
           (State::may_be_large && is_large(state.offset[r])) ||
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
-      if constexpr (rescale == rescale_by_row) {
-        const unsigned wanting = __ballot_sync(full_warp, wants);
-        // mutate: RowsMoveTogether
-        if ((wanting >> (lane_id() & 28) & 15) == 0) new_max[r] = state.row_max[r];
-        move |= wanting != 0;
-      } else {
-        move |= wants;
-      }
+      move |= row_wants[r];
     }
-    if constexpr (rescale != rescale_by_row) move = __any_sync(full_warp, move);
+    move = __any_sync(full_warp, move);
   }
   if (move) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
+      if constexpr (rescale == rescale_by_row) {
+        const unsigned wanting = __ballot_sync(full_warp, row_wants[r]) >> (lane_id() & 28) & 15;
+        if (wanting == 0) new_max[r] = state.row_max[r];  // mutate: RowsMoveTogether
+      }
       correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r));
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];

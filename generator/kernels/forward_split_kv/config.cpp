@@ -123,8 +123,9 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
   if (has_equal_bits(problem.spec, problem.limits.arch) && config.key_warps != 1) {
-    return fmt::format("key_warps = {} must be 1 with split_keys = {}: all kernels of the spec sum a row alike",
-                       config.key_warps, problem.spec.split_keys);
+    return fmt::format(
+        "key_warps = {} must be 1 with split_keys = {}: all kernels of the spec sum a row alike",
+        config.key_warps, problem.spec.split_keys);
   }
   return span_rejection(problem.spec, problem.limits.arch, config.tile_kv);
 }

@@ -98,7 +98,8 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) || spec.split_keys != 0)
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) ||
+      spec.split_keys != 0)
     return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
@@ -220,8 +221,9 @@ std::string spans_rejection(const Case& problem, const ForwardWgmma& config) {
     return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}",
                        Family<ForwardWgmma>::name, spec.split_keys, reason);
   if (config.rescale != Rescale::lazy) {
-    return fmt::format("rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
-                       spec.split_keys);
+    return fmt::format(
+        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
+        spec.split_keys);
   }
   return span_rejection(spec, problem.limits.arch, config.tile_kv);
 }

@@ -1,5 +1,5 @@
-#include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/persistent/launch.h"
+#include "generator/kernels/forward_wgmma/family.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/kernel_launch.h"
 #include "templates/split_keys/span_memory.cuh"
@@ -23,7 +23,8 @@ std::size_t span_bytes(const AttentionSpec& spec, const ForwardWgmma& config, co
   const auto blocks = static_cast<std::size_t>(sm_count) * static_cast<std::size_t>(config.blocks_per_sm);
   const auto threads = static_cast<std::size_t>(consumers_of(config)) * warpgroup_threads;
   const auto pairs = static_cast<std::size_t>(span_node_pairs(spec.value_head_dim()));
-  return blocks * static_cast<std::size_t>(waiting_levels(spec, params)) * threads * pairs * 2 * sizeof(float);
+  return blocks * static_cast<std::size_t>(waiting_levels(spec, params)) * threads * pairs * 2 *
+         sizeof(float);
 }
 
 }  // namespace forward_wgmma
