@@ -7,8 +7,8 @@ The engine writes answers as engines do: prompts in chunks, whose whole pages al
 one by one in a CUDA graph, for half of the samples by drafts that are verified together, all over pages. The trainer
 computes the log-probabilities of the same tokens once more, in one ragged call with gradients. With `split_keys` both
 have the same bits, although they run different kernels; `jit_attention.bits_of` says so before the first step. The rest
-of the model is computed in chunks of 256 rows, so that a row's bits do not depend on its place. Rewards are the share of
-an answer's tokens that are among the first 8.
+of the model is computed in chunks of 256 rows, so that a row's bits do not depend on its place. Rewards are the share
+of an answer's tokens that are among the first 8.
 """
 
 import argparse
@@ -225,7 +225,9 @@ def check_rows(model, device):
     x = torch.randn(ROWS, WIDTH, device=device).bfloat16()
     order = torch.randperm(ROWS, device=device)
     for weight in (model.layers[0].qkv, model.layers[0].up, model.head):
-        multiply = lambda part: F.linear(norm(part, model.norm), weight.bfloat16()).float().log_softmax(-1)  # noqa: B023
+        def multiply(part, weight=weight):
+            return F.linear(norm(part, model.norm), weight.bfloat16()).float().log_softmax(-1)
+
         if not torch.equal(multiply(x)[order], multiply(x[order])):
             raise SystemExit("the products of this PyTorch give a row other bits at another place")
 

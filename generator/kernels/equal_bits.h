@@ -17,7 +17,8 @@ bool has_equal_bits(const AttentionSpec& spec, Arch arch);
 /// Why it is none, if it has split_keys, as a sentence without subject that names a field; empty: it is one.
 std::string unequal_bits(const AttentionSpec& spec, Arch arch);
 
-/// Keys of the tiles between which maxima may move, in all of these kernels: as many as fit, of a span and in registers.
+/// Keys of the tiles between which maxima may move, in all of these kernels: as many as fit, of a span and in
+/// registers.
 int equal_bits_tile(const AttentionSpec& spec);
 
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.

@@ -443,8 +443,8 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
 def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
     """Everything that decides the bits of o and LSE of a query beside its inputs, as a text.
 
-    Calls whose texts are equal compute equal bits, whatever their layouts, batches, chunks, configs and kernel families. A
-    trainer and an engine compare theirs before the first step.
+    Calls whose texts are equal compute equal bits, whatever their layouts, batches, chunks, configs and kernel
+    families. A trainer and an engine compare theirs before the first step.
 
     Args:
         spec: The problem, with split_keys.
@@ -454,7 +454,8 @@ def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
         The text: the version of the arithmetic, the architecture, and the fields of the spec that decide.
 
     Raises:
-        InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above 256.
+        InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above
+            256.
         UnsupportedDeviceError: They do on this architecture, where one config serves all calls.
         InvalidArgumentError: device cannot be read.
 

@@ -8,8 +8,8 @@
 
 namespace jit {
 
-/// Whether rows know nothing of the rows beside them: each moves its maximum by itself, and O has no zero with a sign, which
-/// keys that only others see might change. So kernels of several families compute the same bits
+/// Whether rows know nothing of the rows beside them: each moves its maximum by itself, and O has no zero with a sign,
+/// which keys that only others see might change. So kernels of several families compute the same bits
 /// (docs/batch-invariance.md).
 template <class Config>
 inline constexpr bool rows_are_apart = Config::split_keys != 0 && sizeof(typename Config::Element) == 2 &&

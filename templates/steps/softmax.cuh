@@ -28,8 +28,8 @@ inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f
 template <class Element>
 inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  // mutate: RaisedTwice
 
-/// As Rescale::lazy, but each row by itself, so that no bit of it depends on the rows beside it. No config has it; kernels
-/// do where keys are summed in spans.
+/// As Rescale::lazy, but each row by itself, so that no bit of it depends on the rows beside it. No config has it;
+/// kernels do where keys are summed in spans.
 inline constexpr Rescale rescale_by_row{3};
 
 /// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's

@@ -1,4 +1,5 @@
-// Mutations by which kernels of one spec compute other bits than those of another family, though most numbers stay right.
+// Mutations by which kernels of one spec compute other bits than those of another family, though most numbers stay
+// right.
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/cut_arguments.h"
 

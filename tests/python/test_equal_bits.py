@@ -13,12 +13,14 @@ from seeded import SEED, some
 
 COVER = pairwise(AXES, BitCase.is_possible, numpy.random.default_rng(49))
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "equal_bits.txt"
-GOLDEN_CASES = [((64, 64), 1, "none", "none", False, 64, "3 * S + 17"), ((64, 64), 4, "causal", "none", True, 128, "S + 1"),
-                ((64, 64), 8, "window", "alibi", False, 64, "S + 1"), ((64, 64), 4, "text", "text", False, 192, "S - 1"),
-                ((64, 64), 1, "prefix", "softcap", True, 64, "3 * S + 17"), ((64, 64), 4, "range", "none", False, 64, "T + 1"),
-                ((40, 72), 4, "causal", "none", False, 64, "3 * S + 17"), ((40, 72), 8, "none", "text", True, 64, "1"),
-                ((128, 128), 4, "causal", "none", False, 128, "3 * S + 17"), ((128, 128), 8, "causal", "softcap", True, 64, "S + 1"),
-                ((192, 128), 4, "causal", "none", False, 64, "S + 1"), ((256, 256), 1, "causal", "none", True, 64, "3 * S + 17")]
+GOLDEN_CASES = [
+    ((64, 64), 1, "none", "none", False, 64, "3 * S + 17"), ((64, 64), 4, "causal", "none", True, 128, "S + 1"),
+    ((64, 64), 8, "window", "alibi", False, 64, "S + 1"), ((64, 64), 4, "text", "text", False, 192, "S - 1"),
+    ((64, 64), 1, "prefix", "softcap", True, 64, "3 * S + 17"), ((64, 64), 4, "range", "none", False, 64, "T + 1"),
+    ((40, 72), 4, "causal", "none", False, 64, "3 * S + 17"), ((40, 72), 8, "none", "text", True, 64, "1"),
+    ((128, 128), 4, "causal", "none", False, 128, "3 * S + 17"), ((128, 128), 8, "causal", "softcap", True, 64, "S + 1"),
+    ((192, 128), 4, "causal", "none", False, 64, "S + 1"), ((256, 256), 1, "causal", "none", True, 64, "3 * S + 17"),
+]  # fmt: skip
 DRAWS = int(os.environ.get("JIT_ATTENTION_BIT_DRAWS", "0"))
 
 
