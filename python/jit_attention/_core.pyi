@@ -440,6 +440,35 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
         'forward_mma_sync'
     """
 
+def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
+    """Everything that decides the bits of o and LSE of a query beside its inputs, as a text.
+
+    Calls whose texts are equal compute equal bits, whatever their layouts, batches, chunks, configs and kernel
+    families. A trainer and an engine compare theirs before the first step.
+
+    Args:
+        spec: The problem, with split_keys.
+        device: The number of a device, or an architecture, such as "sm_90a". None: the current device.
+
+    Returns:
+        The text: the version of the arithmetic, the architecture, and the fields of the spec that decide.
+
+    Raises:
+        InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above
+            256.
+        UnsupportedDeviceError: They do on this architecture, where one config serves all calls.
+        InvalidArgumentError: device cannot be read.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> trained = ja.AttentionSpec(head_dim=64, sequences_q="varlen", split_keys=4096)
+        >>> served = ja.AttentionSpec(head_dim=64, sequences_kv="paged", page_size=16, split_keys=4096)
+        >>> ja.bits_of(trained, "sm_90a") == ja.bits_of(served, "sm_90a")
+        True
+    """
+
 def prepare(
     spec: AttentionSpec, q: Array | None = None, k: Array | None = None, v: Array | None = None, *,
     tensors: Mapping[str, Array] | None = None, layout: Layout = "BSHD", device: int | None = None,
