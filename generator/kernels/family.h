@@ -18,6 +18,7 @@
 #include "generator/functors/functor_tensors.h"
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
+#include "generator/kernels/equal_bits.h"
 #include "generator/problem/output_table.h"
 #include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
@@ -221,16 +222,6 @@ inline std::string gradient_rejection(const AttentionSpec& spec, std::string_vie
       family, to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
 }
 
-/// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
-inline std::string span_rejection(const AttentionSpec& spec, int tile_kv) {
-  if (spec.split_keys == 0) return "";
-  if (spec.split_keys % tile_kv != 0) {
-    return fmt::format("split_keys = {} must be a multiple of tile_kv = {}: no tile lies in two spans",
-                       spec.split_keys, tile_kv);
-  }
-  return "";
-}
-
 /// Whether the kernels of a config's family are written for an architecture.
 template <class Config>
 bool is_written_for(Arch arch) {
@@ -295,10 +286,21 @@ std::string family_rejection(const Case& problem, const Config& config) {
   return reason.empty() ? rule_rejection(problem, config) : reason;
 }
 
+/// The config that needs least, of those that the problem's spec leaves.
+template <class Config>
+Config smallest_of(const Case& problem) {
+  Config config = Family<Config>::smallest_for(problem.spec);
+  if constexpr (requires { config.tile_kv; }) {
+    if (Family<Config>::pass == Pass::forward && has_equal_bits(problem.spec, problem.limits.arch))
+      config.tile_kv = equal_bits_tile(problem.spec);
+  }
+  return config;
+}
+
 /// Whether the family of a config has kernels for a problem at all.
 template <class Config>
 bool serves(const Case& problem) {
-  return family_rejection(problem, Family<Config>::smallest_for(problem.spec)).empty();
+  return family_rejection(problem, smallest_of<Config>(problem)).empty();
 }
 
 /// The legal configs of its search grid.

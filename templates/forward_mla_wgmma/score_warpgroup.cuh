@@ -12,6 +12,7 @@
 #include "split_keys/load_queries.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
@@ -148,7 +149,7 @@ class ScoreWarpgroup {
     RowFactors correction = {};
     bool moves = false;
     if (is_first) {
-      begin_maximum(scores_, state_, scale_log2_);
+      begin_maximum<split_rescale<Config>>(scores_, state_, scale_log2_);
     } else {
       moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, correction);
     }

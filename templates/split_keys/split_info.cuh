@@ -93,11 +93,6 @@ JIT_HOST_DEVICE constexpr int info_bytes(bool has_spans, bool has_lists = false)
   return static_cast<int>(has_lists ? sizeof(ListInfo) : has_spans ? sizeof(SpanInfo) : sizeof(SplitInfo));
 }
 
-/// When a row's output is rescaled. Where its bits must not depend on rows beside it, at each new maximum.
-template <class Config>
-// mutate: RescaledWhereOthersNeedIt
-inline constexpr Rescale split_rescale = Config::split_keys != 0 ? Rescale::always : Rescale::lazy;
-
 /// Tiles of keys of a span.
 template <class Config>
 inline constexpr int span_tiles = Config::split_keys / Config::tile_kv;

@@ -66,6 +66,7 @@ void add_selection(Programs& programs) {
   };
   add_scores("score_keys.fp8_h64", {});
   add_scores("score_keys.fp8_h8", {.heads = 8});
+  add_scores("score_keys.fp8_h32_levels", {.heads = 32, .page_size = 8, .block_max = true});
   add_scores("score_keys.bf16_h32_pages",
              {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
   const auto add_blocks = [&](const char* name, const ScoreBlocksSpec& spec) {

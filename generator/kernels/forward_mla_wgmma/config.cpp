@@ -62,7 +62,7 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
                          spec.list_block);
     if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
   }
-  return span_rejection(spec, tile_kv);
+  return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
 
 Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {

@@ -125,7 +125,12 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
                          problem.spec.list_block);
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
-  return span_rejection(problem.spec, config.tile_kv);
+  if (has_equal_bits(problem.spec, problem.limits.arch) && config.key_warps != 1) {
+    return fmt::format(
+        "key_warps = {} must be 1 with split_keys = {}: all kernels of the spec sum a row alike",
+        config.key_warps, problem.spec.split_keys);
+  }
+  return span_rejection(problem.spec, problem.limits.arch, config.tile_kv);
 }
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
@@ -191,7 +196,9 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const auto warp_counts =
       is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
-              : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
+      : has_equal_bits(problem.spec, problem.limits.arch)
+          ? std::vector<Warps>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}
+          : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
   const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 64, 128};
   const auto add = [&](const ForwardSplitKv& config) {
     for (const Copies copies : kinds) {
