@@ -25,7 +25,9 @@ class ScoreBlocksConsumer {
   static constexpr int blocks = Traits::blocks, lane_blocks = Scores::column_blocks / blocks;
   static constexpr bool is_mean = Config::is_mean;
   static constexpr MaskQuery mask_query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
-  using Sums = float[Scores::rows][blocks];
+  // A lane ends with each fourth of the values of its rows, block after block, or with one of two.
+  static constexpr int values = Scores::rows * blocks, own_values = maximum(1, values / 4);
+  using Sums = float[own_values];
 
  public:
   JIT_DEVICE ScoreBlocksConsumer(const ScoreBlocksParams& params, unsigned smem, int consumer)
@@ -49,7 +51,8 @@ class ScoreBlocksConsumer {
         if (entry.sees(tile)) {
           score(item, entry, tile, sums);
         } else {
-          for_each_block([&](int r, int b) { sums[r][b] = negative_infinity(); });
+#pragma unroll
+          for (int i = 0; i < own_values; ++i) sums[i] = negative_infinity();
         }
         write(item, entry, tile, sums);
       }
@@ -61,14 +64,6 @@ class ScoreBlocksConsumer {
   }
 
  private:
-  template <class F>
-  static JIT_DEVICE void for_each_block(const F& f) {
-#pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {
-#pragma unroll
-      for (int b = 0; b < blocks; ++b) f(r, b);
-    }
-  }
   JIT_DEVICE int first_query(const Item& item) const {
     return item.q_begin + first_row_ + warp_id() % 4 * MmaLayout::block_rows + MmaLayout::lane_row(lane_id());
   }
@@ -99,28 +94,40 @@ class ScoreBlocksConsumer {
     if (is_partial) drop_masked<mask_query>(scores, {query, key}, mask, context);
     reduce(scores, sums);
     // A scale is positive.
-    if constexpr (Score::is_identity) for_each_block([&](int r, int b) { sums[r][b] *= scale; });
+    if constexpr (Score::is_identity) {
+#pragma unroll
+      for (int i = 0; i < own_values; ++i) sums[i] *= scale;
+    }
   }
 
   static JIT_DEVICE void reduce(const Scores& scores, Sums& sums) {
-    for_each_block([&](int r, int b) {
-      if constexpr (is_mean) {
-        float sum = 0, count = 0;
-        for_each_of_block(scores, r, b, [&](float s) {
+    if constexpr (is_mean) {
+      const auto add = [](float x, float y) { return x + y; };
+      float of_lane[values], seen_by_lane[values];
+      Sums seen;
+#pragma unroll
+      for (int i = 0; i < values; ++i) {
+        of_lane[i] = seen_by_lane[i] = 0;
+        for_each_of_block(scores, i / blocks, i % blocks, [&](float s) {
           const bool is_seen = s != negative_infinity();
-          sum += is_seen ? s : 0;
-          count += is_seen ? 1.0f : 0.0f;
+          of_lane[i] += is_seen ? s : 0;
+          seen_by_lane[i] += is_seen ? 1.0f : 0.0f;
         });
-        const auto add = [](float x, float y) { return x + y; };
-        sum = MmaLayout::reduce(sum, add);
-        count = MmaLayout::reduce(count, add);
-        sums[r][b] = count == 0 ? negative_infinity() : sum / count;
-      } else {
-        float largest = negative_infinity();
-        for_each_of_block(scores, r, b, [&](float s) { largest = max_nan(largest, s); });
-        sums[r][b] = MmaLayout::reduce(largest, [](float x, float y) { return max_nan(x, y); });
       }
-    });
+      share_out(of_lane, sums, add);
+      share_out(seen_by_lane, seen, add);
+#pragma unroll
+      for (int i = 0; i < own_values; ++i) sums[i] = seen[i] == 0 ? negative_infinity() : sums[i] / seen[i];
+    } else {
+      float of_lane[values];
+#pragma unroll
+      for (int i = 0; i < values; ++i) {
+        of_lane[i] = negative_infinity();
+        for_each_of_block(scores, i / blocks, i % blocks,
+                          [&](float s) { of_lane[i] = max_nan(of_lane[i], s); });
+      }
+      share_out(of_lane, sums, [](float x, float y) { return max_nan(x, y); });
+    }
   }
   template <class F>
   static JIT_DEVICE void for_each_of_block(const Scores& scores, int r, int b, const F& f) {
@@ -131,23 +138,39 @@ class ScoreBlocksConsumer {
     }
   }
 
-  // The four lanes of a row share out what there is of it, or of the two rows where that is one block each.
+  // Reduces the values of the four lanes of a row, of which lane i ends with those that are i mod 4. Each exchange halves
+  // what a lane has.
+  template <class F>
+  static JIT_DEVICE void share_out(const float (&of_lane)[values], Sums& sums, const F& f) {
+    const bool is_odd = (threadIdx.x & 1) != 0, is_upper = (threadIdx.x & 2) != 0;
+    float half[values / 2];
+#pragma unroll
+    for (int i = 0; i < values / 2; ++i) {
+      const float even = of_lane[2 * i], odd = of_lane[2 * i + 1];
+      half[i] = f(is_odd ? odd : even, __shfl_xor_sync(full_warp, is_odd ? even : odd, 1));
+    }
+#pragma unroll
+    for (int i = 0; i < own_values; ++i) {
+      const float lower = half[2 * i % (values / 2)], upper = half[(2 * i + 1) % (values / 2)];
+      sums[i] = f(is_upper ? upper : lower, __shfl_xor_sync(full_warp, is_upper ? lower : upper, 2));
+    }
+  }
+
   JIT_DEVICE void write(const Item& item, const Entry& entry, int tile, const Sums& sums) const {
     const TensorStrides& strides = params_.score_strides;
     const Sequence rows = entry.sequences.q(item.batch);
     const long long batch = Config::sequences_q == SequenceKind::varlen ? 0 : item.batch;
-    const int writer = lane_id() % 4;
-    Scores::for_each_row(first_query(item), [&](int r, int query) {
-      float* const row = params_.scores + batch * strides.batch + item.head * strides.head +
-                         (rows.begin + static_cast<long long>(query)) * strides.seq;
+    float* const head = params_.scores + batch * strides.batch + item.head * strides.head;
+    const int first = first_query(item), lane = lane_id() % 4;
 #pragma unroll
-      for (int b = 0; b < blocks; ++b) {
-        const int block = tile * blocks + b;
-        // mutate: BlocksBehindTheLastOne
-        if ((r * blocks + b) % 4 == writer && query < entry.context.seqlen_q && block < params_.blocks)
-          row[block] = sums[r][b];
-      }
-    });
+    for (int i = 0; i < own_values; ++i) {
+      const int value = 4 * i + lane, query = MmaLayout::row(first, 0, value / blocks);
+      const int block = tile * blocks + value % blocks;
+      const bool is_row = value < values && query < entry.context.seqlen_q;
+      // mutate: BlocksBehindTheLastOne
+      if (is_row && block < params_.blocks)
+        head[(rows.begin + static_cast<long long>(query)) * strides.seq + block] = sums[i];
+    }
   }
 
   const ScoreBlocksParams& params_;

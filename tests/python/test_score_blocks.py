@@ -1,7 +1,6 @@
 """Scores of blocks of keys: the largest or the mean score of a query with the keys of a block."""
 
 import jit_attention as ja
-import ml_dtypes
 import numpy
 import pytest
 from exact_attention import random_qkv
