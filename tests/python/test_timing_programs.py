@@ -18,6 +18,7 @@ PROGRAMS = {
     "equal_runs": [],
     "gradient_accuracy": [],
     "jax_time": [],
+    "output_time": [],
     "quantizer_time": [],
     "vllm_engine": [],
     "serving_configs": ["paged/b16-h32/8-kv8192-p16"],
