@@ -20,6 +20,8 @@ struct Program {
   int threads = 0;                       ///< per block
   int blocks_per_sm = 0;                 ///< for so many the assembler must find registers; 0: it is not told
   int cluster = 1;                       ///< blocks of a cluster, as the source says
+  /// Whether the compiler may make one operation of a product and a sum, in which kernels may then differ.
+  bool contracts = true;
   /// Facts for a listing of the cache about the kernel, by name ("spec", "config"). Decides nothing.
   std::vector<std::pair<std::string, std::string>> facts = {};
 };

@@ -13,7 +13,7 @@
 namespace jit::python {
 
 /// The spec of the arrays themselves. Throws Error invalid_argument, or a Python TypeError, that names the argument.
-AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
+AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle output, nb::handle softmax_scale,
                              int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
                              std::optional<int> head_dim_v, bool exact_exponentials);
 

@@ -7,6 +7,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/output_functor.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
@@ -123,6 +124,9 @@ class ConsumerOutput {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
     output_.scale_rows(factors);
+    finish_output<Config>(
+        params_, [&] { return context_of<Config>(params_, work); }, output_,
+        work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Traits>(output_rows<Config>(params_, work),

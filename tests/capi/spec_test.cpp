@@ -109,7 +109,7 @@ TEST(CSpec, SpecsThatTheLibraryRefuses) {
 TEST(CSpec, FunctorsMustBeCalled) {
   const std::vector<jit_functor> functors = {{"mine", "return q == k;"}};
   EXPECT_EQ(error_of([&] { c::attention_spec_of(spec_of("", functors)); }).message(),
-            "functors: has 'mine', which neither --mask nor --score calls; say --mask 'text(mine)'");
+            "functors: has 'mine', which none of --mask, --score and --output calls; say --mask 'text(mine)'");
   EXPECT_NO_THROW(c::attention_spec_of(spec_of("--mask '!text(mine)'", functors)));
   EXPECT_THAT(error_of([&] {
                 c::attention_spec_of(spec_of("", {{"mine", "// constant: a\nreturn true;"}}));

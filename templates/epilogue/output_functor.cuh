@@ -1,0 +1,96 @@
+// What becomes of o where it is written: an output functor applied to normalized values, and o before it, where a call wants
+// both. Results have the same bits in all kernels: programs with such a functor are compiled without contraction.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/variable_sequences.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// Whether o is a function of what attention comes to.
+template <class Config>
+concept has_output_functor = requires {
+  typename Config::OutputFunctor;
+};
+
+/// Where o before the functor has a row; null: nobody asked. `query` counts in the sequence.
+template <class Config>
+JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
+                                          int query) {
+  if (keys_are_narrow<Config> || params.outputs.o_raw == nullptr) return nullptr;
+  const TensorStrides& strides = params.outputs.o_raw_strides;
+  return static_cast<OutputElement<Config>*>(params.outputs.o_raw) + context.batch * strides.batch +
+         (context.q_begin + query) * strides.seq + context.head * strides.head;
+}
+
+/// Applies the functor to neighbors of a row, from column `column` on.
+template <class Config, class Functor, int count>
+JIT_DEVICE void apply_output(const Functor& functor, float (&values)[count], int query, int column) {
+  typename Functor::template Numbers<count> numbers;
+  functor.template load<Config::alignment>(numbers, query, column);
+#pragma unroll
+  for (int i = 0; i < count; ++i) values[i] = functor.apply(values[i], query, column, numbers, i);
+}
+
+/// Applies the functor to the lane's values of row `r` of a product, which is that of `query` of the sequence, and writes what
+/// they were. `first_column` is the column of the product's first one. Not for rows that do not exist, of which nothing is
+/// read.
+template <class Config, class Product>
+JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
+                                   Product& output, int r, int query, int first_column = 0) {
+  using Layout = typename Product::Layout;
+  using Element = OutputElement<Config>;
+  const typename Config::OutputFunctor functor(context);
+  Element* const raw = raw_row<Config>(params, context, query);
+  const int column = first_column + Layout::lane_column(reread_thread_index());
+  constexpr bool are_neighbors = Layout::neighbors == Product::pair;
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+    if constexpr (are_neighbors) {
+      const int own = column + Layout::column(0, n, 0);
+      if (own >= Config::head_dim_v) continue;  // mutate: GatesBehindTheLastColumn
+      float values[Product::pair] = {output.at(r, n, 0), output.at(r, n, 1)};
+      if (raw != nullptr) store_piece<Config::alignment>(raw + own, values);
+      apply_output<Config>(functor, values, query, own);
+      output.at(r, n, 0) = values[0];
+      output.at(r, n, 1) = values[1];
+    } else {
+#pragma unroll
+      for (int i = 0; i < Product::pair; ++i) {
+        const int own = column + Layout::column(0, n, i);
+        if (own >= Config::head_dim_v) continue;
+        float values[1] = {output.at(r, n, i)};
+        if (raw != nullptr) store_piece<sizeof(Element)>(raw + own, values);
+        apply_output<Config>(functor, values, query, own);
+        output.at(r, n, i) = values[0];
+      }
+    }
+  }
+}
+
+/// The same for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
+/// 0 for those without keys, whose values are 0; it becomes 1, since what is written of these need not be 0.
+template <class Config, class Product, class FindContext>
+JIT_DEVICE void finish_output(const AttentionParams& params, FindContext find_context, Product& output,
+                              int first_row, float (&inverse)[Product::rows], int first_column = 0) {
+  if constexpr (has_output_functor<Config>) {
+    using Layout = typename Product::Layout;
+    const BlockContext context = find_context();
+    Product::for_each_row(first_row + Layout::lane_row(lane_id()), [&](int r, int query) {
+      if (inverse[r] == 0) {
+#pragma unroll
+        for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
+      }
+      inverse[r] = 1;
+      if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
+      finish_product_row<Config>(params, context, output, r, query, first_column);
+    });
+  }
+}
+
+}  // namespace jit
