@@ -521,6 +521,7 @@ def attention_backward(
     d_sinks: Literal[False] | None = None, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -534,6 +535,7 @@ def attention_backward(
     d_sinks: Literal[False] | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None],
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, dict[str, ArrayT]]: ...
 @overload
 def attention_backward(
@@ -547,6 +549,7 @@ def attention_backward(
     d_sinks: Literal[True] | Array, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -560,6 +563,7 @@ def attention_backward(
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[Any, ...]:
     """Computes the gradients of attention: of q, k and v, of sinks, and of the tensors that the score reads.
 
@@ -643,6 +647,7 @@ def prepare_backward(
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> list[Kernel]:
     """Compiles, loads and tunes the kernels that `attention_backward` launches for the same arguments.
 

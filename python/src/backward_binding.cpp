@@ -76,7 +76,8 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                         nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
                         nb::handle cache_leftpad, nb::handle d_lse, nb::handle sinks, nb::handle d_sinks,
                         nb::handle d_tensors, nb::handle block_mask, nb::handle tuning,
-                        nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens) {
+                        nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens,
+                        nb::handle output) {
     const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
     return f(BackwardInputs{.d_o = d_o,
                             .q = q,
@@ -86,6 +87,7 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                             .lse = lse,
                             .mask = mask,
                             .score = score,
+                            .output = output,
                             .softmax_scale = softmax_scale,
                             .dq = dq,
                             .dk = dk,
@@ -119,7 +121,7 @@ void define_gradients(nb::module_& module, const char* name, F f) {
          "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
          "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
          "block_mask"_a = nb::none(), "tuning"_a = nb::none(), "q_positions"_a = nb::none(),
-         "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none());
+         "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none(), "output"_a = nb::none());
 }
 
 }  // namespace

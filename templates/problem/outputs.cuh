@@ -46,6 +46,7 @@ JIT_DEVICE const T* place_of_row(const BlockContext& context, int slot, int q) {
 /// A tensor with a number for each element of o.
 template <class T, int tensor_slot>
 struct ElementTensor {
+  using Element = T;
   static constexpr int slot = tensor_slot;
   static constexpr bool is_of_rows = false;
 
@@ -58,6 +59,7 @@ struct ElementTensor {
 /// A tensor with a number for each row of o.
 template <class T, int tensor_slot>
 struct RowTensor {
+  using Element = T;
   static constexpr int slot = tensor_slot;
   static constexpr bool is_of_rows = true;
 
