@@ -17,6 +17,7 @@ PROGRAMS = {
     "engine_host_time": [],
     "equal_runs": [],
     "gradient_accuracy": [],
+    "gate_time": [],
     "jax_time": [],
     "output_time": [],
     "quantizer_time": [],
