@@ -52,12 +52,12 @@ class RowGradients {
 
  public:
   JIT_DEVICE RowGradients(const BlockContext& context, const GradientParams& gradients, int query)
-      : functor_(context), context_(context), gradients_(gradients), query_(query) {}
+      : functor_(context), rows_(context, query), context_(context), gradients_(gradients), query_(query) {}
 
   /// A piece from column `d` on: `y` is dY and becomes dO, `o` is o before the functor.
   JIT_DEVICE void differentiate(float (&y)[piece_columns], const float (&o)[piece_columns], int d) {
     Numbers numbers;
-    functor_.template load<Config::alignment>(numbers, query_, d);
+    functor_.template load<Config::alignment>(numbers, rows_, d);
     Functor::for_each_tensor([&]<class Tensor>() {
       const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
       if (gradient.data == nullptr) return;
@@ -104,6 +104,7 @@ class RowGradients {
   }
 
   Functor functor_;
+  typename Functor::Rows rows_;
   const BlockContext& context_;
   const GradientParams& gradients_;
   int query_;

@@ -134,7 +134,7 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if (d >= Config::head_dim_v) continue;
     float values[1] = {row_sum == 0 ? 0 : output[i] / row_sum};
     if constexpr (has_output_functor<Config>)
-      apply_output<Config>(typename Config::OutputFunctor(context), values, query, d);
+      apply_output<Config>(typename Config::OutputFunctor(context), {context, query}, values, query, d);
     rows.o[row * Config::head_dim_v + d] = values[0];
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);

@@ -30,9 +30,10 @@ JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const B
 
 /// Applies the functor to neighbors of a row, from column `column` on.
 template <class Config, class Functor, int count>
-JIT_DEVICE void apply_output(const Functor& functor, float (&values)[count], int query, int column) {
+JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Rows& rows, float (&values)[count],
+                             int query, int column) {
   typename Functor::template Numbers<count> numbers;
-  functor.template load<Config::alignment>(numbers, query, column);
+  functor.template load<Config::alignment>(numbers, rows, column);
 #pragma unroll
   for (int i = 0; i < count; ++i) values[i] = functor.apply(values[i], query, column, numbers, i);
 }
@@ -46,6 +47,7 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
   using Layout = typename Product::Layout;
   using Element = OutputElement<Config>;
   const typename Config::OutputFunctor functor(context);
+  const typename Config::OutputFunctor::Rows rows(context, query);
   Element* const raw = raw_row<Config>(params, context, query);
   const int column = first_column + Layout::lane_column(reread_thread_index());
   constexpr bool are_neighbors = Layout::neighbors == Product::pair;
@@ -56,7 +58,7 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
       if (own >= Config::head_dim_v) continue;  // mutate: GatesBehindTheLastColumn
       float values[Product::pair] = {output.at(r, n, 0), output.at(r, n, 1)};
       if (raw != nullptr) store_piece<Config::alignment>(raw + own, values);
-      apply_output<Config>(functor, values, query, own);
+      apply_output<Config>(functor, rows, values, query, own);
       output.at(r, n, 0) = values[0];
       output.at(r, n, 1) = values[1];
     } else {
@@ -65,8 +67,8 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
         const int own = column + Layout::column(0, n, i);
         if (own >= Config::head_dim_v) continue;
         float values[1] = {output.at(r, n, i)};
-        if (raw != nullptr) store_piece<sizeof(Element)>(raw + own, values);
-        apply_output<Config>(functor, values, query, own);
+        if (raw != nullptr) store_piece<static_cast<int>(sizeof(Element))>(raw + own, values);
+        apply_output<Config>(functor, rows, values, query, own);
         output.at(r, n, i) = values[0];
       }
     }

@@ -1,8 +1,9 @@
 // Output functors: functions of o, normalized and in fp32, that a kernel applies where it writes it, and in backward those
 // functions of numbers that carry a derivative. A functor is a struct with
 //   explicit Output(const BlockContext&)
+//   Rows                                             where tensors have a row, by Rows(context, q) that of q of the sequence
 //   Numbers<count>                                   what `count` neighbors of a row of o read from tensors
-//   load<alignment>(numbers, q, d)                   row q of the sequence, from column d on
+//   load<alignment>(numbers, rows, d)                from column d on
 //   apply(value, q, d, numbers, i)                   neighbor i
 //   derive<slot>(value, q, d, numbers, i)            of a dual; the derivative of what slot's tensor holds is 1
 //   for_each_tensor(f)                               f.operator()<Tensor>()
@@ -51,8 +52,8 @@ struct ElementTensor {
   static constexpr bool is_of_rows = false;
 
   template <int alignment, int count>
-  static JIT_DEVICE void load(const BlockContext& context, int q, int d, float (&values)[count]) {
-    load_piece<alignment>(place_of_row<T>(context, slot, q) + d, values);
+  static JIT_DEVICE void load(const T* row, int d, float (&values)[count]) {
+    load_piece<alignment>(row + d, values);
   }
 };
 
@@ -64,11 +65,19 @@ struct RowTensor {
   static constexpr bool is_of_rows = true;
 
   template <int alignment, int count>
-  static JIT_DEVICE void load(const BlockContext& context, int q, int, float (&values)[count]) {
-    const float value = to_float(*place_of_row<T>(context, slot, q));
+  static JIT_DEVICE void load(const T* row, int, float (&values)[count]) {
+    const float value = to_float(*row);
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] = value;
   }
+};
+
+/// Where one tensor has a row.
+template <class Tensor>
+struct RowOf {
+  const typename Tensor::Element* data;
+  JIT_DEVICE RowOf(const BlockContext& context, int q)
+      : data(place_of_row<typename Tensor::Element>(context, Tensor::slot, q)) {}
 };
 
 /// What neighbors have read from one tensor.
@@ -81,14 +90,19 @@ struct NumbersOf {
 template <class Text, class... Tensors>
 class OutputOf {
  public:
+  struct Rows : RowOf<Tensors>... {
+    JIT_DEVICE Rows([[maybe_unused]] const BlockContext& context, [[maybe_unused]] int q)
+        : RowOf<Tensors>(context, q)... {}
+  };
   template <int count>
   struct Numbers : NumbersOf<Tensors, count>... {};
 
-  __device__ explicit OutputOf(const BlockContext& context) : context_(context), text_(context) {}
+  __device__ explicit OutputOf(const BlockContext& context) : text_(context) {}
 
   template <int alignment, int count>
-  JIT_DEVICE void load(Numbers<count>& numbers, int q, int d) const {
-    (Tensors::template load<alignment>(context_, q, d, of<Tensors>(numbers)), ...);
+  static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
+    (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d, of<Tensors>(numbers)),
+     ...);
   }
   template <int count>
   JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {
@@ -110,7 +124,6 @@ class OutputOf {
     return numbers.values;
   }
 
-  BlockContext context_;
   Text text_;
 };
 
@@ -118,6 +131,11 @@ class OutputOf {
 template <class A, class B>
 class ThenOutput {
  public:
+  struct Rows {
+    typename A::Rows a;
+    typename B::Rows b;
+    JIT_DEVICE Rows(const BlockContext& context, int q) : a(context, q), b(context, q) {}
+  };
   template <int count>
   struct Numbers {
     typename A::template Numbers<count> a;
@@ -127,9 +145,9 @@ class ThenOutput {
   __device__ explicit ThenOutput(const BlockContext& context) : a_(context), b_(context) {}
 
   template <int alignment, int count>
-  JIT_DEVICE void load(Numbers<count>& numbers, int q, int d) const {
-    a_.template load<alignment>(numbers.a, q, d);
-    b_.template load<alignment>(numbers.b, q, d);
+  static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
+    A::template load<alignment>(numbers.a, rows.a, d);
+    B::template load<alignment>(numbers.b, rows.b, d);
   }
   template <int count>
   JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {

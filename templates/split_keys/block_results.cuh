@@ -168,7 +168,7 @@ JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& 
     float own[] = {values.x, values.y, values.z, values.w};
     if (OutputElement<Config>* const raw = raw_row<Config>(params, context, query); raw != nullptr)
       store_piece<Config::alignment>(raw + column, own);
-    apply_output<Config>(typename Config::OutputFunctor(context), own, query, column);
+    apply_output<Config>(typename Config::OutputFunctor(context), {context, query}, own, query, column);
     values = make_float4(own[0], own[1], own[2], own[3]);
   }
 }
