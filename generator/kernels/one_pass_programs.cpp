@@ -44,9 +44,13 @@ Program prepare_program(const AttentionSpec& spec, const SideText& text, bool de
     files.push_back("backward/prepare_turns");
     body = fmt::format("  prepare_turns<{}>(params, gradients, turns);\n", traits);
   }
-  body += fmt::format("  prepare_backward<{}>(params, gradients);\n", traits);
-  return side_program(spec, text, "prepare_backward", files,
-                      deterministic ? ", const __grid_constant__ Turns turns" : "", body);
+  const bool has_output = !spec.output.is_none();
+  body += fmt::format("  prepare_backward<{}>(params, gradients{});\n", traits, has_output ? ", raw" : "");
+  std::string more = deterministic ? ", const __grid_constant__ Turns turns" : "";
+  if (has_output) more += ", const __grid_constant__ RawGradient raw";
+  Program program = side_program(spec, text, "prepare_backward", files, more, body);
+  program.contracts = !has_output;
+  return program;
 }
 
 Program convert_program(const AttentionSpec& spec, const SideText& text) {

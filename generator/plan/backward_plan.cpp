@@ -13,6 +13,7 @@
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/launch/raw_gradient.h"
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/kernel_spec.h"
@@ -50,12 +51,19 @@ void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device
                                  device, backward_tensors::launch_convert));
 }
 
-// Makes the gradient of o that all others read, and therefore comes first.
+// Makes the gradient of o that all others read, and therefore comes first: the family's own first step, or one in front.
 void add_output_step(KernelStore& store, Plan& plan, const AttentionSpec& spec, int device) {
+  plan.kept_bytes = [spec](const AttentionParams& params) { return raw_gradient_bytes(spec, params); };
+  const FamilySteps around = steps_around(spec, plan.config);
+  if (!around.before.empty()) {
+    const FamilyStep& own = around.before.front();
+    const LoadedKernel& main = plan.steps[around.before.size()].kernel;
+    plan.steps.front() = side_step(store, own.program, plan.config, device, own.launch(main));
+    return;
+  }
   plan.steps.insert(plan.steps.begin(),
                     side_step(store, backward_output::program(spec), plan.config, device,
                               [spec](const KernelLaunch& launch) { backward_output::launch(spec, launch); }));
-  plan.kept_bytes = [spec](const AttentionParams& params) { return backward_output::kept_bytes(spec, params); };
 }
 
 // Whether all kernels of a single pass can be had without a compile.
@@ -174,8 +182,10 @@ void add_shared_gradients(KernelStore& store, Plan& plan, const AttentionSpec& s
   if (call.has_sinks) add_sink_step(store, plan, device);
   const unsigned of_scores = call.tensor_slots & ~output_slots(functor_tensor_uses(spec));
   if (of_scores != 0) add_tensor_steps(store, plan, of_scores, device);
-  if (!spec.output.is_none())
-    add_output_step(store, plan, call.shape.has_device_lengths ? with_lengths(spec) : spec, device);
+  if (spec.output.is_none()) return;
+  AttentionSpec own = backward_spec(spec, call.shape);
+  own.output = spec.output;
+  add_output_step(store, plan, own, device);
 }
 
 }  // namespace jit

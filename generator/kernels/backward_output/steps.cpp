@@ -4,16 +4,14 @@
 #include <cstdint>
 
 #include <fmt/format.h>
-#include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "generator/launch/raw_gradient.h"
 #include "generator/launch/sequence_grid.h"
-#include "generator/problem/argument_table.h"
 #include "generator/problem/tma_operands.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 #include "runtime/launch.h"
-#include "templates/backward_output/params.cuh"
 
 namespace jit::backward_output {
 namespace {
@@ -28,13 +26,6 @@ AttentionSpec own_spec(const AttentionSpec& spec) {
   own.gqa_ratio = 1;
   own.head_dim = own.head_dim_v = spec.value_head_dim();
   return own;
-}
-
-RawGradient raw_gradient(const AttentionSpec& spec, const AttentionParams& params, void* data) {
-  const std::int64_t head = spec.value_head_dim(), seq = head * params.heads_q;
-  const bool is_varlen = has_varlen_q(spec);
-  return {.data = data,
-          .strides = {.batch = is_varlen ? 0 : seq * params.seqlen_q, .seq = seq, .head = head}};
 }
 
 }  // namespace
@@ -62,13 +53,6 @@ Program program(const AttentionSpec& spec) {
       "  backward_output::differentiate_output<Config, {0}>(params, gradients, raw);\n}}\n",
       threads, program.name);
   return program;
-}
-
-std::size_t kept_bytes(const AttentionSpec& spec, const AttentionParams& params) {
-  const RawGradient gradient = raw_gradient(spec, params, nullptr);
-  const std::int64_t rows =
-      has_varlen_q(spec) ? params.sequences.total_q : std::int64_t{params.batch} * params.seqlen_q;
-  return static_cast<std::size_t>(rows * gradient.strides.seq * size_of(spec.dtype));
 }
 
 void launch(const AttentionSpec& spec, const KernelLaunch& launch) {

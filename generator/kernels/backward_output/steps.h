@@ -1,8 +1,6 @@
 // The kernel of an output functor's gradients (templates/backward_output): the first step of a backward call whose spec has
-// such a functor. Behind it the gradient of o is that of o before the functor.
+// such a functor, unless the family's own first step makes them. Behind it the gradient of o is that of o before the functor.
 #pragma once
-
-#include <cstddef>
 
 #include <jit/spec.h>
 
@@ -13,10 +11,7 @@ namespace jit::backward_output {
 
 Program program(const AttentionSpec& spec);
 
-/// Bytes of that gradient, which later steps read.
-std::size_t kept_bytes(const AttentionSpec& spec, const AttentionParams& params);
-
-/// Requires: launch.kept has so many bytes. Leaves the gradient there, and in launch.gradients where it is.
+/// Requires: launch.kept has raw_gradient_bytes(). Leaves the gradient there, and in launch.gradients where it is.
 void launch(const AttentionSpec& spec, const KernelLaunch& launch);
 
 }  // namespace jit::backward_output
