@@ -144,14 +144,22 @@ void check_is_text_alone(const jit_spec& spec) {
 
 }  // namespace
 
+namespace {
+
+// Reads the text of a spec of attention, which may have `more` options.
+void read_attention_text(const jit_spec& given, AttentionSpec& spec, std::vector<Option> more = {}) {
+  const std::vector<FunctorText> functors = functors_of(given);
+  for (const SpecField& field : spec_fields())
+    more.push_back(std::visit(MemberOption{spec, functors, option_name(field)}, field.member));
+  read_options(text_or_nothing(given.text), more);
+  check_are_called(functors, spec);
+}
+
+}  // namespace
+
 AttentionSpec read_attention_spec(const jit_spec& given) {
   AttentionSpec spec;
-  const std::vector<FunctorText> functors = functors_of(given);
-  std::vector<Option> options;
-  for (const SpecField& field : spec_fields())
-    options.push_back(std::visit(MemberOption{spec, functors, option_name(field)}, field.member));
-  read_options(text_or_nothing(given.text), options);
-  check_are_called(functors, spec);
+  read_attention_text(given, spec);
   return spec;
 }
 
@@ -240,6 +248,14 @@ BlockMaskSpec block_mask_spec_of(const jit_spec& given) {
                 truth_option("varlen-kv", spec.varlen_kv),
                 truth_option("scores", spec.scores)});
   check_are_called(functors, {.mask = spec.mask});
+  validate(spec);
+  return spec;
+}
+
+KeyMassSpec key_mass_spec_of(const jit_spec& given) {
+  if (given.config != nullptr) refuse("config", "was given, and only attention has one");
+  KeyMassSpec spec;
+  read_attention_text(given, spec.attention, {truth_option("per-query-head", spec.per_query_head)});
   validate(spec);
   return spec;
 }
