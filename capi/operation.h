@@ -28,7 +28,8 @@ struct AttentionProblem {
   Attention when_called;  ///< without the config
 };
 
-using Problem = std::variant<AttentionProblem, AppendSpec, MergeSpec, QuantizeSpec, BlockMaskSpec, KeyMassSpec>;
+using Problem =
+    std::variant<AttentionProblem, AppendSpec, MergeSpec, QuantizeSpec, BlockMaskSpec, KeyMassSpec>;
 
 /// "attention", "append" and so on, by the place in the variant.
 const char* kind_name(std::size_t index);

@@ -39,9 +39,10 @@ void check_are_called(const std::vector<FunctorText>& functors, const AttentionS
       spec.mask.to_string() + ", " + spec.score.to_string() + ", " + spec.output.to_string();
   for (const FunctorText& functor : functors) {
     if (calls.find(fmt::format("text({})", functor.name)) == std::string::npos)
-      refuse("functors",
-             fmt::format("has '{0}', which none of --mask, --score and --output calls; say --mask 'text({0})'",
-                         functor.name));
+      refuse(
+          "functors",
+          fmt::format("has '{0}', which none of --mask, --score and --output calls; say --mask 'text({0})'",
+                      functor.name));
   }
 }
 

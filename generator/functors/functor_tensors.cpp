@@ -40,10 +40,11 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
     return;
   }
   if (use.is_of_output) {
-    throw Error(ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
-                fmt::format("tensor '{}' is read by the output and by the mask or score; give the two different "
-                            "names",
-                            use.tensor.name));
+    throw Error(
+        ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
+        fmt::format("tensor '{}' is read by the output and by the mask or score; give the two different "
+                    "names",
+                    use.tensor.name));
   }
   if (known->tensor.dtype != use.tensor.dtype) {
     throw Error(ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,

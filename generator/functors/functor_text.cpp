@@ -181,9 +181,10 @@ void check_access(std::string_view kind, const FunctorText& text, const FunctorT
                                   "it through a pointer, as {}",
                                   tensor.name, text.name, kind_text(tensor), kind, to_string(tensor.dtype)));
   if (!facts(tensor.dtype).is_floating())
-    refuse_text(kind, fmt::format("'{}' in text functor '{}' is {}; what is read at a place of o must be bf16, "
-                                  "fp16 or fp32",
-                                  tensor.name, text.name, kind_text(tensor)));
+    refuse_text(kind,
+                fmt::format("'{}' in text functor '{}' is {}; what is read at a place of o must be bf16, "
+                            "fp16 or fp32",
+                            tensor.name, text.name, kind_text(tensor)));
 }
 
 // The comma between the brackets that open at a token, if there is one; else the last token. Requires: they are closed.

@@ -76,8 +76,8 @@ OutputFunctor built_in(const OutputRow& row, DType dtype) {
   if (!facts(dtype).is_floating())
     throw Error(ErrorCode::invalid_spec, "validate", "spec.output",
                 fmt::format("{} reads bf16, fp16 or fp32, not {}", row.name, to_string(dtype)));
-  std::string shown = dtype == row.default_dtype ? std::string(row.name)
-                                                 : fmt::format("{}({})", row.name, to_string(dtype));
+  std::string shown =
+      dtype == row.default_dtype ? std::string(row.name) : fmt::format("{}({})", row.name, to_string(dtype));
   return make_output(std::move(shown), {.name = std::string(row.name),
                                         .body = std::string(row.body),
                                         .tensors = {{std::string(row.tensor), dtype, row.access}}});

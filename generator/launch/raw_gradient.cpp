@@ -18,7 +18,8 @@ std::size_t raw_gradient_bytes(const AttentionSpec& spec, const AttentionParams&
   const bool is_varlen = spec.sequences_q == SequenceKind::varlen;
   const std::int64_t rows =
       is_varlen ? params.sequences.total_q : std::int64_t{params.batch} * params.seqlen_q;
-  return static_cast<std::size_t>(rows * raw_gradient(spec, params, nullptr).strides.seq * size_of(spec.dtype));
+  return static_cast<std::size_t>(rows * raw_gradient(spec, params, nullptr).strides.seq *
+                                  size_of(spec.dtype));
 }
 
 }  // namespace jit

@@ -29,7 +29,8 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
-               lse_shift, max_logit, row_max, o_raw, dropout_p, rng_state, num_splits, zero_padding] = arguments;
+               lse_shift, max_logit, row_max, o_raw, dropout_p, rng_state, num_splits, zero_padding] =
+      arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                   page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
                   lse_shift, max_logit, row_max, o_raw, dropout_p, rng_state, num_splits, zero_padding);
@@ -297,8 +298,9 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
   }
   if (given == nullptr) {
     refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
-                                        is_of_positions(use.tensor.name) ? "positions" : use.is_of_output                    ? "the output"
-                                                                            : "the mask or score",
+                                        is_of_positions(use.tensor.name) ? "positions"
+                                        : use.is_of_output               ? "the output"
+                                                                         : "the mask or score",
                                         kind_text(use.tensor)));
   }
   return given->tensor;
@@ -335,11 +337,10 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
   for (const NamedTensor& tensor : tensors) {
     const auto is_it = [&](const FunctorTensorUse& use) { return use.tensor.name == tensor.name; };
     if (std::none_of(uses.begin(), uses.end(), is_it))
-      refuse(tensor.name, is_of_positions(tensor.name)
-                              ? "was given, but the spec has neither q_positions nor k_positions"
-                          : has_output
-                              ? "was given, but neither mask nor score nor output reads a tensor of that name"
-                              : "was given, but neither mask nor score reads a tensor of that name");
+      refuse(tensor.name,
+             is_of_positions(tensor.name) ? "was given, but the spec has neither q_positions nor k_positions"
+             : has_output ? "was given, but neither mask nor score nor output reads a tensor of that name"
+                          : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
 }

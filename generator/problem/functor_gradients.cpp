@@ -69,7 +69,8 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
     if (use.has_gradient) others += (others.empty() ? "it reads " : ", ") + use.tensor.name;
     if (use.tensor.name != name) continue;
     if (use.is_of_output && !use.has_gradient) {
-      refuse(field, "there is no gradient: the output reads the tensor through a pointer; read it as_o or as_row");
+      refuse(field,
+             "there is no gradient: the output reads the tensor through a pointer; read it as_o or as_row");
     }
     if (!use.has_gradient) {
       refuse(field, "there is no gradient: only the mask reads the tensor, which keeps keys or drops them");
@@ -95,9 +96,10 @@ void check_full_size(std::string_view name, const FunctorTensorUse& use, const T
                      const TensorView& o) {
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] != o.shape[i])
-      refuse(name, fmt::format("there is no gradient of a tensor that is broadcast: {} is {}; expand it to o's "
-                               "sizes, and sum its gradient",
-                               use.tensor.name, tensor.to_string()));
+      refuse(name,
+             fmt::format("there is no gradient of a tensor that is broadcast: {} is {}; expand it to o's "
+                         "sizes, and sum its gradient",
+                         use.tensor.name, tensor.to_string()));
   }
 }
 
@@ -156,8 +158,7 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
     const std::string name = field_of(wanted.name);
     const std::size_t slot = slot_of(tensors, name, wanted.name);
     gradients.tensors[slot] =
-        tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor,
-                        arguments.o);
+        tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor, arguments.o);
     check_written(arguments, name, wanted.tensor);
     for (const NamedTensor* other = arguments.d_tensors.begin(); other != &wanted; ++other) {
       if (other->name == wanted.name) refuse(name, "was given twice");
@@ -168,7 +169,8 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
 
 unsigned output_slots(const std::vector<FunctorTensorUse>& tensors) {
   unsigned slots = 0;
-  for (std::size_t slot = 0; slot < tensors.size(); ++slot) slots |= tensors[slot].is_of_output ? 1u << slot : 0;
+  for (std::size_t slot = 0; slot < tensors.size(); ++slot)
+    slots |= tensors[slot].is_of_output ? 1u << slot : 0;
   return slots;
 }
 

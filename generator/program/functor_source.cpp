@@ -335,15 +335,16 @@ class Writer {
       }
       const bool is_element = tensor.access == TensorAccess::as_o;
       parameters += fmt::format(", [[maybe_unused]] {} {}", number, tensor.name);
-      tensors += fmt::format(", {}<{}, {}>", is_element ? "ElementTensor" : "RowTensor", type, slot(tensor.name));
+      tensors +=
+          fmt::format(", {}<{}, {}>", is_element ? "ElementTensor" : "RowTensor", type, slot(tensor.name));
     }
     std::string constants;
     for (const auto& [name, value] : text.constants)
       constants += fmt::format("    [[maybe_unused]] constexpr {}\n", declaration(name, value));
-    const std::string functions =
-        function(fmt::format("{} text([[maybe_unused]] {} value, [[maybe_unused]] int q, [[maybe_unused]] int d{})",
-                             number, number, parameters),
-                 text, "", text.body, "", constants + pointers);
+    const std::string functions = function(
+        fmt::format("{} text([[maybe_unused]] {} value, [[maybe_unused]] int q, [[maybe_unused]] int d{})",
+                    number, number, parameters),
+        text, "", text.body, "", constants + pointers);
     const std::string name = fmt::format("UserOutput{}", structs_++);
     definitions_ += fmt::format(
         "/// The user's output \"{}\".\nstruct {}Text : TextOutput {{\n"

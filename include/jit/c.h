@@ -262,12 +262,12 @@ jit_code jit_dump(const jit_context* context, const char* arch, const jit_spec* 
 
 /// The kind of an operation.
 typedef enum jit_kind {
-  JIT_ATTENTION = 0,  ///< attention: jit_forward and jit_backward
-  JIT_APPEND = 1,     ///< new keys and values for a KV cache: jit_append
-  JIT_MERGE = 2,      ///< partial results over different keys become one: jit_merge
-  JIT_QUANTIZE = 3,   ///< q, k and v become FP8: jit_quantize
-  JIT_BLOCK_MASK = 4, ///< the blocks that a mask keeps: jit_block_mask
-  JIT_KEY_MASS = 5    ///< the probabilities of each key, summed over queries: jit_key_mass
+  JIT_ATTENTION = 0,   ///< attention: jit_forward and jit_backward
+  JIT_APPEND = 1,      ///< new keys and values for a KV cache: jit_append
+  JIT_MERGE = 2,       ///< partial results over different keys become one: jit_merge
+  JIT_QUANTIZE = 3,    ///< q, k and v become FP8: jit_quantize
+  JIT_BLOCK_MASK = 4,  ///< the blocks that a mask keeps: jit_block_mask
+  JIT_KEY_MASS = 5     ///< the probabilities of each key, summed over queries: jit_key_mass
 } jit_kind;
 
 /// The kernels of one problem on every device and for every size. Immutable; thread safe.
@@ -337,7 +337,7 @@ typedef struct jit_forward_arguments {
   const jit_tensor* v_block_scales;  ///< the same of v
   const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q), -inf before the first call
   const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
-  const jit_tensor* o_raw;           ///< optional with --output, written: o before it, which jit_backward takes as o
+  const jit_tensor* o_raw;  ///< optional with --output, written: o before it, which jit_backward takes as o
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
@@ -464,11 +464,11 @@ jit_code jit_merge(const jit_operation* merge, const jit_merge_arguments* argume
 
 /// Tensors of key masses: those of jit::KeyMassArguments (jit/key_mass.h).
 typedef struct jit_key_mass_arguments {
-  size_t size;                      ///< sizeof(jit_key_mass_arguments)
-  const jit_tensor* q;              ///< as in jit_forward_arguments
-  const jit_tensor* k;              ///< the same
-  const jit_tensor* lse;            ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
-  const jit_tensor* mass;           ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k)
+  size_t size;             ///< sizeof(jit_key_mass_arguments)
+  const jit_tensor* q;     ///< as in jit_forward_arguments
+  const jit_tensor* k;     ///< the same
+  const jit_tensor* lse;   ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
+  const jit_tensor* mass;  ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k)
   const jit_named_tensor* tensors;  ///< the tensors that mask and score read
   size_t tensor_count;              ///< number of these
   const jit_tensor* cu_seqlens_q;   ///< with --sequences-q varlen: int32 (batch + 1)

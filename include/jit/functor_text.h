@@ -16,15 +16,15 @@ namespace jit {
 /// The form in which a text sees a tensor.
 enum class TensorAccess {
   pointer,  ///< a pointer to const elements (`to_float(x)` converts bf16 and fp16), of a dense tensor
-  as_o,     ///< texts of outputs alone: the number at the place in o that is written; o's shape, where sizes may be 1
-  as_row,   ///< texts of outputs alone: the number of the token and head; o's shape without head_dim, likewise
+  as_o,  ///< texts of outputs alone: the number at the place in o that is written; o's shape, where sizes may be 1
+  as_row,  ///< texts of outputs alone: the number of the token and head; o's shape without head_dim, likewise
 };
 
 /// A tensor that a functor reads. Each call passes a tensor of that name.
 struct FunctorTensorSpec {
-  std::string name;                              ///< the identifier in the text, and the tensor's name at a call
-  DType dtype = DType::fp32;                     ///< element type
-  TensorAccess access = TensorAccess::pointer;   ///< what the identifier stands for
+  std::string name;           ///< the identifier in the text, and the tensor's name at a call
+  DType dtype = DType::fp32;  ///< element type
+  TensorAccess access = TensorAccess::pointer;  ///< what the identifier stands for
 
   bool operator==(const FunctorTensorSpec&) const = default;  ///< member by member
 };

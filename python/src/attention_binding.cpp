@@ -69,9 +69,10 @@ std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
   return head_dim_v;
 }
 
-nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle output, nb::handle softmax_scale,
-                         int split_keys, nb::handle descale_per, nb::handle block_mask,
-                         std::optional<int> head_dim_v, bool exact_exponentials, const Context& context) {
+nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle output,
+                         nb::handle softmax_scale, int split_keys, nb::handle descale_per,
+                         nb::handle block_mask, std::optional<int> head_dim_v, bool exact_exponentials,
+                         const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
   try {
     const GivenBlockMask given(block_mask, mask, score, inputs.tensors);
@@ -232,8 +233,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .return_lse = return_lse,
                               .return_aux = return_aux,
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
-                             mask, score, output, softmax_scale, split_keys, descale_per, block_mask, head_dim_v,
-                             exact_exponentials, context);
+                             mask, score, output, softmax_scale, split_keys, descale_per, block_mask,
+                             head_dim_v, exact_exponentials, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "mask"_a = nb::none(),
       "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = nb::bool_(false),

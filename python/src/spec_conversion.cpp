@@ -84,8 +84,7 @@ std::vector<FunctorText> functor_texts_of(nb::handle texts) {
 template <class Value>
 nb::dict tensors_of(const Value& value) {
   nb::dict names;
-  for (const FunctorTensorSpec& tensor : value.tensors())
-    names[tensor.name.c_str()] = kind_text(tensor);
+  for (const FunctorTensorSpec& tensor : value.tensors()) names[tensor.name.c_str()] = kind_text(tensor);
   return names;
 }
 

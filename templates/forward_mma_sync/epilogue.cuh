@@ -85,9 +85,10 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
     const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };
     raise_maxima<Config, typename Traits::Output>(params, head, find_rows, q_begin + warp_row, state);
   }
-  finish_output<Config>(
-      params, [&] { return sequences.context(batch, head); }, output, q_begin + warp_row, inverse,
-      Traits::first_column());
+  if constexpr (has_output_functor<Config>) {
+    finish_output<Config>(params, sequences.context(batch, head), output, q_begin + warp_row, inverse,
+                          Traits::first_column());
+  }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
   if constexpr (is_same<Layout, EvenOddLayout>) {

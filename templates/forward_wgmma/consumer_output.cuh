@@ -124,9 +124,10 @@ class ConsumerOutput {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
     output_.scale_rows(factors);
-    finish_output<Config>(
-        params_, [&] { return context_of<Config>(params_, work); }, output_,
-        work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
+    if constexpr (has_output_functor<Config>) {
+      finish_output<Config>(params_, context_of<Config>(params_, work), output_,
+                            work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
+    }
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Traits>(output_rows<Config>(params_, work),

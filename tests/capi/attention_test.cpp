@@ -132,9 +132,10 @@ TEST(CAttention, AMaskOfOnesOwnReadsItsTensor) {
 
 TEST(CAttention, AGateOnTheOutputKeepsWhatItWasGiven) {
   const CContext context = make_context();
-  const COperation attention = make_operation(context, JIT_ATTENTION, "--head-dim 16 --output 'row_gate(fp32)'");
-  DeviceTensor q(DType::bf16, {1, 3, 1, 16}), k(DType::bf16, {1, 1, 1, 16}), v(k), o(q), raw(q),
-      gate(DType::fp32, {1, 3, 1});
+  const COperation attention =
+      make_operation(context, JIT_ATTENTION, "--head-dim 16 --output 'row_gate(fp32)'");
+  DeviceTensor q(DType::bf16, {1, 3, 1, 16}), k(DType::bf16, {1, 1, 1, 16}), v(DType::bf16, {1, 1, 1, 16}),
+      o(DType::bf16, {1, 3, 1, 16}), raw(DType::bf16, {1, 3, 1, 16}), gate(DType::fp32, {1, 3, 1});
   q.fill([](auto) { return 1.0; });
   k.fill([](auto) { return 0.0; });
   v.fill([](auto flat) { return 1 + static_cast<double>(flat); });  // of the only key, and so o

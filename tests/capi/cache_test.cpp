@@ -171,12 +171,14 @@ TEST_F(CCache, PartialResultsAreMerged) {
 
 TEST_F(CCache, MassesOfKeysAreWhatQueriesGaveThem) {
   constexpr int rows = 20;
-  const std::vector<std::int64_t> queries = {1, rows, heads_q, head_dim}, shape = {1, rows, heads_kv, head_dim};
+  const std::vector<std::int64_t> queries = {1, rows, heads_q, head_dim},
+                                  shape = {1, rows, heads_kv, head_dim};
   const DeviceTensor q = random_tensor(queries), k = random_tensor(shape), v = random_tensor(shape);
   const DeviceTensor o(DType::bf16, queries);
   DeviceTensor lse(DType::fp32, {1, heads_q, rows}), mass(DType::fp32, {1, heads_q, rows});
   CTensors tensors;
-  const std::string text = fmt::format("--head-dim {} --gqa-ratio {} --mask causal", head_dim, heads_q / heads_kv);
+  const std::string text =
+      fmt::format("--head-dim {} --gqa-ratio {} --mask causal", head_dim, heads_q / heads_kv);
   const COperation attention = make_operation(context_, JIT_ATTENTION, text.c_str());
   const jit_forward_arguments call = {.size = sizeof(call),
                                       .q = tensors(q.view()),
@@ -200,8 +202,9 @@ TEST_F(CCache, MassesOfKeysAreWhatQueriesGaveThem) {
     EXPECT_LT(mass.get({0, h, rows - 1}), 1) << h;
   }
   sum.mass = nullptr;
-  EXPECT_EQ(failure_of([&](jit_error** error) { return jit_key_mass(of_keys.get(), &sum, nullptr, error); }).field,
-            "mass");
+  EXPECT_EQ(
+      failure_of([&](jit_error** error) { return jit_key_mass(of_keys.get(), &sum, nullptr, error); }).field,
+      "mass");
 }
 
 TEST_F(CCache, QuantizedRowsTimesTheirScalesAreWhatTheyWere) {

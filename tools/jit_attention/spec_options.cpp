@@ -78,11 +78,13 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
                  fmt::format("What happens to scores, in order, separated by commas: {}, text(name); "
                              "default: all of --score-file, else none",
                              score_usages()));
-  app.add_option("--output", options.output,
-                 fmt::format("What happens to o where it is written, in order, separated by commas: {}, text(name); "
-                             "default: all of --output-file, else none",
-                             output_usages()));
-  app.add_option("--output-file", options.output_files, "name=path: an output of your own, text(name) in --output")
+  app.add_option(
+      "--output", options.output,
+      fmt::format("What happens to o where it is written, in order, separated by commas: {}, text(name); "
+                  "default: all of --output-file, else none",
+                  output_usages()));
+  app.add_option("--output-file", options.output_files,
+                 "name=path: an output of your own, text(name) in --output")
       ->allow_extra_args(false);
   app.add_option("--mask-file", options.mask_files, "name=path: a mask of your own, text(name) in --mask")
       ->allow_extra_args(false);

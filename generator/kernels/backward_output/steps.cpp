@@ -48,7 +48,8 @@ Program program(const AttentionSpec& spec) {
       gradient_params_assertion();
   program.source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({0})\n"
-      "{1}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams gradients,\n"
+      "{1}(const __grid_constant__ AttentionParams params, const __grid_constant__ GradientParams "
+      "gradients,\n"
       "    const __grid_constant__ RawGradient raw) {{\n"
       "  backward_output::differentiate_output<Config, {0}>(params, gradients, raw);\n}}\n",
       threads, program.name);
@@ -62,7 +63,8 @@ void launch(const AttentionSpec& spec, const KernelLaunch& launch) {
   const SequenceGrid grid = query_grid(spec, params, tile_q);
   const std::int64_t of_entry = std::int64_t{params.heads_q} * grid.tiles;
   if (of_entry > 0) {
-    const int entries = static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / of_entry, 1, std::max(1, grid.entries)));
+    const int entries =
+        static_cast<int>(std::clamp<std::int64_t>(max_work_tiles / of_entry, 1, std::max(1, grid.entries)));
     for (params.batch_begin = 0; params.batch_begin < grid.entries; params.batch_begin += entries) {
       const int count = std::min(grid.entries - params.batch_begin, entries);
       jit::launch(launch.kernel.kernel.handle(),

@@ -238,11 +238,12 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   const int largest = asks_for(spec, largest_scores) ? largest_score_registers : 0;
-  const int functor_of_output = spec.output.is_none()           ? 0
+  const int functor_of_output = spec.output.is_none()          ? 0
                                 : spec.value_head_dim() <= 128 ? output_functor_registers
                                                                : output_functor_registers_of_long_rows;
-  return functor_of_output + scores + output + sums + p + other + largest + (spec.score != Score() ? functor_registers : 0) +
-         (mask_reads ? functor_registers : 0) + dropout_registers(spec, config);
+  return functor_of_output + scores + output + sums + p + other + largest +
+         (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
+         dropout_registers(spec, config);
 }
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
