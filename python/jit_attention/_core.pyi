@@ -611,6 +611,7 @@ def attention_backward(
         q_positions: As in the call of `attention`.
         k_positions: As in the call of `attention`.
         global_seqlens: As in the call of `attention`.
+        output: As in the call of `attention`, which gave o before it as "o_raw": that is `o` here.
 
     Returns:
         (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head.

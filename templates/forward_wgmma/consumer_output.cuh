@@ -110,6 +110,15 @@ class ConsumerOutput {
     }
   }
 
+  /// Asks for what the output functor will read of a work tile, whose first tile of keys is not there yet.
+  JIT_DEVICE void bring_near(const EpilogueWork& work) const {
+    constexpr int lanes = warp_size / 16;  // of a row
+    const BlockContext context = context_of<Config>(params_, work);
+    const int row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row() + lane_id() / lanes;
+    const typename Config::OutputFunctor::Rows rows(context, minimum(row, context.seqlen_q - 1));
+    Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+  }
+
   /// Writes the output of `work`, or hands it over to the storer.
   JIT_DEVICE void finish(const EpilogueWork& work,
                          const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {

@@ -4,6 +4,7 @@
 //   Rows                                             where tensors have a row, by Rows(context, q) that of q of the sequence
 //   Numbers<count>                                   what `count` neighbors of a row of o read from tensors
 //   load<alignment>(numbers, rows, d)                from column d on
+//   bring_near<columns>(rows, part, parts)           asks for one of so many parts of a row, long before it is loaded
 //   apply(value, q, d, numbers, i)                   neighbor i
 //   derive<slot>(value, q, d, numbers, i)            of a dual; the derivative of what slot's tensor holds is 1
 //   for_each_tensor(f)                               f.operator()<Tensor>()
@@ -12,6 +13,7 @@
 #include "base/prelude.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/functor.cuh"
+#include "ptx/cache_hints.cuh"
 #include "ptx/math.cuh"
 
 namespace jit {
@@ -35,6 +37,8 @@ JIT_DEVICE const T* tensor_data(const TextOutput& output, int slot) {
   return static_cast<const T*>(output.tensors[slot].data);
 }
 
+inline constexpr int line_bytes = 128;
+
 /// Where a tensor has what belongs to a row of o.
 template <class T>
 JIT_DEVICE const T* place_of_row(const BlockContext& context, int slot, int q) {
@@ -55,6 +59,12 @@ struct ElementTensor {
   static JIT_DEVICE void load(const T* row, int d, float (&values)[count]) {
     load_piece<alignment>(row + d, values);
   }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const T* row, int part, int parts) {
+    constexpr int line_columns = line_bytes / static_cast<int>(sizeof(T));
+#pragma unroll 1
+    for (int d = part * line_columns; d < columns; d += parts * line_columns) prefetch_l2(row + d);
+  }
 };
 
 /// A tensor with a number for each row of o.
@@ -69,6 +79,10 @@ struct RowTensor {
     const float value = to_float(*row);
 #pragma unroll
     for (int i = 0; i < count; ++i) values[i] = value;
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const T* row, int part, int) {
+    if (part == 0) prefetch_l2(row);
   }
 };
 
@@ -103,6 +117,10 @@ class OutputOf {
   static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
     (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d, of<Tensors>(numbers)),
      ...);
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
+    (Tensors::template bring_near<columns>(static_cast<const RowOf<Tensors>&>(rows).data, part, parts), ...);
   }
   template <int count>
   JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {
@@ -148,6 +166,11 @@ class ThenOutput {
   static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
     A::template load<alignment>(numbers.a, rows.a, d);
     B::template load<alignment>(numbers.b, rows.b, d);
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
+    A::template bring_near<columns>(rows.a, part, parts);
+    B::template bring_near<columns>(rows.b, part, parts);
   }
   template <int count>
   JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {
