@@ -10,6 +10,9 @@
 namespace jit::one_pass {
 namespace {
 
+// Threads that make gradients of an output functor hold two pieces of all that it read.
+constexpr int blocks_with_output = 2;
+
 // A kernel that runs `body` behind the includes of `files`.
 Program side_program(const AttentionSpec& spec, const SideText& text, std::string_view entry,
                      const std::vector<std::string>& files, std::string_view more_params,
@@ -48,7 +51,9 @@ Program prepare_program(const AttentionSpec& spec, const SideText& text, bool de
   body += fmt::format("  prepare_backward<{}>(params, gradients{});\n", traits, has_output ? ", raw" : "");
   std::string more = deterministic ? ", const __grid_constant__ Turns turns" : "";
   if (has_output) more += ", const __grid_constant__ RawGradient raw";
-  Program program = side_program(spec, text, "prepare_backward", files, more, body);
+  SideText own = text;
+  if (has_output) own.blocks_per_sm = blocks_with_output;
+  Program program = side_program(spec, own, "prepare_backward", files, more, body);
   program.contracts = !has_output;
   return program;
 }

@@ -58,10 +58,22 @@ class RowGradients {
   JIT_DEVICE RowGradients(const BlockContext& context, const GradientParams& gradients, int query)
       : functor_(context), rows_(context, query), context_(context), gradients_(gradients), query_(query) {}
 
-  /// A piece from column `d` on: `y` is dY and becomes dO, `o` is o before the functor.
-  JIT_DEVICE void differentiate(float (&y)[piece_columns], const float (&o)[piece_columns], int d) {
+  /// What is read of a piece.
+  struct Piece {
+    float y[piece_columns];  ///< dY, which becomes dO
+    float o[piece_columns];  ///< o before the functor
     Numbers numbers;
-    functor_.template load<Config::alignment>(numbers, rows_, d);
+  };
+  template <class T, class U>
+  JIT_DEVICE void load(Piece& piece, const T* y, const U* o, int d) const {
+    load_piece<Config::alignment>(y + d, piece.y);
+    load_piece<Config::alignment>(o + d, piece.o);
+    functor_.template load<Config::alignment>(piece.numbers, rows_, d);
+  }
+
+  /// A piece from column `d` on.
+  JIT_DEVICE void differentiate(Piece& piece, int d) {
+    auto& [y, o, numbers] = piece;
     Functor::for_each_tensor([&]<class Tensor>() {
       const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
       if (gradient.data == nullptr) return;
@@ -115,6 +127,25 @@ class RowGradients {
   float sums_[max_functor_tensors] = {};
 };
 
+
+/// Calls f(piece, d) for the lane's pieces of a row, of which two are on their way at once: stores of f keep loads behind them.
+template <class Config, class T, class U, class F>
+JIT_DEVICE void for_pieces(const RowGradients<Config>& row, const T* y, const U* o, F f) {
+  constexpr int at_once = 2, step = row_lanes * piece_columns;
+  using Piece = typename RowGradients<Config>::Piece;
+#pragma unroll 1
+  for (int first = threadIdx.x % row_lanes * piece_columns; first < Config::head_dim_v; first += at_once * step) {
+    Piece pieces[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + i * step < Config::head_dim_v) row.load(pieces[i], y, o, first + i * step);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + i * step < Config::head_dim_v) f(pieces[i], first + i * step);
+    }
+  }
+}
 
 /// Where the gradient of o before the functor lies for a sequence and head.
 template <class Config>

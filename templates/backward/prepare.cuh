@@ -72,16 +72,14 @@ JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& 
   RowGradients<Config> own(context, gradients, query);
   float sum = 0;
   if (exists) {
-#pragma unroll 1
-    for (int d = threadIdx.x % row_lanes * piece_columns; d < Config::head_dim_v; d += row_lanes * piece_columns) {
-      float x[piece_columns], y[piece_columns];
-      load_piece<Config::alignment>(do_rows.at(query) + d, x);
-      load_piece<Config::alignment>(o_rows.at(query) + d, y);
-      own.differentiate(x, y, d);
-      leave_rounded(raw_gradient_rows<Config>(raw, context) + query * raw.strides.seq + d, x);
+    auto* const target = raw_gradient_rows<Config>(raw, context) + query * raw.strides.seq;
+    for_pieces<Config>(own, do_rows.at(query), o_rows.at(query), [&](auto& piece, int d) {
+      own.differentiate(piece, d);
+      leave_rounded(target + d, piece.y);
 #pragma unroll
-      for (int i = 0; i < piece_columns; ++i) sum = __fmaf_rn(x[i], y[i], sum);  // mutate: DeltaOfTheWholeOutput
-    }
+      for (int i = 0; i < piece_columns; ++i)
+        sum = __fmaf_rn(piece.y[i], piece.o[i], sum);  // mutate: DeltaOfTheWholeOutput
+    });
   }
   own.write_sums(exists);
   return sum;
@@ -124,7 +122,8 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
     if (query < seqlen_q) {
       lse = *lse_rows.at(query);
 #pragma unroll
-      for (int d = differentiates_output<Config> ? Config::head_dim_v : lane * piece; d < Config::head_dim_v; d += lanes * piece) {
+      for (int d = differentiates_output<Config> ? Config::head_dim_v : lane * piece; d < Config::head_dim_v;
+           d += lanes * piece) {
         float x[piece], y[piece];
         load_piece<Config::alignment>(do_rows.at(query) + d, x);
         load_piece<Config::alignment>(o_rows.at(query) + d, y);

@@ -30,17 +30,11 @@ JIT_DEVICE void differentiate_output(const AttentionParams& params, const Gradie
     const int query = first_query + row;
     const bool exists = query < context.seqlen_q;
     RowGradients<Config> own(context, gradient_params, query);
-    if (exists) {
-#pragma unroll 1
-      for (int d = threadIdx.x % row_lanes * piece_columns; d < Config::head_dim_v;
-           d += row_lanes * piece_columns) {
-        float y[piece_columns], o[piece_columns];
-        load_piece<Config::alignment>(do_rows.at(query) + d, y);
-        load_piece<Config::alignment>(o_rows.at(query) + d, o);
-        own.differentiate(y, o, d);
-        leave_rounded(d_o + query * raw.strides.seq + d, y);
-      }
-    }
+    if (exists)
+      for_pieces<Config>(own, do_rows.at(query), o_rows.at(query), [&](auto& piece, int d) {
+        own.differentiate(piece, d);
+        leave_rounded(d_o + query * raw.strides.seq + d, piece.y);
+      });
     own.write_sums(exists);
   }
 }
