@@ -38,41 +38,48 @@ JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Row
   for (int i = 0; i < count; ++i) values[i] = functor.apply(values[i], query, column, numbers, i);
 }
 
+/// Calls f(values, n, i, column) for the lane's neighbors of row `r` of a product, which are values i of column block n and
+/// following, from the column on; each f gets as many as lie side by side.
+template <class Config, class Product, class F>
+JIT_DEVICE void for_neighbors(int first_column, F f) {
+  using Layout = typename Product::Layout;
+  constexpr int count = Layout::neighbors == Product::pair ? Product::pair : 1;
+  const int lane_column = first_column + Layout::lane_column(reread_thread_index());
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Product::pair; i += count) {
+      const int column = lane_column + Layout::column(0, n, i);
+      if (column >= Config::head_dim_v) continue;  // mutate: GatesBehindTheLastColumn
+      f.template operator()<count>(n, i, column);
+    }
+  }
+}
+
 /// Applies the functor to the lane's values of row `r` of a product, which is that of `query` of the sequence, and writes what
 /// they were. `first_column` is the column of the product's first one. Not for rows that do not exist, of which nothing is
-/// read.
+/// read. What they were is written first: addresses of both would be more than there are registers for.
 template <class Config, class Product>
 JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
                                    Product& output, int r, int query, int first_column = 0) {
-  using Layout = typename Product::Layout;
-  using Element = OutputElement<Config>;
+  if (auto* const raw = raw_row<Config>(params, context, query); raw != nullptr) {
+    for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
+      float values[count];
+#pragma unroll
+      for (int j = 0; j < count; ++j) values[j] = output.at(r, n, i + j);
+      store_piece<Config::alignment>(raw + column, values);
+    });
+  }
   const typename Config::OutputFunctor functor(context);
   const typename Config::OutputFunctor::Rows rows(context, query);
-  Element* const raw = raw_row<Config>(params, context, query);
-  const int column = first_column + Layout::lane_column(reread_thread_index());
-  constexpr bool are_neighbors = Layout::neighbors == Product::pair;
+  for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
+    float values[count];
 #pragma unroll
-  for (int n = 0; n < Product::column_blocks; ++n) {
-    if constexpr (are_neighbors) {
-      const int own = column + Layout::column(0, n, 0);
-      if (own >= Config::head_dim_v) continue;  // mutate: GatesBehindTheLastColumn
-      float values[Product::pair] = {output.at(r, n, 0), output.at(r, n, 1)};
-      if (raw != nullptr) store_piece<Config::alignment>(raw + own, values);
-      apply_output<Config>(functor, rows, values, query, own);
-      output.at(r, n, 0) = values[0];
-      output.at(r, n, 1) = values[1];
-    } else {
+    for (int j = 0; j < count; ++j) values[j] = output.at(r, n, i + j);
+    apply_output<Config>(functor, rows, values, query, column);
 #pragma unroll
-      for (int i = 0; i < Product::pair; ++i) {
-        const int own = column + Layout::column(0, n, i);
-        if (own >= Config::head_dim_v) continue;
-        float values[1] = {output.at(r, n, i)};
-        if (raw != nullptr) store_piece<static_cast<int>(sizeof(Element))>(raw + own, values);
-        apply_output<Config>(functor, rows, values, query, own);
-        output.at(r, n, i) = values[0];
-      }
-    }
-  }
+    for (int j = 0; j < count; ++j) output.at(r, n, i + j) = values[j];
+  });
 }
 
 /// The same for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
