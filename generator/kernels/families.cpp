@@ -111,7 +111,7 @@ std::string smallest_rejection(const Case& problem, Pass pass) {
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != pass) return;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
-                           family_rejection(problem, Family<Config>::smallest_for(problem.spec)));
+                           family_rejection(problem, smallest_of<Config>(problem)));
   });
   return reasons + who_serves(problem, pass);
 }
@@ -211,7 +211,7 @@ int most_head_dim(Arch arch) {
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
   Program program =
       std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); }, config);
-  program.contracts = spec.output.is_none();  // its results have the same bits in all families
+  program.may_fuse = spec.output.is_none();  // its results have the same bits in all families
   return program;
 }
 

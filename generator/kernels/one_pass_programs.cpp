@@ -54,7 +54,7 @@ Program prepare_program(const AttentionSpec& spec, const SideText& text, bool de
   SideText own = text;
   if (has_output) own.blocks_per_sm = blocks_with_output;
   Program program = side_program(spec, own, "prepare_backward", files, more, body);
-  program.contracts = !has_output;
+  program.may_fuse = !has_output;
   return program;
 }
 

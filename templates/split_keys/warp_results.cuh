@@ -100,7 +100,7 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
 #pragma unroll
         for (int i = 0; i < Output::pair; ++i) {
           float& x = result.output.at(r, n, i);
-          x = end.factor == 0 ? 0 : x * end.factor;  // 0 times what is not a number is not 0
+          x = end.factor == 0 ? 0 : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
         }
       }
       if (exists)
@@ -111,8 +111,8 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
         columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
           if constexpr (has_output_functor<Config>)
             return pack<Element>(result.output.at(r, n, 0), result.output.at(r, n, 1));
-          const unsigned pair =
-              pack<Element>(result.output.at(r, n, 0) * end.factor, result.output.at(r, n, 1) * end.factor);
+          const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
+                                              normalized<Config>(result.output.at(r, n, 1), end.factor));
           return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
         });
     if (exists && result.speaks_for_rows() && params.lse != nullptr)

@@ -32,6 +32,7 @@
 #include <jit/host_tensor.h>
 #include <jit/kernel_config.h>
 #include <jit/key_mass.h>
+#include <jit/key_union.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>

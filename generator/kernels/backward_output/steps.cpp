@@ -35,7 +35,7 @@ Program program(const AttentionSpec& spec) {
   const FunctorSource functors = functor_source(own, ScoreNumbers::duals);
   Program program;
   program.threads = threads;
-  program.contracts = false;
+  program.may_fuse = false;
   program.name = fmt::format("attention_backward_output_{}", problem_name(own));
   program.facts = {{"spec", to_string(own)}};
   program.source =
