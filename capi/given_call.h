@@ -51,6 +51,7 @@ void use_operation(const jit_operation& operation, const Use& use) {
         if constexpr (std::is_same_v<Spec, MergeSpec>) use(merge(spec, context));
         if constexpr (std::is_same_v<Spec, QuantizeSpec>) use(quantize_qkv(spec, context));
         if constexpr (std::is_same_v<Spec, BlockMaskSpec>) use(block_mask(spec, context));
+        if constexpr (std::is_same_v<Spec, KeyMassSpec>) use(key_mass(spec, context));
       },
       operation.problem);
 }

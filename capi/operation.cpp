@@ -8,10 +8,10 @@
 namespace jit::c {
 namespace {
 
-constexpr std::array kind_names = {"attention", "append", "merge", "quantize", "block mask"};
+constexpr std::array kind_names = {"attention", "append", "merge", "quantize", "block mask", "key mass"};
 static_assert(kind_names.size() == std::variant_size_v<Problem>);
 static_assert(place_of<AttentionProblem>(static_cast<const Problem*>(nullptr)) == JIT_ATTENTION &&
-              place_of<BlockMaskSpec>(static_cast<const Problem*>(nullptr)) == JIT_BLOCK_MASK);
+              place_of<KeyMassSpec>(static_cast<const Problem*>(nullptr)) == JIT_KEY_MASS);
 
 Problem problem_of_kind(const Context& context, jit_kind kind, const jit_spec& spec) {
   switch (kind) {
@@ -27,6 +27,8 @@ Problem problem_of_kind(const Context& context, jit_kind kind, const jit_spec& s
       return quantize_spec_of(spec);
     case JIT_BLOCK_MASK:
       return block_mask_spec_of(spec);
+    case JIT_KEY_MASS:
+      return key_mass_spec_of(spec);
   }
   refuse("kind", "is " + std::to_string(static_cast<int>(kind)) + "; it must be 0 to " +
                      std::to_string(kind_names.size() - 1));

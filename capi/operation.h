@@ -12,6 +12,7 @@
 #include <jit/c.h>
 #include <jit/device.h>
 #include <jit/kernel_config.h>
+#include <jit/key_mass.h>
 #include <jit/merge.h>
 #include <jit/quantize.h>
 
@@ -27,7 +28,8 @@ struct AttentionProblem {
   Attention when_called;  ///< without the config
 };
 
-using Problem = std::variant<AttentionProblem, AppendSpec, MergeSpec, QuantizeSpec, BlockMaskSpec>;
+using Problem =
+    std::variant<AttentionProblem, AppendSpec, MergeSpec, QuantizeSpec, BlockMaskSpec, KeyMassSpec>;
 
 /// "attention", "append" and so on, by the place in the variant.
 const char* kind_name(std::size_t index);

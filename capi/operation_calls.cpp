@@ -1,9 +1,10 @@
-// Calls of append, merge, quantize and block mask.
+// Calls of append, merge, quantize, block mask and key mass.
 #include <vector>
 
 #include <fmt/format.h>
 #include <jit/append.h>
 #include <jit/block_mask.h>
+#include <jit/key_mass.h>
 #include <jit/merge.h>
 #include <jit/quantize.h>
 
@@ -50,6 +51,15 @@ constexpr TensorMember<jit_block_mask_arguments, BlockMaskArguments> block_mask_
     {"cache_leftpad", &jit_block_mask_arguments::cache_leftpad, &BlockMaskArguments::cache_leftpad},
 };
 
+constexpr TensorMember<jit_key_mass_arguments, KeyMassArguments> key_mass_members[] = {
+    {"q", &jit_key_mass_arguments::q, &KeyMassArguments::q},
+    {"k", &jit_key_mass_arguments::k, &KeyMassArguments::k},
+    {"lse", &jit_key_mass_arguments::lse, &KeyMassArguments::lse},
+    {"mass", &jit_key_mass_arguments::mass, &KeyMassArguments::mass},
+    {"cu_seqlens_q", &jit_key_mass_arguments::cu_seqlens_q, &KeyMassArguments::cu_seqlens_q},
+    {"cu_seqlens_k", &jit_key_mass_arguments::cu_seqlens_k, &KeyMassArguments::cu_seqlens_k},
+};
+
 AppendArguments arguments_of(const jit_append_arguments& given, int device) {
   AppendArguments arguments;
   set_views(append_members, given, device, arguments);
@@ -60,6 +70,13 @@ QuantizeArguments arguments_of(const jit_quantize_arguments& given, int device) 
   QuantizeArguments arguments;
   set_views(quantize_members, given, device, arguments);
   arguments.rotation_seed = given.rotation_seed;
+  return arguments;
+}
+
+KeyMassArguments arguments_of(const jit_key_mass_arguments& given, int device) {
+  KeyMassArguments arguments;
+  set_views(key_mass_members, given, device, arguments);
+  arguments.tensors = views_of(given.tensors, given.tensor_count, "tensors", device);
   return arguments;
 }
 
@@ -143,4 +160,9 @@ jit_code jit_quantize(const jit_operation* operation, const jit_quantize_argumen
 jit_code jit_block_mask(const jit_operation* operation, const jit_block_mask_arguments* arguments,
                         void* stream, jit_error** error) {
   return jit::c::call<jit::BlockMaskSpec>(operation, "block_mask", arguments, stream, error, jit::block_mask);
+}
+
+jit_code jit_key_mass(const jit_operation* operation, const jit_key_mass_arguments* arguments, void* stream,
+                      jit_error** error) {
+  return jit::c::call<jit::KeyMassSpec>(operation, "key_mass", arguments, stream, error, jit::key_mass);
 }

@@ -33,15 +33,27 @@ std::vector<FunctorText> functors_of(const jit_spec& spec) {
   return functors;
 }
 
-// Throws for a functor that neither mask nor score calls: a mask that is forgotten is a wrong result.
-void check_are_called(const std::vector<FunctorText>& functors, const Mask& mask, const Score& score) {
-  const std::string calls = mask.to_string() + ", " + score.to_string();
+// Throws for a functor that neither mask nor score nor output calls: a mask that is forgotten is a wrong result.
+void check_are_called(const std::vector<FunctorText>& functors, const AttentionSpec& spec) {
+  const std::string calls =
+      spec.mask.to_string() + ", " + spec.score.to_string() + ", " + spec.output.to_string();
   for (const FunctorText& functor : functors) {
     if (calls.find(fmt::format("text({})", functor.name)) == std::string::npos)
-      refuse("functors",
-             fmt::format("has '{0}', which neither --mask nor --score calls; say --mask 'text({0})'",
-                         functor.name));
+      refuse(
+          "functors",
+          fmt::format("has '{0}', which none of --mask, --score and --output calls; say --mask 'text({0})'",
+                      functor.name));
   }
+}
+
+// The functors that a mask, score or output calls: parsers take none of another kind.
+std::vector<FunctorText> called_in(std::string_view text, const std::vector<FunctorText>& functors) {
+  std::vector<FunctorText> called;
+  for (const FunctorText& functor : functors) {
+    if (text.find(fmt::format("text({})", functor.name)) != std::string_view::npos) called.push_back(functor);
+  }
+  const bool is_unknown = called.empty() && text.find("text") != std::string_view::npos;
+  return is_unknown ? functors : called;  // errors list all
 }
 
 std::string option_name(const SpecField& field) {
@@ -75,10 +87,19 @@ struct MemberOption {
             }};
   }
   Option operator()(Mask AttentionSpec::*member) const {
-    return parsed(member, [&texts = functors](std::string_view text) { return parse_mask(text, texts); });
+    return parsed(member, [&texts = functors](std::string_view text) {
+      return parse_mask(text, called_in(text, texts));
+    });
+  }
+  Option operator()(OutputFunctor AttentionSpec::*member) const {
+    return parsed(member, [&texts = functors](std::string_view text) {
+      return parse_output(text, called_in(text, texts));
+    });
   }
   Option operator()(Score AttentionSpec::*member) const {
-    return parsed(member, [&texts = functors](std::string_view text) { return parse_score(text, texts); });
+    return parsed(member, [&texts = functors](std::string_view text) {
+      return parse_score(text, called_in(text, texts));
+    });
   }
 };
 
@@ -124,14 +145,22 @@ void check_is_text_alone(const jit_spec& spec) {
 
 }  // namespace
 
+namespace {
+
+// Reads the text of a spec of attention, which may have `more` options.
+void read_attention_text(const jit_spec& given, AttentionSpec& spec, std::vector<Option> more = {}) {
+  const std::vector<FunctorText> functors = functors_of(given);
+  for (const SpecField& field : spec_fields())
+    more.push_back(std::visit(MemberOption{spec, functors, option_name(field)}, field.member));
+  read_options(text_or_nothing(given.text), more);
+  check_are_called(functors, spec);
+}
+
+}  // namespace
+
 AttentionSpec read_attention_spec(const jit_spec& given) {
   AttentionSpec spec;
-  const std::vector<FunctorText> functors = functors_of(given);
-  std::vector<Option> options;
-  for (const SpecField& field : spec_fields())
-    options.push_back(std::visit(MemberOption{spec, functors, option_name(field)}, field.member));
-  read_options(text_or_nothing(given.text), options);
-  check_are_called(functors, spec.mask, spec.score);
+  read_attention_text(given, spec);
   return spec;
 }
 
@@ -219,7 +248,15 @@ BlockMaskSpec block_mask_spec_of(const jit_spec& given) {
                 truth_option("varlen-q", spec.varlen_q),
                 truth_option("varlen-kv", spec.varlen_kv),
                 truth_option("scores", spec.scores)});
-  check_are_called(functors, spec.mask, Score());
+  check_are_called(functors, {.mask = spec.mask});
+  validate(spec);
+  return spec;
+}
+
+KeyMassSpec key_mass_spec_of(const jit_spec& given) {
+  if (given.config != nullptr) refuse("config", "was given, and only attention has one");
+  KeyMassSpec spec;
+  read_attention_text(given, spec.attention, {truth_option("per-query-head", spec.per_query_head)});
   validate(spec);
   return spec;
 }

@@ -7,6 +7,7 @@
 #include <jit/block_mask.h>
 #include <jit/c.h>
 #include <jit/kernel_config.h>
+#include <jit/key_mass.h>
 #include <jit/merge.h>
 #include <jit/quantize.h>
 #include <jit/spec.h>
@@ -19,6 +20,7 @@ AppendSpec append_spec_of(const jit_spec& spec);
 MergeSpec merge_spec_of(const jit_spec& spec);
 QuantizeSpec quantize_spec_of(const jit_spec& spec);
 BlockMaskSpec block_mask_spec_of(const jit_spec& spec);
+KeyMassSpec key_mass_spec_of(const jit_spec& spec);
 
 /// The attention spec as its text says, without a check.
 AttentionSpec read_attention_spec(const jit_spec& spec);

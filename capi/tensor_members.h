@@ -32,6 +32,7 @@ inline constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward
     {"v_block_scales", &jit_forward_arguments::v_block_scales, &AttentionArguments::v_block_scales},
     {"max_logit", &jit_forward_arguments::max_logit, &AttentionArguments::max_logit},
     {"row_max", &jit_forward_arguments::row_max, &AttentionArguments::row_max},
+    {"o_raw", &jit_forward_arguments::o_raw, &AttentionArguments::o_raw},
 };
 
 inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {

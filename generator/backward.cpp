@@ -92,7 +92,7 @@ Plan whole_plan(const AttentionState& state, int device, const AttentionParams& 
                 const BackwardCall& call) {
   try {
     Plan plan = operand_plan(state, device, params, call);
-    add_shared_gradients(state.context, plan, call, device);
+    add_shared_gradients(state.context, plan, state.spec, call, device);
     return plan;
   } catch (const Error& error) {
     const Remedy* const remedy =

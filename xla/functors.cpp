@@ -76,7 +76,7 @@ FunctorText read_functor(const Attributes& attributes) {
     } else if (attribute.name() == "tensors") {
       for (const std::string& tensor : split(text, ',')) {
         const auto [name, dtype] = sides(tensor, ' ', "tensors");
-        functor.tensors.push_back({std::string(name), parse_dtype(dtype)});
+        functor.tensors.push_back(parse_functor_tensor(std::string(name), dtype));
       }
     } else {
       refuse_unknown(attribute, "name, body, classify, derivative, constants and tensors");

@@ -31,6 +31,8 @@ void read(const Attribute& attribute, const Functors& functors, Value& value) {
     value = parse_mask(attribute.text(), functors.masks);
   } else if constexpr (std::is_same_v<Value, Score>) {
     value = parse_score(attribute.text(), functors.scores);
+  } else if constexpr (std::is_same_v<Value, OutputFunctor>) {
+    value = parse_output(attribute.text());
   } else if constexpr (std::is_same_v<Value, SequenceKind>) {
     value = parse_sequence_kind(attribute.text());
   } else if constexpr (std::is_same_v<Value, ScaleKind>) {

@@ -67,7 +67,8 @@ void add_tensor(FunctorText& functor, const std::string& where, std::string_view
   if (space == std::string_view::npos) {
     refuse_declaration(functor, fmt::format("{}: a tensor is declared as '// tensor: name dtype'", where));
   }
-  functor.tensors.push_back({std::string(text.substr(0, space)), parse_dtype(trim(text.substr(space)))});
+  functor.tensors.push_back(
+      parse_functor_tensor(std::string(text.substr(0, space)), trim(text.substr(space))));
 }
 
 }  // namespace

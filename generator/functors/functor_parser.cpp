@@ -1,5 +1,4 @@
 // parse_mask and parse_score: a recursive-descent reader of the notation that to_string writes.
-#include <cctype>
 #include <charconv>
 #include <limits>
 
@@ -9,6 +8,7 @@
 #include <jit/score.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/functors/text_reader.h"
 
 namespace jit {
 namespace {
@@ -17,40 +17,9 @@ namespace {
 // exhaust the stack.
 constexpr int max_depth = 2 * most_leaves;
 
-class Reader {
+class Reader : public TextReader {
  public:
-  Reader(std::string_view what, std::string_view text) : what_(what), text_(text) {}
-
-  [[noreturn]] void fail(const std::string& message) const {
-    throw Error(ErrorCode::invalid_argument, "parse", std::string(what_),
-                fmt::format("{} '{}', character {}: {}", what_, text_, at_ + 1, message));
-  }
-
-  bool accept(std::string_view token) {
-    skip_space();
-    if (text_.substr(at_, token.size()) != token) return false;
-    at_ += token.size();
-    return true;
-  }
-
-  void expect(std::string_view token) {
-    if (!accept(token)) fail(fmt::format("expected '{}'", token));
-  }
-
-  bool at_end() {
-    skip_space();
-    return at_ == text_.size();
-  }
-
-  std::string word() {
-    skip_space();
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_' ||
-                                  text_[at_] == '-' || text_[at_] == '.')) {
-      ++at_;
-    }
-    return std::string(text_.substr(begin, at_ - begin));
-  }
+  using TextReader::TextReader;
 
   /// The arguments of a row, in parentheses; the last ones may be left out as the row says.
   FunctorArguments arguments(const FunctorRow& row) {
@@ -72,18 +41,6 @@ class Reader {
       given.push_back(argument(parameter.kind));
     }
     return given;
-  }
-
-  const FunctorText& find_text(const std::vector<FunctorText>& texts) {
-    expect("(");
-    const std::string name = word();
-    expect(")");
-    std::string known;
-    for (const FunctorText& text : texts) {
-      if (text.name == name) return text;
-      known += (known.empty() ? "" : ", ") + text.name;
-    }
-    fail(fmt::format("no text functor '{}' was given{}", name, known.empty() ? "" : "; given are " + known));
   }
 
   /// The row of that name in a table; null: "text". Else fails at the name.
@@ -133,14 +90,6 @@ class Reader {
     at_ = begin;
     fail("expected top_left or bottom_right");
   }
-
-  void skip_space() {
-    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
-  }
-
-  std::string_view what_;
-  std::string_view text_;
-  std::size_t at_ = 0;
 };
 
 class MaskReader {

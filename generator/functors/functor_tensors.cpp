@@ -56,6 +56,13 @@ void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
     uses.push_back(use);
     return;
   }
+  if (use.is_of_output) {
+    throw Error(
+        ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
+        fmt::format("tensor '{}' is read by the output and by the mask or score; give the two different "
+                    "names",
+                    use.tensor.name));
+  }
   if (known->tensor.dtype != use.tensor.dtype) {
     throw Error(ErrorCode::invalid_spec, "validate", "spec." + use.tensor.name,
                 fmt::format("tensor '{}' is wanted as {} and as {}; give the two functors different names",
@@ -139,6 +146,11 @@ std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
   }
   collect(uses, node_of(spec.mask));
   collect(uses, node_of(spec.score));
+  for (const FunctorTensorSpec& tensor : spec.output.tensors())
+    add(uses, {.tensor = tensor,
+               .is_dense = tensor.access == TensorAccess::pointer,
+               .has_gradient = tensor.access != TensorAccess::pointer,
+               .is_of_output = true});
   return uses;
 }
 

@@ -1,4 +1,4 @@
-// The tensors that the masks and scores of a spec read.
+// The tensors that the masks, scores and outputs of a spec read.
 #pragma once
 
 #include <string>
@@ -19,6 +19,7 @@ struct FunctorTensorUse {
   bool is_dense = false;                  ///< a text reads it, through a pointer that tells of no strides
   bool has_gradient = false;              ///< a score reads it, and can be differentiated with respect to it
   std::string left_out_by = {};  ///< the text that reads it and gives a derivative that says nothing of it
+  bool is_of_output = false;     ///< an output functor reads it, in rows as tensor.access says
 };
 
 /// Whether calls say where their queries or keys stand.
@@ -36,9 +37,9 @@ bool asks_by_positions(const AttentionSpec& spec);
 /// Whether a tensor of this name says where rows stand, or how long whole sequences are.
 bool is_of_positions(std::string_view name);
 
-/// Each name once, in the order of the kernel's parameters: tables of positions, lists of keys, then what the mask and then the score
-/// reads. Throw Error invalid_spec when two of one name
-/// differ in dtype, or in the sizes that follow from parameters.
+/// Each name once, in the order of the kernel's parameters: tables of positions, lists of keys, then what the mask, the score
+/// and the output read. Throw Error invalid_spec when two of one name differ in dtype, or in the sizes that follow from
+/// parameters, or when the output is one of the two.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Score& score);

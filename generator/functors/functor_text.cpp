@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/error.h>
@@ -170,6 +171,22 @@ void check_body(std::string_view kind, const FunctorText& text, const std::strin
   }
 }
 
+// Names that texts of outputs have beside those of all texts.
+bool is_of_outputs(std::string_view name) { return name == "value" || name == "d" || name == "sigmoid"; }
+
+void check_access(std::string_view kind, const FunctorText& text, const FunctorTensorSpec& tensor) {
+  if (tensor.access == TensorAccess::pointer) return;
+  if (kind != "output")
+    refuse_text(kind, fmt::format("'{}' in text functor '{}' is {}, which only outputs may read: a {} reads "
+                                  "it through a pointer, as {}",
+                                  tensor.name, text.name, kind_text(tensor), kind, to_string(tensor.dtype)));
+  if (!facts(tensor.dtype).is_floating())
+    refuse_text(kind,
+                fmt::format("'{}' in text functor '{}' is {}; what is read at a place of o must be bf16, "
+                            "fp16 or fp32",
+                            tensor.name, text.name, kind_text(tensor)));
+}
+
 // The comma between the brackets that open at a token, if there is one; else the last token. Requires: they are closed.
 std::size_t comma_within(const std::vector<Token>& tokens, std::size_t at) {
   constexpr std::string_view openers = "([{", closers = ")]}";
@@ -216,11 +233,11 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
     refuse_text(kind, fmt::format("text functor '{}' has an empty body; write at least a return statement",
                                   text.name));
   }
-  if (kind == "score" && !text.classify.empty()) {
+  if (kind != "mask" && !text.classify.empty()) {
     refuse_text(kind,
                 fmt::format("text functor '{}' has a classify body, which only masks may have", text.name));
   }
-  if (kind == "mask" && !text.derivative.empty()) {
+  if (kind != "score" && !text.derivative.empty()) {
     refuse_text(kind,
                 fmt::format("text functor '{}' has a derivative, which only scores may have", text.name));
   }
@@ -233,7 +250,9 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
     if (!is_identifier(name)) {
       refuse_text(kind, fmt::format("'{}' in text functor '{}' must be a C++ identifier", name, text.name));
     }
-    if (const std::string_view taken = taken_as(name); !taken.empty()) {
+    std::string_view taken = taken_as(name);
+    if (kind == "output" && is_of_outputs(name)) taken = "a name that texts of outputs already have";
+    if (!taken.empty()) {
       refuse_text(kind, fmt::format("'{}' in text functor '{}' is {}; choose another name, such as '{}_'",
                                     name, text.name, taken, name));
     }
@@ -244,6 +263,7 @@ void validate_functor_text(const FunctorText& text, std::string_view kind) {
   for (const auto& [name, value] : text.constants) check_name(name);
   for (const FunctorTensorSpec& tensor : text.tensors) {
     check_name(tensor.name);
+    check_access(kind, text, tensor);
     if (facts(tensor.dtype).is_fp8()) {
       refuse_text(
           kind, fmt::format(
@@ -296,7 +316,32 @@ void add_functor_text(Digester& digester, const FunctorText& text) {
     std::visit([&](auto v) { digester.add(std::as_bytes(std::span(&v, 1))); }, value);
   }
   digester.add(std::uint64_t{text.tensors.size()});
-  for (const FunctorTensorSpec& tensor : text.tensors) digester.add(tensor.name).add(to_string(tensor.dtype));
+  for (const FunctorTensorSpec& tensor : text.tensors) digester.add(tensor.name).add(kind_text(tensor));
+}
+
+namespace {
+
+constexpr std::array<std::pair<TensorAccess, std::string_view>, 3> accesses = {
+    {{TensorAccess::pointer, ""}, {TensorAccess::as_o, "as_o"}, {TensorAccess::as_row, "as_row"}}};
+
+}  // namespace
+
+std::string kind_text(const FunctorTensorSpec& tensor) {
+  std::string text(to_string(tensor.dtype));
+  for (const auto& [access, word] : accesses) {
+    if (access == tensor.access && !word.empty()) text += fmt::format(" {}", word);
+  }
+  return text;
+}
+
+FunctorTensorSpec parse_functor_tensor(std::string name, std::string_view kind) {
+  const std::size_t space = std::min(kind.find(' '), kind.size());
+  const std::string_view given = kind.substr(std::min(space + 1, kind.size()));
+  for (const auto& [access, word] : accesses) {
+    if (word == given) return {std::move(name), parse_dtype(kind.substr(0, space)), access};
+  }
+  throw Error(ErrorCode::invalid_argument, "parse", name,
+              fmt::format("'{}' is no kind of a tensor: behind the type may stand as_o or as_row", kind));
 }
 
 }  // namespace jit

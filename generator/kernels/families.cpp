@@ -209,8 +209,10 @@ int most_head_dim(Arch arch) {
 }
 
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
-  return std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); },
-                    config);
+  Program program =
+      std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); }, config);
+  program.may_fuse = spec.output.is_none();  // its results have the same bits in all families
+  return program;
 }
 
 }  // namespace jit

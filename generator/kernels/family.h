@@ -98,6 +98,8 @@ struct FamilyDefaults {
   static constexpr bool reads_lists = false;
   /// Its outputs beside o and LSE.
   static constexpr FamilyOutputs outputs = {};
+  /// Whether it applies output functors.
+  static constexpr bool applies_output = false;
   /// The config that needs least of those that could serve the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
   /// Whether this config's kernel can read the tensors of a call that suits the family.
@@ -158,6 +160,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;
   { Family<Config>::reads_lists } -> std::convertible_to<bool>;
   { Family<Config>::outputs } -> std::convertible_to<FamilyOutputs>;
+  { Family<Config>::applies_output } -> std::convertible_to<bool>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
   { Family<Config>::has_room(spec, shape, config) } -> std::same_as<bool>;
@@ -246,6 +249,10 @@ std::string rule_rejection(const Case& problem, const Config& config) {
     return fmt::format("{} does not read lists of keys; spec.list_block is {}", Family<Config>::name,
                        problem.spec.list_block);
   if (std::string reason = output_rejection(problem.spec, Family<Config>::name, Family<Config>::outputs);
+      !reason.empty())
+    return reason;
+  if (std::string reason =
+          output_functor_rejection(problem.spec, Family<Config>::name, Family<Config>::applies_output);
       !reason.empty())
     return reason;
   const auto too_wide = [](std::string_view field, int value, int most) {

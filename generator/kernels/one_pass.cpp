@@ -8,6 +8,7 @@
 #include "generator/kernels/one_pass.h"
 #include "generator/launch/kernel_launch.h"
 #include "generator/launch/query_statistics.h"
+#include "generator/launch/raw_gradient.h"
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
@@ -136,8 +137,11 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
   jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-void launch_queries(const KernelLaunch& launch, const Shape& shape, bool dependent, Turns* turns = nullptr) {
-  void* arguments[] = {&launch.params, launch.gradients, turns};  // kernels without turns have two parameters
+// Kernels have two parameters, and behind them those of these that are there.
+void launch_queries(const KernelLaunch& launch, const Shape& shape, bool dependent, Turns* turns = nullptr,
+                    RawGradient* raw = nullptr) {
+  void* const third = turns != nullptr ? static_cast<void*>(turns) : raw;
+  void* arguments[] = {&launch.params, launch.gradients, third, raw};
   for_entries_of_a_grid(launch.params, launch.params.heads_q,
                         query_grid(launch.spec, launch.params, shape.tile_q),
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
@@ -148,14 +152,23 @@ int takers(const LoadedKernel& kernel, const Shape& shape) {
   return shape.blocks_per_tile > 1 ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
 }
 
-void launch_prepare(const KernelLaunch& launch, const Shape& shape, int takers) {
+void launch_prepare(const KernelLaunch& launch, const Shape& shape, int takers, RawGradient* raw) {
   place_workspace(launch, shape);
   if (shape.deterministic) {
     Turns turns = find_turns(launch, shape, takers);
-    launch_queries(launch, shape, true, &turns);
+    launch_queries(launch, shape, true, &turns, raw);
   } else {
-    launch_queries(launch, shape, true);
+    launch_queries(launch, shape, true, nullptr, raw);
   }
+}
+
+// Behind it the gradient of o is that of o before the functor.
+void launch_prepare_of_output(const AttentionSpec& spec, const KernelLaunch& launch, const Shape& shape,
+                              int takers) {
+  RawGradient raw = raw_gradient(spec, launch.params, launch.kept);
+  launch_prepare(launch, shape, takers, &raw);
+  launch.gradients->d_o = raw.data;
+  launch.gradients->do_strides = raw.strides;
 }
 
 void launch_convert(const KernelLaunch& launch, const Shape& shape) {
@@ -175,11 +188,14 @@ std::size_t gradient_bytes(const AttentionSpec& spec, const Shape& shape, const 
 
 }  // namespace
 
-FamilySteps steps(const Shape& shape, Program prepare, Program convert) {
-  const auto launches_prepare = [shape](const LoadedKernel& main) -> StepLaunch {
-    return [shape, all = takers(main, shape)](const KernelLaunch& launch) {
-      launch_prepare(launch, shape, all);
-    };
+FamilySteps steps(const AttentionSpec& spec, const Shape& shape, Program prepare, Program convert) {
+  const auto launches_prepare = [spec, shape](const LoadedKernel& main) -> StepLaunch {
+    const int all = takers(main, shape);
+    if (!spec.output.is_none())
+      return [spec, shape, all](const KernelLaunch& launch) {
+        launch_prepare_of_output(spec, launch, shape, all);
+      };
+    return [shape, all](const KernelLaunch& launch) { launch_prepare(launch, shape, all, nullptr); };
   };
   const auto launches_convert = [shape](const LoadedKernel&) -> StepLaunch {
     return [shape](const KernelLaunch& launch) { launch_convert(launch, shape); };

@@ -23,8 +23,9 @@ struct Shape {
   std::optional<DropoutMaskTiles> dropout_mask = std::nullopt;  ///< precomputed, as blocks read it
 };
 
-/// The steps before and behind: `prepare` and `convert` are their programs.
-FamilySteps steps(const Shape& shape, Program prepare, Program convert);
+/// The steps before and behind: `prepare` and `convert` are their programs. With spec.output the first one makes the gradient
+/// of o before it, in launch.kept.
+FamilySteps steps(const AttentionSpec& spec, const Shape& shape, Program prepare, Program convert);
 /// LSE and delta of each query, dQ in fp32, turns, and the precomputed dropout mask.
 std::size_t workspace_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params);
 /// Requires: launch.gradients is there, and the step before it ran.

@@ -10,6 +10,9 @@
 namespace jit::one_pass {
 namespace {
 
+// Threads that make gradients of an output functor hold two pieces of all that it read.
+constexpr int blocks_with_output = 2;
+
 // A kernel that runs `body` behind the includes of `files`.
 Program side_program(const AttentionSpec& spec, const SideText& text, std::string_view entry,
                      const std::vector<std::string>& files, std::string_view more_params,
@@ -44,9 +47,15 @@ Program prepare_program(const AttentionSpec& spec, const SideText& text, bool de
     files.push_back("backward/prepare_turns");
     body = fmt::format("  prepare_turns<{}>(params, gradients, turns);\n", traits);
   }
-  body += fmt::format("  prepare_backward<{}>(params, gradients);\n", traits);
-  return side_program(spec, text, "prepare_backward", files,
-                      deterministic ? ", const __grid_constant__ Turns turns" : "", body);
+  const bool has_output = !spec.output.is_none();
+  body += fmt::format("  prepare_backward<{}>(params, gradients{});\n", traits, has_output ? ", raw" : "");
+  std::string more = deterministic ? ", const __grid_constant__ Turns turns" : "";
+  if (has_output) more += ", const __grid_constant__ RawGradient raw";
+  SideText own = text;
+  if (has_output) own.blocks_per_sm = blocks_with_output;
+  Program program = side_program(spec, own, "prepare_backward", files, more, body);
+  program.may_fuse = !has_output;
+  return program;
 }
 
 Program convert_program(const AttentionSpec& spec, const SideText& text) {

@@ -2,6 +2,7 @@
 
 #include <jit/spec_table.h>
 
+#include "generator/kernels/backward_output/steps.h"
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
@@ -41,7 +42,9 @@ std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const Kernel
 std::vector<KernelBuild> of_shared_gradients(const AttentionSpec& spec, Target target) {
   std::vector<KernelBuild> builds;
   if (spec.sinks) builds.push_back(build_of(backward_sinks::program(spec), target));
-  const unsigned slots = slots_with_gradient(functor_tensor_uses(spec));
+  if (!spec.output.is_none()) builds.push_back(build_of(backward_output::program(spec), target));
+  const std::vector<FunctorTensorUse> tensors = functor_tensor_uses(spec);
+  const unsigned slots = slots_with_gradient(tensors) & ~output_slots(tensors);
   if (slots != 0) {
     const AttentionSpec kernel_spec = gradient_spec(spec);
     builds.push_back(build_of(backward_tensors::sum_program(kernel_spec, slots), target));

@@ -8,11 +8,14 @@
 #include <jit/spec_table.h>
 
 #include "generator/build/kernel_store.h"
+#include "generator/kernels/backward_output/steps.h"
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/launch/raw_gradient.h"
 #include "generator/plan/kernel_choice.h"
+#include "generator/problem/functor_gradients.h"
 #include "generator/problem/kernel_spec.h"
 
 namespace jit {
@@ -46,6 +49,21 @@ void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device
   plan.steps.push_back(std::move(sum));
   plan.steps.push_back(side_step(store, backward_tensors::convert_program(plan.spec, slots), plan.config,
                                  device, backward_tensors::launch_convert));
+}
+
+// Makes the gradient of o that all others read, and therefore comes first: the family's own first step, or one in front.
+void add_output_step(KernelStore& store, Plan& plan, const AttentionSpec& spec, int device) {
+  plan.kept_bytes = [spec](const AttentionParams& params) { return raw_gradient_bytes(spec, params); };
+  const FamilySteps around = steps_around(spec, plan.config);
+  if (!around.before.empty()) {
+    const FamilyStep& own = around.before.front();
+    const LoadedKernel& main = plan.steps[around.before.size()].kernel;
+    plan.steps.front() = side_step(store, own.program, plan.config, device, own.launch(main));
+    return;
+  }
+  plan.steps.insert(plan.steps.begin(),
+                    side_step(store, backward_output::program(spec), plan.config, device,
+                              [spec](const KernelLaunch& launch) { backward_output::launch(spec, launch); }));
 }
 
 // Whether all kernels of a single pass can be had without a compile.
@@ -159,9 +177,15 @@ std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelSto
   return images;
 }
 
-void add_shared_gradients(KernelStore& store, Plan& plan, const BackwardCall& call, int device) {
+void add_shared_gradients(KernelStore& store, Plan& plan, const AttentionSpec& spec, const BackwardCall& call,
+                          int device) {
   if (call.has_sinks) add_sink_step(store, plan, device);
-  if (call.tensor_slots != 0) add_tensor_steps(store, plan, call.tensor_slots, device);
+  const unsigned of_scores = call.tensor_slots & ~output_slots(functor_tensor_uses(spec));
+  if (of_scores != 0) add_tensor_steps(store, plan, of_scores, device);
+  if (spec.output.is_none()) return;
+  AttentionSpec own = backward_spec(spec, call.shape);
+  own.output = spec.output;
+  add_output_step(store, plan, own, device);
 }
 
 }  // namespace jit

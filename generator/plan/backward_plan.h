@@ -33,7 +33,7 @@ struct BackwardCall {
   ProblemShape shape;  ///< of Pass::backward
   bool deterministic = false;
   bool has_sinks = false;     ///< whether the gradients of sinks are wanted
-  unsigned tensor_slots = 0;  ///< those of what the score reads, a bit for each (gradient_slots)
+  unsigned tensor_slots = 0;  ///< those of what score and output read, a bit for each (gradient_slots)
 };
 
 /// The spec of the kernels of such calls: with lengths on the device those are of padded or varlen sequences, and none
@@ -58,7 +58,9 @@ std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelSto
                                                                        const PlanConfigs& configs,
                                                                        Target target);
 
-/// Adds the kernels of the sinks' and the tensors' gradients behind those of dq, dk and dv.
-void add_shared_gradients(KernelStore& store, Plan& plan, const BackwardCall& call, int device);
+/// Adds the kernels of the sinks' and the scores' tensors' gradients behind those of dq, dk and dv, and in front of all that of
+/// an output functor. `spec` is the caller's.
+void add_shared_gradients(KernelStore& store, Plan& plan, const AttentionSpec& spec, const BackwardCall& call,
+                          int device);
 
 }  // namespace jit

@@ -31,7 +31,7 @@ Program program_of(const AttentionSpec& spec, const KernelConfig& config, Target
   kernel_spec.checked |= is_checked(spec, config, target);
   Program program = write_program(kernel_spec, config);
   // Whether a product and a sum of a text become one instruction is the compiler's choice in each kernel.
-  if (pass_of(config) == Pass::forward) program.may_fuse = !has_equal_bits(spec, target.arch);
+  if (pass_of(config) == Pass::forward && has_equal_bits(spec, target.arch)) program.may_fuse = false;
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return program;
 }

@@ -45,8 +45,12 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
     params.sequences.fault = static_cast<ArrayFault*>(memory.faults().of_graphs(device).data());
   std::size_t bytes = 0;
   for (const PlanStep& step : plan.steps) bytes = std::max(bytes, step.workspace_bytes(params, gradients));
+  constexpr std::size_t alignment = 256;
+  const std::size_t kept =
+      plan.kept_bytes ? (plan.kept_bytes(params) + alignment - 1) / alignment * alignment : 0;
   StreamLease lease(memory, device, stream);
-  void* const workspace = lease.workspace(bytes);
+  void* const memory_of_plan = lease.workspace(bytes + kept);
+  void* const workspace = kept == 0 ? memory_of_plan : static_cast<std::byte*>(memory_of_plan) + kept;
   void* mailbox = nullptr;
   try {
     for (const PlanStep& step : plan.steps) {
@@ -56,6 +60,7 @@ void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& mem
                    .stream = stream,
                    .memory = lease,
                    .workspace = workspace,
+                   .kept = memory_of_plan,
                    .turn = step.turn,
                    .mailbox = &mailbox,
                    .gradients = gradients});

@@ -45,6 +45,8 @@ struct Plan {
   KernelConfig config;          ///< of the pass's main kernel
   std::vector<PlanStep> steps;  ///< in the order in which they run
   std::string why;              ///< this config
+  /// Bytes that steps leave for later ones beside the workspace, if there are any.
+  std::function<std::size_t(const AttentionParams&)> kept_bytes = {};
   /// Whether kernels look at arrays on the device: of specs that ask for it, and on emulated devices.
   bool is_checked = false;
   std::vector<std::string> tuning_log = {};

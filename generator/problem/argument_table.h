@@ -362,7 +362,31 @@ inline constexpr std::array argument_table = {
                 .presence = [](const AttentionSpec& spec) { return required_if(spec.row_max); },
                 .needs = "row_max = true",
                 .is_output = true,
-                .has_aligned_rows = false}};
+                .has_aligned_rows = false},
+    ArgumentRow{
+        .name = "o_raw",
+        .view = &AttentionArguments::o_raw,
+        .dims = [](const AttentionSpec& spec) { return dims_of_queries(spec, true); },
+        .dtype = output_dtype,
+        .set =
+            [](AttentionParams& params, void* address, const TensorStrides& strides) {
+              params.outputs.o_raw = address;
+              params.outputs.o_raw_strides = strides;
+            },
+        .presence =
+            [](const AttentionSpec& spec) {
+              return spec.output.is_none() || has_narrow_keys(spec) ? Presence::none : Presence::optional;
+            },
+        .needs = "output, beside k and v of 16 bits",
+        .is_output = true}};
+
+/// Dimensions of what an output functor reads at a place of o. A size of 1 stands for all.
+inline Dims dims_of_output_tensor(const AttentionSpec& spec, TensorAccess access) {
+  if (access == TensorAccess::as_o)
+    return has_varlen_q(spec) ? Dims("total_q?, heads_q?, head_dim_v")
+                              : Dims("batch?, seqlen_q?, heads_q?, head_dim_v");
+  return has_varlen_q(spec) ? Dims("total_q?, heads_q?") : Dims("batch?, seqlen_q?, heads_q?");
+}
 
 /// A row with what it asks of one spec answered.
 struct ArgumentRule {

@@ -29,10 +29,11 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
-               lse_shift, max_logit, row_max, dropout_p, rng_state, num_splits, zero_padding] = arguments;
+               lse_shift, max_logit, row_max, o_raw, dropout_p, rng_state, num_splits, zero_padding] =
+      arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                   page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
-                  lse_shift, max_logit, row_max, dropout_p, rng_state, num_splits, zero_padding);
+                  lse_shift, max_logit, row_max, o_raw, dropout_p, rng_state, num_splits, zero_padding);
 }
 // All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
@@ -97,6 +98,28 @@ bool has_scores(const Extents& sizes) {
   return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0 && sizes.seqlen_kv > 0;
 }
 
+// The strides of batch entry, row and head of what an output functor reads at places of o.
+void place_output_tensor(const AttentionSpec& spec, const FunctorTensorUse& use, const TensorView& tensor,
+                         const Extents& sizes, FunctorTensor& result) {
+  const std::string& name = use.tensor.name;
+  const bool is_element = use.tensor.access == TensorAccess::as_o;
+  const Dims dims = dims_of_output_tensor(spec, use.tensor.access);
+  check_rank(name, tensor, dims);
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (dims[i].may_broadcast && tensor.shape[i] == 1) continue;
+    check_functor_size(name, tensor, i, dims[i], sizes);
+  }
+  check_sizes_and_strides(name, tensor);
+  if (is_element) {
+    check_dense_last(name, tensor);
+    check_row_starts(name, tensor, std::max(spec.alignment, size_of(use.tensor.dtype)));
+  }
+  const TensorStrides strides = strides_of(dims, tensor);
+  result.strides[0] = strides.batch;
+  result.strides[1] = strides.seq;
+  result.strides[2] = strides.head;
+}
+
 FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTensorUse& use,
                                    const TensorView& tensor, const Extents& sizes) {
   const std::string& name = use.tensor.name;
@@ -111,7 +134,9 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
                        .strides = {0, 0, 0},
                        .last_size = size_of_dimension(tensor.rank - 1),
                        .rows = size_of_dimension(tensor.rank - 2)};
-  if (use.row != nullptr) {
+  if (use.tensor.access != TensorAccess::pointer) {
+    place_output_tensor(spec, use, tensor, sizes, result);
+  } else if (use.row != nullptr) {
     const Dims& dims = dims_of(*use.row, spec);
     const Extents own = sizes_of(use, spec, sizes);
     check_rank(name, tensor, dims);
@@ -276,8 +301,9 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
     refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
                                         is_of_positions(use.tensor.name) ? "positions"
                                         : is_of_lists(use.tensor.name)   ? "lists of keys"
+                                        : use.is_of_output               ? "the output"
                                                                          : "the mask or score",
-                                        to_string(use.tensor.dtype)));
+                                        kind_text(use.tensor)));
   }
   return given->tensor;
 }
@@ -330,14 +356,16 @@ bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams&
 // Requires: all that functors read were found.
 void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedTensors& tensors) {
   if (uses.size() == static_cast<std::size_t>(tensors.end() - tensors.begin())) return;
+  const bool has_output =
+      std::any_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) { return use.is_of_output; });
   for (const NamedTensor& tensor : tensors) {
     const auto is_it = [&](const FunctorTensorUse& use) { return use.tensor.name == tensor.name; };
     if (std::none_of(uses.begin(), uses.end(), is_it))
-      refuse(tensor.name, is_of_positions(tensor.name)
-                              ? "was given, but the spec has neither q_positions nor k_positions"
-                          : is_of_lists(tensor.name)
-                              ? "was given, but the spec has no list_block"
-                              : "was given, but neither mask nor score reads a tensor of that name");
+      refuse(tensor.name,
+             is_of_positions(tensor.name) ? "was given, but the spec has neither q_positions nor k_positions"
+             : is_of_lists(tensor.name)   ? "was given, but the spec has no list_block"
+             : has_output ? "was given, but neither mask nor score nor output reads a tensor of that name"
+                          : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
 }

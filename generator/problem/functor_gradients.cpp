@@ -68,6 +68,10 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
     const FunctorTensorUse& use = tensors[slot];
     if (use.has_gradient) others += (others.empty() ? "it reads " : ", ") + use.tensor.name;
     if (use.tensor.name != name) continue;
+    if (use.is_of_output && !use.has_gradient) {
+      refuse(field,
+             "there is no gradient: the output reads the tensor through a pointer; read it as_o or as_row");
+    }
     if (!use.has_gradient) {
       refuse(field, "there is no gradient: only the mask reads the tensor, which keeps keys or drops them");
     }
@@ -87,8 +91,21 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
                             others.empty() ? "it reads none" : others));
 }
 
+// An output functor's tensor has a gradient where each element is of one place.
+void check_full_size(std::string_view name, const FunctorTensorUse& use, const TensorView& tensor,
+                     const TensorView& o) {
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] != o.shape[i])
+      refuse(name,
+             fmt::format("there is no gradient of a tensor that is broadcast: {} is {}; expand it to o's "
+                         "sizes, and sum its gradient",
+                         use.tensor.name, tensor.to_string()));
+  }
+}
+
 TensorGradient tensor_gradient(std::string_view name, const FunctorTensorUse& use, const TensorView& tensor,
-                               const TensorView& given) {
+                               const TensorView& given, const TensorView& o) {
+  if (use.is_of_output) check_full_size(name, use, tensor, o);
   if (given.rank != tensor.rank || !std::equal(given.shape, given.shape + given.rank, tensor.shape)) {
     refuse(name, fmt::format("must have the shape of {}, {}: {}", use.tensor.name, tensor.to_string(),
                              given.to_string()));
@@ -141,13 +158,20 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
     const std::string name = field_of(wanted.name);
     const std::size_t slot = slot_of(tensors, name, wanted.name);
     gradients.tensors[slot] =
-        tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor);
+        tensor_gradient(name, tensors[slot], tensor_of(arguments, wanted.name), wanted.tensor, arguments.o);
     check_written(arguments, name, wanted.tensor);
     for (const NamedTensor* other = arguments.d_tensors.begin(); other != &wanted; ++other) {
       if (other->name == wanted.name) refuse(name, "was given twice");
       check_no_overlap(name, wanted.tensor, field_of(other->name), other->tensor);
     }
   }
+}
+
+unsigned output_slots(const std::vector<FunctorTensorUse>& tensors) {
+  unsigned slots = 0;
+  for (std::size_t slot = 0; slot < tensors.size(); ++slot)
+    slots |= tensors[slot].is_of_output ? 1u << slot : 0;
+  return slots;
 }
 
 unsigned slots_with_gradient(const std::vector<FunctorTensorUse>& tensors) {

@@ -19,6 +19,9 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients);
 
+/// A bit for each tensor that an output functor reads: its kernel makes their gradients.
+unsigned output_slots(const std::vector<FunctorTensorUse>& tensors);
+
 /// A bit for each tensor that has a gradient.
 unsigned slots_with_gradient(const std::vector<FunctorTensorUse>& tensors);
 

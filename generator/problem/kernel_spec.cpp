@@ -22,6 +22,7 @@ AttentionSpec gradient_spec(AttentionSpec spec) {
   spec.sinks = false;
   spec.split_keys = 0;
   for (const OutputField& output : output_fields) spec.*output.asked = false;
+  spec.output = {};
   return spec;
 }
 

@@ -17,6 +17,23 @@ std::string output_rejection(const AttentionSpec& spec, std::string_view family,
   return "";
 }
 
+std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies) {
+  if (applies || spec.output.is_none()) return "";
+  return fmt::format("{} applies no output functors; spec.output is {}", family, spec.output.to_string());
+}
+
+std::optional<Refusal> refuse_output_functor(const SpecField& field, const AttentionSpec& spec) {
+  if (spec.output.is_none()) return {};
+  const auto beside = [&](std::string_view what) {
+    return refuse(field, spec.output.to_string(), fmt::format("must be none {}", what), "none");
+  };
+  if (has_fp8_queries(spec)) return beside("with q of fp8");
+  if (spec.values_in_keys) return beside("with values_in_keys");
+  if (spec.q_positions || spec.k_positions)
+    return beside("with q_positions and k_positions: partial results are merged before it applies");
+  return {};
+}
+
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec) {
   if (!(spec.*std::get<bool AttentionSpec::*>(field.member)) || !has_narrow_keys(spec)) return {};
   return refuse(field, "true",

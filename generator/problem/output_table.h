@@ -53,7 +53,29 @@ inline constexpr std::array output_spec_fields = {
               .samples = [] { return std::vector<AttentionSpec>{{.row_max = true}}; }},
 };
 
+/// Refuses an output functor of a spec in which nobody applies it.
+std::optional<Refusal> refuse_output_functor(const SpecField& field, const AttentionSpec& spec);
+
+/// The field of a spec that says what happens to o where it is written.
+inline constexpr SpecField output_functor_field{
+    .name = "output",
+    .member = &AttentionSpec::output,
+    .doc = "what happens to o, in fp32, where it is written: a gate, a residual, a text",
+    .record_name = "output_functor",
+    .text_label = " output=",
+    .name_label = "_output_",
+    .is_line_if_set = true,
+    .refusal = refuse_output_functor,
+    .samples = [] {
+      return std::vector<AttentionSpec>{{.output = output::sigmoid_gate()},
+                                        {.output = output::sigmoid_gate(DType::fp16)},
+                                        {.output = output::scale()},
+                                        {.output = output::text({.name = "t", .body = "return value;"})}};
+    }};
+
 /// Why a family with these outputs cannot serve a spec; empty: it can.
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);
+/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can.
+std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies);
 
 }  // namespace jit

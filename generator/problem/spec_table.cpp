@@ -459,6 +459,7 @@ constexpr std::array fields = {
               .text_label = " score=",
               .name_label = "_",
               .samples = score_samples},
+    output_functor_field,
     SpecField{.name = "softmax_scale",
               .member = &AttentionSpec::softmax_scale,
               .doc = "factor of q·k, positive, at most 100000; default: 1/sqrt(head_dim)",
@@ -475,12 +476,12 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               list_block, list_slots, list_queries, max_logit, row_max, mask, score, softmax_scale] = spec;
+               list_block, list_slots, list_queries, max_logit, row_max, mask, score, output, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
                   q_positions, k_positions, list_block, list_slots, list_queries, max_logit, row_max, mask,
-                  score, softmax_scale);
+                  score, output, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 
@@ -492,6 +493,7 @@ std::uint64_t word(ScaleKind value) { return static_cast<std::uint64_t>(value); 
 std::uint64_t word(std::optional<DType> value) { return value ? 1 + static_cast<std::uint64_t>(*value) : 0; }
 std::uint64_t word(const Mask& value) { return value.hash(); }
 std::uint64_t word(const Score& value) { return value.hash(); }
+std::uint64_t word(const OutputFunctor& value) { return value.hash(); }
 std::uint64_t word(std::optional<float> value) {
   return value ? std::uint64_t{1} << 32 | std::bit_cast<std::uint32_t>(*value) : 0;
 }
@@ -502,6 +504,7 @@ std::string text(SequenceKind value) { return std::string(to_string(value)); }
 std::string text(ScaleKind value) { return std::string(to_string(value)); }
 std::string text(const Mask& value) { return value.to_string(); }
 std::string text(const Score& value) { return value.to_string(); }
+std::string text(const OutputFunctor& value) { return value.to_string(); }
 std::string text(std::optional<float> value) { return value ? fmt::format("{}", *value) : "default"; }
 
 // The value of a member of `spec`.
@@ -562,7 +565,8 @@ std::string value_text(const SpecField& field, const AttentionSpec& spec) {
 
 std::string key_text(const SpecField& field, const AttentionSpec& spec) {
   const bool is_functor = std::holds_alternative<Mask AttentionSpec::*>(field.member) ||
-                          std::holds_alternative<Score AttentionSpec::*>(field.member);
+                          std::holds_alternative<Score AttentionSpec::*>(field.member) ||
+                          std::holds_alternative<OutputFunctor AttentionSpec::*>(field.member);
   // Texts of the user show as their names.
   return is_functor ? fmt::format("{} {:016x}", value_text(field, spec), value_word(field, spec))
                     : value_text(field, spec);

@@ -85,6 +85,10 @@ class SpecLines {
   std::string operator()(Score AttentionSpec::*score) const {
     return fmt::format("  using Score = {};  // {}\n", functors_.score_type, (spec_.*score).to_string());
   }
+  std::string operator()(OutputFunctor AttentionSpec::*output) const {
+    return fmt::format("  using OutputFunctor = {};  // {}\n", functors_.output_type,
+                       (spec_.*output).to_string());
+  }
   std::string operator()(std::optional<float> AttentionSpec::*) const { return ""; }  // a run-time argument
 
  private:

@@ -61,6 +61,7 @@ class Writer {
     FunctorSource source;
     source.mask_type = mask(node_of(spec.mask));
     source.score_type = score(node_of(spec.score));
+    source.output_type = output(spec.output);
     source.places_type = positions_;
     if (has_lists(spec)) {
       include("problem/key_lists.cuh");
@@ -312,6 +313,51 @@ class Writer {
                            text.body, "", locals(text, gradient_slots_));
     }
     return text_struct(text, "Score", "score", "TextScore", functions);
+  }
+
+  // The texts of a chain, each applied to what the one before it returns.
+  std::string output(const OutputFunctor& output) {
+    std::string type;
+    for (const FunctorText& text : output.texts()) {
+      const std::string next = text_output(text);
+      type = type.empty() ? next : fmt::format("ThenOutput<{}, {}>", type, next);
+    }
+    return type;
+  }
+
+  // The text is a function of the numbers that it reads at a place of o. In gradients they are duals, and `reads__` says
+  // which of them has 1 as its derivative.
+  std::string text_output(const FunctorText& text) {
+    include("problem/outputs.cuh");
+    const std::string number = has_derivatives_ ? "Dual" : "float";
+    std::string parameters, tensors, pointers;
+    for (std::size_t i = 0; i < text.tensors.size(); ++i) {
+      const FunctorTensorSpec& tensor = text.tensors[i];
+      const std::string_view type = facts(tensor.dtype).device_type;
+      if (tensor.access == TensorAccess::pointer) {
+        pointers += fmt::format("    [[maybe_unused]] const auto* const {} = tensor_data<{}>(*this, {});\n",
+                                tensor.name, type, slot(tensor.name));
+        continue;
+      }
+      const bool is_element = tensor.access == TensorAccess::as_o;
+      parameters += fmt::format(", [[maybe_unused]] {} {}", number, tensor.name);
+      tensors +=
+          fmt::format(", {}<{}, {}>", is_element ? "ElementTensor" : "RowTensor", type, slot(tensor.name));
+    }
+    std::string constants;
+    for (const auto& [name, value] : text.constants)
+      constants += fmt::format("    [[maybe_unused]] constexpr {}\n", declaration(name, value));
+    const std::string functions = function(
+        fmt::format("{} text([[maybe_unused]] {} value, [[maybe_unused]] int q, [[maybe_unused]] int d{})",
+                    number, number, parameters),
+        text, "", text.body, "", constants + pointers);
+    const std::string name = fmt::format("UserOutput{}", structs_++);
+    definitions_ += fmt::format(
+        "/// The user's output \"{}\".\nstruct {}Text : TextOutput {{\n"
+        "  __device__ explicit {}Text(const BlockContext& context) : TextOutput(context) {{}}\n{}}};\n"
+        "using {} = OutputOf<{}Text{}>;\n\n",
+        text.name, name, name, functions, name, name, tensors);
+    return name;
   }
 
   // `base` may be a template of the struct.

@@ -44,7 +44,7 @@ bool can_time(const AttentionSpec& spec) {
   if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference reads no rows of latents
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
   return !has_varlen_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
-    return use.row != nullptr && use.row->varlen_dims;
+    return (use.row != nullptr && use.row->varlen_dims) || use.tensor.access != TensorAccess::pointer;
   });
 }
 
@@ -164,6 +164,7 @@ void ForwardBuffers::describe_sequences() {
 
 // Outputs beside o and LSE, if the spec asks for them.
 void ForwardBuffers::describe_outputs() {
+  if (!spec_.output.is_none() && !has_narrow_keys(spec_)) params_.outputs.o_raw = nullptr;
   const std::int64_t rows = shape_of(params_).seqlen_q * params_.heads_q * params_.batch;
   for (const ArgumentRow& row : argument_table) {
     const auto is_it = [&](const OutputField& output) { return output.view == row.view; };

@@ -102,7 +102,7 @@ struct AttentionArguments {
   /// Optional, written: log Σ exp(score), natural logarithm, including sinks: fp32 (batch, heads_q, seqlen_q), or
   /// (heads_q, total_q) if queries are varlen.
   TensorView lse = {};
-  NamedTensors tensors = {};  ///< the tensors that mask and score read
+  NamedTensors tensors = {};  ///< the tensors that mask, score and output read
 
   /// int32 (batch + 1): sequence b of varlen q and o has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
   TensorView cu_seqlens_q = {};
@@ -149,6 +149,9 @@ struct AttentionArguments {
   /// With spec.row_max, in and out: fp32, of lse's shape, any strides: the same for each query. A row without keys, and a
   /// padding row, keeps its number.
   TensorView row_max = {};
+  /// Optional, with spec.output and k and v of 16 bits, written: o before the output functor, of o's type and shape. Backward
+  /// wants it as its o. Padding rows are not written.
+  TensorView o_raw = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
   /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
   /// same probabilities.
@@ -175,7 +178,7 @@ struct BackwardArguments {
   TensorView q;    ///< as in forward
   TensorView k;    ///< as in forward
   TensorView v;    ///< as in forward
-  TensorView o;    ///< forward's output
+  TensorView o;    ///< forward's output; with spec.output its o_raw
   TensorView lse;  ///< forward's LSE, fp32
   TensorView dq;   ///< written: the gradient of q, of q's shape
   TensorView dk;   ///< written: the gradient of k, of k's shape, summed over the query heads of a KV head
@@ -193,9 +196,10 @@ struct BackwardArguments {
   TensorView d_lse = {};    ///< optional: the gradient of lse, of its type and shape ("dlse" in errors)
   TensorView sinks = {};    ///< with spec.sinks: as in forward
   TensorView d_sinks = {};  ///< optional, written: the gradient of sinks, fp32 (heads_q)
-  /// Optional, written: gradients of some of `tensors`, which the score reads, in fp32, bf16 or fp16: under the same
-  /// name, of the same type and shape, with any strides. If a tensor has stride 0, each element has a gradient of its
-  /// own. These gradients are always deterministic. They take 8 bytes of workspace per element.
+  /// Optional, written: gradients of some of `tensors`, which the score or the output reads, in fp32, bf16 or fp16: under the
+  /// same name, of the same type and shape, with any strides. If a tensor has stride 0, each element has a gradient of its
+  /// own. These gradients are always deterministic. Those of scores take 8 bytes of workspace per element; those of outputs
+  /// are of tensors at places of o, of full size, and padding rows are not written.
   NamedTensors d_tensors = {};
 };
 

@@ -216,9 +216,9 @@ jit_code jit_buffer_download(const jit_buffer* buffer, void* to, size_t bytes, s
 
 // ---- problems ----
 
-/// A mask or score of your own.
+/// A mask, score or output of your own.
 typedef struct jit_functor {
-  const char* name;  ///< by which `--mask` or `--score` calls it: text(name)
+  const char* name;  ///< by which `--mask`, `--score` or `--output` calls it: text(name)
   /// The body of a C++ function, with comments on top that declare its constants and tensors, as in the tool's files:
   /// "// tensor: ids int32\nreturn ids[q] == ids[k];" (docs/masks.md).
   const char* text;
@@ -231,7 +231,7 @@ typedef struct jit_spec {
   /// spaces together; an option without a value means true. The options are the fields of jit::AttentionSpec,
   /// AppendSpec, MergeSpec, QuantizeSpec or BlockMaskSpec, with dashes, and have their defaults. Null: all defaults.
   const char* text;
-  const jit_functor* functors;  ///< what `--mask` and `--score` call by text(name)
+  const jit_functor* functors;  ///< what `--mask`, `--score` and `--output` call by text(name)
   size_t functor_count;         ///< number of these
   /// Attention only: fields of the forward kernel's config, "family=forward_wgmma tile_q=128". All sizes use it, and
   /// nothing is tuned. Null: the library chooses.
@@ -262,11 +262,12 @@ jit_code jit_dump(const jit_context* context, const char* arch, const jit_spec* 
 
 /// The kind of an operation.
 typedef enum jit_kind {
-  JIT_ATTENTION = 0,  ///< attention: jit_forward and jit_backward
-  JIT_APPEND = 1,     ///< new keys and values for a KV cache: jit_append
-  JIT_MERGE = 2,      ///< partial results over different keys become one: jit_merge
-  JIT_QUANTIZE = 3,   ///< q, k and v become FP8: jit_quantize
-  JIT_BLOCK_MASK = 4  ///< the blocks that a mask keeps: jit_block_mask
+  JIT_ATTENTION = 0,   ///< attention: jit_forward and jit_backward
+  JIT_APPEND = 1,      ///< new keys and values for a KV cache: jit_append
+  JIT_MERGE = 2,       ///< partial results over different keys become one: jit_merge
+  JIT_QUANTIZE = 3,    ///< q, k and v become FP8: jit_quantize
+  JIT_BLOCK_MASK = 4,  ///< the blocks that a mask keeps: jit_block_mask
+  JIT_KEY_MASS = 5     ///< the probabilities of each key, summed over queries: jit_key_mass
 } jit_kind;
 
 /// The kernels of one problem on every device and for every size. Immutable; thread safe.
@@ -336,6 +337,7 @@ typedef struct jit_forward_arguments {
   const jit_tensor* v_block_scales;  ///< the same of v
   const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q), -inf before the first call
   const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
+  const jit_tensor* o_raw;  ///< optional with --output, written: o before it, which jit_backward takes as o
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
@@ -459,6 +461,33 @@ typedef struct jit_merge_arguments {
 /// @endcode
 jit_code jit_merge(const jit_operation* merge, const jit_merge_arguments* arguments, void* stream,
                    jit_error** error);
+
+/// Tensors of key masses: those of jit::KeyMassArguments (jit/key_mass.h).
+typedef struct jit_key_mass_arguments {
+  size_t size;             ///< sizeof(jit_key_mass_arguments)
+  const jit_tensor* q;     ///< as in jit_forward_arguments
+  const jit_tensor* k;     ///< the same
+  const jit_tensor* lse;   ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
+  const jit_tensor* mass;  ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k)
+  const jit_named_tensor* tensors;  ///< the tensors that mask and score read
+  size_t tensor_count;              ///< number of these
+  const jit_tensor* cu_seqlens_q;   ///< with --sequences-q varlen: int32 (batch + 1)
+  const jit_tensor* cu_seqlens_k;   ///< with --sequences-kv varlen: int32 (batch + 1)
+  int32_t only_check;               ///< 1: nothing is computed
+  int32_t reserved;                 ///< 0
+} jit_key_mass_arguments;
+
+/// Sums the probabilities of each key over the queries that see it. The spec has attention's options, those of mask, score and
+/// shape, and --per-query-head.
+///
+/// @code
+/// jit_spec spec = {.size = sizeof(spec), .text = "--mask causal --gqa-ratio 4"};
+/// jit_operation_create(context, JIT_KEY_MASS, &spec, &key_mass, &error);
+/// jit_key_mass_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .lse = &lse, .mass = &mass};
+/// jit_key_mass(key_mass, &call, stream, &error);
+/// @endcode
+jit_code jit_key_mass(const jit_operation* key_mass, const jit_key_mass_arguments* arguments, void* stream,
+                      jit_error** error);
 
 /// Tensors of a quantization: those of jit::QuantizeArguments (jit/quantize.h), with its shapes.
 typedef struct jit_quantize_arguments {

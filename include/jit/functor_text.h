@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -12,14 +13,26 @@
 
 namespace jit {
 
-/// A tensor that a functor reads. In the text, `name` is a pointer to const elements of the dtype (`to_float(x)`
-/// converts bf16 and fp16). Each call passes a dense tensor of that name.
+/// The form in which a text sees a tensor.
+enum class TensorAccess {
+  pointer,  ///< a pointer to const elements (`to_float(x)` converts bf16 and fp16), of a dense tensor
+  as_o,  ///< texts of outputs alone: the number at the place in o that is written; o's shape, where sizes may be 1
+  as_row,  ///< texts of outputs alone: the number of the token and head; o's shape without head_dim, likewise
+};
+
+/// A tensor that a functor reads. Each call passes a tensor of that name.
 struct FunctorTensorSpec {
   std::string name;           ///< the identifier in the text, and the tensor's name at a call
   DType dtype = DType::fp32;  ///< element type
+  TensorAccess access = TensorAccess::pointer;  ///< what the identifier stands for
 
   bool operator==(const FunctorTensorSpec&) const = default;  ///< member by member
 };
+
+/// "bf16", "bf16 as_o": the type of a tensor and, unless it is a pointer, what the text sees of it.
+std::string kind_text(const FunctorTensorSpec& tensor);
+/// A tensor of a kind that kind_text writes. Throws Error invalid_argument for another text.
+FunctorTensorSpec parse_functor_tensor(std::string name, std::string_view kind);
 
 /// A constant that is compiled into the kernel.
 using FunctorConstant = std::variant<bool, std::int64_t, double>;
@@ -29,6 +42,9 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 ///   b, h                        batch entry and query head
 ///   seqlen_q, seqlen_kv, heads_q
 ///   score                       in score functors: softmax_scale · q·k
+///   value, d                    in output functors, which have no k and seqlen_kv: o in fp32 before it is rounded, 0 in a
+///                               row without keys, and its column; q counts the rows of the sequence's o
+///   sigmoid(x)                  1 / (1 + e^−x)
 ///   INFINITY                    as in C: a score of -INFINITY drops a key as a mask does
 ///   the names of `constants` and `tensors`, which are local variables
 /// Errors in the text are reported at `name`:line. A path without `return`, or a variable that is read before

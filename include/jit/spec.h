@@ -21,6 +21,7 @@
 #include <jit/device.h>
 #include <jit/mask.h>
 #include <jit/options.h>
+#include <jit/output_functor.h>
 #include <jit/score.h>
 #include <jit/tensor.h>
 
@@ -118,6 +119,9 @@ struct AttentionSpec {
   bool row_max = false;  ///< the same for AttentionArguments::row_max, the largest score of each query
   Mask mask = {};        ///< the keys that each query sees
   Score score = {};      ///< the function of a score that is applied before the softmax
+  /// The function of o that is applied where o is written, as a gate (docs/outputs.md). With q of 16 bits, by families that
+  /// have it.
+  OutputFunctor output = {};
   /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.
   std::optional<float> softmax_scale = {};
 
@@ -133,7 +137,7 @@ struct AttentionSpec {
 /// One line: "bf16 d128 causal".
 std::string to_string(const AttentionSpec& spec);
 
-/// The tensors that positions, mask and score read, each name once, in the order of the kernel's parameters. Throws
+/// The tensors that positions, mask, score and output read, each name once, in the order of the kernel's parameters. Throws
 /// Error invalid_spec when two of one name differ in dtype.
 std::vector<FunctorTensorSpec> functor_tensors(const AttentionSpec& spec);
 

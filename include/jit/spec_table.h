@@ -34,7 +34,7 @@ namespace jit {
 using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, bool AttentionSpec::*,
                                 SequenceKind AttentionSpec::*, Mask AttentionSpec::*, Score AttentionSpec::*,
                                 std::optional<DType> AttentionSpec::*, ScaleKind AttentionSpec::*,
-                                std::optional<float> AttentionSpec::*>;
+                                std::optional<float> AttentionSpec::*, OutputFunctor AttentionSpec::*>;
 
 /// "dense", "varlen", "paged".
 std::string_view to_string(SequenceKind kind);

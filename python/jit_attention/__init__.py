@@ -20,7 +20,7 @@ and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEV
 import atexit as _atexit
 import os as _os
 
-from . import _keywords, cache, distributed, emulator, errors, mask, score, sparse
+from . import _keywords, cache, distributed, emulator, errors, mask, output, score, sparse
 from ._core import (
     Attention,
     Device,
@@ -75,6 +75,7 @@ from .errors import (
 )
 from .functor import FunctorText
 from .mask import Mask
+from .output import OutputFunctor
 from .quantize import QuantizedQkv, quantize_qkv
 from .score import Score
 from .spec import AttentionSpec, Refusal, refusals, supports
@@ -89,6 +90,7 @@ __all__ = [
     "Kernel",
     "LaunchTrace",
     "Mask",
+    "OutputFunctor",
     "QuantizedQkv",
     "Refusal",
     "Score",
@@ -110,6 +112,7 @@ __all__ = [
     "mask",
     "key_mass",
     "merge",
+    "output",
     "prepare",
     "prepare_backward",
     "quantize_qkv",

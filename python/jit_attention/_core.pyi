@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 from .block_mask import BlockMask
 from .functor import FunctorText
 from .mask import Mask
+from .output import OutputFunctor
 from .score import Score
 from .spec import AttentionSpec
 from .typing import (
@@ -46,6 +47,7 @@ def attention(
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     return_aux: None = None,
+    output: OutputFunctor | None = None,
 ) -> ArrayT: ...
 @overload
 def attention(
@@ -63,6 +65,7 @@ def attention(
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     return_aux: None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT]: ...
 @overload
 def attention(
@@ -80,6 +83,7 @@ def attention(
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, dict[str, ArrayT]] | tuple[ArrayT, ArrayT, dict[str, ArrayT]]: ...
 @overload
 def attention(
@@ -97,6 +101,7 @@ def attention(
     out_dtype: OutputDType | DTypeObject | None = None, exact_exponentials: bool = False,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
     return_aux: None = None,
+    output: OutputFunctor | None = None,
 ) -> ArrayT | tuple[ArrayT, ArrayT]:
     """Computes attention: softmax(mask(score(softmax_scale · q kᵀ))) v, for each batch entry and query head.
 
@@ -120,7 +125,7 @@ def attention(
             "fp8_e5m2" for bytes (uint8).
         layout: "BSHD", the order of dimensions above, or "BHSD": q, k, v and the result are (batch, heads, seqlen,
             head_dim).
-        tensors: The arrays that mask and score read, by name. An array without dimensions counts as one element.
+        tensors: The arrays that mask, score and output read, by name. An array without dimensions counts as one element.
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of q's framework.
         tuning: When configs are measured: "off", "recorded", "first_run" or "exhaustive". None: as the environment
             variable JIT_ATTENTION_TUNING says.
@@ -180,7 +185,9 @@ def attention(
         return_aux: Names of further outputs, in fp32, for 16-bit q, k and v: "max_logit", the largest score of each
             head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
             behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
-            several calls; None there is a new array.
+            several calls; None there is a new array. "o_raw": o before `output`, of o's shape and type.
+        output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. `tensors` has what
+            it reads. Not with FP8 q.
 
     The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
     with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
@@ -543,6 +550,7 @@ def attention_backward(
     d_sinks: Literal[False] | None = None, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -556,6 +564,7 @@ def attention_backward(
     d_sinks: Literal[False] | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None],
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, dict[str, ArrayT]]: ...
 @overload
 def attention_backward(
@@ -569,6 +578,7 @@ def attention_backward(
     d_sinks: Literal[True] | Array, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT, ArrayT]: ...
 @overload
 def attention_backward(
@@ -582,6 +592,7 @@ def attention_backward(
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> tuple[Any, ...]:
     """Computes the gradients of attention: of q, k and v, of sinks, and of the tensors that the score reads.
 
@@ -629,6 +640,7 @@ def attention_backward(
         q_positions: As in the call of `attention`.
         k_positions: As in the call of `attention`.
         global_seqlens: As in the call of `attention`.
+        output: As in the call of `attention`, which gave o before it as "o_raw": that is `o` here.
 
     Returns:
         (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head.
@@ -665,6 +677,7 @@ def prepare_backward(
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
+    output: OutputFunctor | None = None,
 ) -> list[Kernel]:
     """Compiles, loads and tunes the kernels that `attention_backward` launches for the same arguments.
 
@@ -1415,9 +1428,16 @@ class NativeScore:
     @property
     def tensors(self) -> dict[str, str]: ...
 
+class NativeOutput:
+    @property
+    def text(self) -> str: ...
+    @property
+    def tensors(self) -> dict[str, str]: ...
+
+def parse_output(text: str, texts: Iterable[FunctorText]) -> NativeOutput: ...
 def parse_mask(text: str, texts: Iterable[FunctorText]) -> NativeMask: ...
 def parse_score(text: str, texts: Iterable[FunctorText]) -> NativeScore: ...
-def functor_usages() -> tuple[str, str]: ...
+def functor_usages() -> tuple[str, str, str]: ...
 def spec_fields() -> dict[str, str]: ...
 def validate_spec(spec: AttentionSpec) -> None: ...
 def refusals(spec: object, arch: str | None) -> list[tuple[str, str, str, str]]: ...

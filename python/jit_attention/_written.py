@@ -4,6 +4,7 @@ import ast
 import functools
 
 from . import mask as _mask
+from . import output as _output
 from . import score as _score
 from .functor import FunctorText
 
@@ -22,8 +23,14 @@ def written(mask, score, *others):
 def read(text):
     """What `written` wrote down."""
     mask, score, *others = ast.literal_eval(text)
+    return _parsed(_mask.parse, mask), _parsed(_score.parse, score), *others
 
-    def parsed(parse, functor):
-        return functor and parse(functor[0], [FunctorText(**ast.literal_eval(fields)) for fields in functor[1]])
 
-    return parsed(_mask.parse, mask), parsed(_score.parse, score), *others
+@functools.lru_cache(maxsize=1024)
+def read_output(functor):
+    """The output functor that `plain` made strings and tuples of."""
+    return _parsed(_output.parse, functor)
+
+
+def _parsed(parse, functor):
+    return functor and parse(functor[0], [FunctorText(**ast.literal_eval(fields)) for fields in functor[1]])

@@ -11,6 +11,7 @@ from . import _core
 from ._keywords import answers_unknown, refuse_unknown
 from .functor import element_type
 from .mask import Mask
+from .output import OutputFunctor
 from .score import Score
 from .typing import DTypeObject, InputDType, OutputDType, ScaleKind, SequenceKind, StoredDType
 
@@ -70,6 +71,7 @@ class AttentionSpec:
         row_max: The same for the largest score of each query.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
+        output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. With 16-bit q.
         softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
 
     Raises:
@@ -113,6 +115,7 @@ class AttentionSpec:
     row_max: bool = False
     mask: Mask | None = None
     score: Score | None = None
+    output: OutputFunctor | None = None
     softmax_scale: float | None = None
 
     def __post_init__(self) -> None:

@@ -88,7 +88,7 @@ Layout = Literal["BSHD", "BHSD"]
 """Order of dimensions: (batch, seqlen, heads, head_dim) or (batch, heads, seqlen, head_dim)."""
 TuningMode = Literal["off", "recorded", "first_run", "exhaustive"]
 """When configs are measured: never, only looked up, at the first call of a size, or all of them."""
-OutputName = Literal["max_logit", "row_max"]
+OutputName = Literal["max_logit", "row_max", "o_raw"]
 """What attention gives beside the result and LSE."""
 ScaleKind = Literal["head", "token", "block"]
 """Which elements of k and v share a dequantization scale."""

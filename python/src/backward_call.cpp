@@ -78,6 +78,7 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
     apply_layout(*view, layout);
   check_block_mask();
   spec_ = spec_of_arrays();
+  place_output_tensors(layout);
   call_.stage([&] {
     try {
       validate(spec_);
@@ -193,6 +194,23 @@ void BackwardCall::name_tensors() {
   for (const NamedArray& array : wanted_) arguments_.d_tensors.add({array.name, wanted_views_[at++]});
 }
 
+// What an output functor reads at places of o lies as o does in this layout, and so do gradients of it.
+void BackwardCall::place_output_tensors(Layout layout) {
+  if (layout == Layout::bshd) return;
+  for (const FunctorTensorSpec& read : spec_.output.tensors()) {
+    if (read.access == TensorAccess::pointer) continue;
+    const int rank = read.access == TensorAccess::as_o ? 4 : 3;
+    for (const auto& [names, views] : {std::pair{&named_, &named_views_}, {&wanted_, &wanted_views_}}) {
+      std::size_t at = 0;
+      for (const NamedArray& array : *names) {
+        TensorView& view = (*views)[at++];
+        if (std::string_view(array.name) == read.name && view.rank == rank) view = with_middle_swapped(view);
+      }
+    }
+  }
+  name_tensors();
+}
+
 AttentionSpec BackwardCall::spec_of_arrays() const {
   AttentionSpec spec;
   spec.dtype = arguments_.q.dtype;
@@ -214,6 +232,7 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   spec.k_positions = named_.has("k_positions");
   spec.mask = mask_of(over_.mask());
   spec.score = score_of(inputs_.score);
+  spec.output = output_of(inputs_.output);
   spec.softmax_scale = scale_of(inputs_.softmax_scale);
   return spec;
 }

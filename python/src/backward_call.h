@@ -18,7 +18,7 @@ namespace jit::python {
 /// What the caller gives, with the names of attention_backward. `d_o` is `do`, `d_lse` is `dlse`.
 struct BackwardInputs {
   nb::handle d_o, q, k, v, o, lse;
-  nb::handle mask, score, softmax_scale;
+  nb::handle mask, score, output = nb::none(), softmax_scale;
   nb::handle dq, dk, dv;
   nb::handle dtype, layout, tensors, stream;
   bool deterministic = false;
@@ -71,6 +71,7 @@ class BackwardCall {
   void bind_gradients_of_tensors();
   void bind_gradient_of_sinks();
   void name_tensors();
+  void place_output_tensors(Layout layout);
   AttentionSpec spec_of_arrays() const;
 
   const BackwardInputs inputs_;

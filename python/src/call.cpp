@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <jit/device.h>
@@ -80,6 +81,14 @@ void Call::read_aux() {
   for (const nb::handle key : has_arrays ? nb::handle(held) : given) {
     const std::string name =
         nb::isinstance<nb::str>(key) ? nb::cast<std::string>(key) : nb::repr(key).c_str();
+    if (name == "o_raw") {
+      if (std::exchange(wants_raw_, true)) refuse("return_aux", "names o_raw twice");
+      if (const nb::object array = has_arrays ? nb::object(held[key]) : nb::none(); !array.is_none()) {
+        raw_ = arrays_.write(array, "o_raw", sixteen_bits(q().dtype));
+        arguments_.o_raw = in_layout(raw_.array.view, inputs_.layout);
+      }
+      continue;
+    }
     const auto is_it = [&](const OutputField& row) { return row.name == name; };
     const auto field = std::find_if(output_fields.begin(), output_fields.end(), is_it);
     if (field == output_fields.end()) {
@@ -98,6 +107,22 @@ void Call::read_aux() {
     aux.output = arrays_.write(array, field->name.data(), std::nullopt);
     arguments_.*field->view = aux.output.array.view;
   }
+}
+
+// What an output functor reads at places of o lies as o does in this layout.
+void Call::place_output_tensors(const AttentionSpec& spec) {
+  if (inputs_.layout == Layout::bshd || spec.output.is_none()) return;
+  const std::vector<FunctorTensorSpec> read = spec.output.tensors();
+  NamedTensors tensors;
+  for (NamedTensor tensor : arguments_.tensors) {
+    const auto use = std::find_if(read.begin(), read.end(), [&](const FunctorTensorSpec& one) {
+      return one.name == tensor.name && one.access != TensorAccess::pointer;
+    });
+    if (use != read.end())
+      tensor.tensor = in_layout(tensor.tensor, inputs_.layout, use->access == TensorAccess::as_o ? 4 : 3);
+    tensors.add(tensor);
+  }
+  arguments_.tensors = tensors;
 }
 
 void Call::add_outputs(const AttentionSpec& spec) {
@@ -196,6 +221,7 @@ int Call::alignment() const {
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {
+  place_output_tensors(spec);
   // The launch checks all arguments. Sizes that no output can be made of are checked here.
   if (const int rank = q().rank; rank != 3 && rank != 4) check_inputs(spec, arguments_);
   try {
@@ -220,6 +246,13 @@ void Call::make_missing_outputs(const AttentionSpec& spec) {
     out_ = arrays_.make(dtype, std::span(shape, static_cast<std::size_t>(queries.rank)),
                         as_q ? std::optional(q_type_) : std::nullopt);
     arguments_.o = in_layout(out_.array.view, inputs_.layout);
+  }
+  if (wants_raw_ && !raw_.given) {
+    std::int64_t shape[max_rank] = {};
+    std::copy_n(out_.array.view.shape, queries.rank, shape);
+    raw_ = arrays_.make(out_.array.view.dtype, std::span(shape, static_cast<std::size_t>(queries.rank)),
+                        out_.array.view.dtype == q().dtype ? std::optional(q_type_) : std::nullopt);
+    arguments_.o_raw = in_layout(raw_.array.view, inputs_.layout);
   }
   const std::int64_t dense[] = {queries.shape[0], queries.shape[2], queries.shape[1]};
   const std::int64_t varlen[] = {queries.shape[1], queries.shape[0]};
@@ -271,6 +304,10 @@ void Call::stage(const AttentionSpec& spec) {
     aux.staged = Staged(device(), view, true);
     view = aux.staged.view();
   }
+  if (wants_raw_) {
+    staged_raw_ = Staged(device(), arguments_.o_raw, raw_.given);
+    arguments_.o_raw = staged_raw_.view();
+  }
   if (!wants_lse()) return;
   staged_lse_ = Staged(device(), arguments_.lse, lse_.given);
   arguments_.lse = staged_lse_.view();
@@ -280,6 +317,7 @@ void Call::complete() const {
   arrays_.complete();
   staged_out_.download();
   staged_lse_.download();
+  staged_raw_.download();
   for (const Aux& aux : aux_) aux.staged.download();
 }
 
@@ -288,6 +326,7 @@ nb::object Call::result() const {
     return wants_lse() ? nb::object(nb::make_tuple(out_.result(), lse_.result())) : out_.result();
   nb::dict outputs;
   for (const Aux& aux : aux_) outputs[aux.field->name.data()] = aux.output.result();
+  if (wants_raw_) outputs["o_raw"] = raw_.result();
   if (wants_lse()) return nb::make_tuple(out_.result(), lse_.result(), outputs);
   return nb::make_tuple(out_.result(), outputs);
 }
@@ -298,7 +337,7 @@ Error Call::renamed(const Error& error) const {
   const AttentionArguments& a = arguments_;
   std::vector<const TensorView*> scales = {&a.q_descale, &a.k_descale};
   if (has_value_rows()) scales.push_back(&a.v_descale);
-  return with_heads_first(by_name, {&a.q, &a.k, &a.v, &a.o}, scales);
+  return with_heads_first(by_name, {&a.q, &a.k, &a.v, &a.o, &a.o_raw}, scales);
 }
 
 }  // namespace jit::python

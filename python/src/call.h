@@ -92,6 +92,7 @@ class Call {
   void read_aux();
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
   void make_missing_outputs(const AttentionSpec& spec);
+  void place_output_tensors(const AttentionSpec& spec);
   void stage(const AttentionSpec& spec);
 
   CallInputs inputs_;
@@ -106,10 +107,11 @@ class Call {
     Staged staged;
   };
 
-  Output out_, lse_;
+  Output out_, lse_, raw_;
+  bool wants_raw_ = false;  ///< o before the output functor, by return_aux
   std::vector<Aux> aux_;
   std::vector<Staged> staged_inputs_;
-  Staged staged_out_, staged_lse_;
+  Staged staged_out_, staged_lse_, staged_raw_;
 };
 
 }  // namespace jit::python

@@ -83,9 +83,10 @@ void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
 
 }  // namespace
 
-AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
-                             std::optional<int> head_dim_v, bool exact_exponentials) {
+AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle output,
+                             nb::handle softmax_scale, int split_keys, nb::handle descale_per,
+                             std::optional<DType> out_dtype, std::optional<int> head_dim_v,
+                             bool exact_exponentials) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -138,6 +139,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   check_latents(spec, call.has_kv_dtype());
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
+  spec.output = output_of(output);
   spec.softmax_scale = scale_of(softmax_scale);
   return spec;
 }

@@ -13,9 +13,10 @@
 namespace jit::python {
 
 /// The spec of the arrays themselves. Throws Error invalid_argument, or a Python TypeError, that names the argument.
-AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle softmax_scale,
-                             int split_keys, nb::handle descale_per, std::optional<DType> out_dtype,
-                             std::optional<int> head_dim_v, bool exact_exponentials);
+AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle output,
+                             nb::handle softmax_scale, int split_keys, nb::handle descale_per,
+                             std::optional<DType> out_dtype, std::optional<int> head_dim_v,
+                             bool exact_exponentials);
 
 /// `error` about a field of that spec, by what the caller gave.
 Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descale_per, bool has_head_dim_v);

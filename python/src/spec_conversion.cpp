@@ -71,7 +71,7 @@ FunctorText functor_text_of(nb::handle text) {
     result.constants.emplace(name, constant_of(item[1], name));
   }
   for (const nb::handle item : nb::list(text.attr("tensors").attr("items")()))
-    result.tensors.push_back({utf8_of(item[0]), parse_dtype(utf8_of(item[1]))});
+    result.tensors.push_back(parse_functor_tensor(utf8_of(item[0]), utf8_of(item[1])));
   return result;
 }
 
@@ -84,8 +84,7 @@ std::vector<FunctorText> functor_texts_of(nb::handle texts) {
 template <class Value>
 nb::dict tensors_of(const Value& value) {
   nb::dict names;
-  for (const FunctorTensorSpec& tensor : value.tensors())
-    names[tensor.name.c_str()] = std::string(to_string(tensor.dtype));
+  for (const FunctorTensorSpec& tensor : value.tensors()) names[tensor.name.c_str()] = kind_text(tensor);
   return names;
 }
 
@@ -163,6 +162,7 @@ void set(std::optional<DType>& member, nb::handle value, const char* field) {
 }
 void set(Mask& member, nb::handle value, const char*) { member = mask_of(value); }
 void set(Score& member, nb::handle value, const char*) { member = score_of(value); }
+void set(OutputFunctor& member, nb::handle value, const char*) { member = output_of(value); }
 void set(std::optional<float>& member, nb::handle value, const char*) { member = scale_of(value); }
 
 }  // namespace
@@ -175,6 +175,11 @@ const Mask& mask_of(nb::handle mask) {
 const Score& score_of(nb::handle score) {
   static const Score& none = *new Score;
   return score.is_none() ? none : native<Score>(score, "score", "jit_attention.Score");
+}
+
+const OutputFunctor& output_of(nb::handle output) {
+  static const OutputFunctor& none = *new OutputFunctor;
+  return output.is_none() ? none : native<OutputFunctor>(output, "output", "jit_attention.OutputFunctor");
 }
 
 std::optional<float> scale_of(nb::handle softmax_scale) {
@@ -285,6 +290,9 @@ void bind_spec(nb::module_& module) {
   nb::class_<Score>(module, "NativeScore", "What a Score is to the library.")
       .def_prop_ro("text", &Score::to_string)
       .def_prop_ro("tensors", tensors_of<Score>);
+  nb::class_<OutputFunctor>(module, "NativeOutput", "What an OutputFunctor is to the library.")
+      .def_prop_ro("text", &OutputFunctor::to_string)
+      .def_prop_ro("tensors", tensors_of<OutputFunctor>);
   module.def(
       "parse_mask",
       [](const std::string& text, nb::handle texts) { return parse_mask(text, functor_texts_of(texts)); },
@@ -292,6 +300,10 @@ void bind_spec(nb::module_& module) {
   module.def(
       "parse_score",
       [](const std::string& text, nb::handle texts) { return parse_score(text, functor_texts_of(texts)); },
+      nb::arg("text"), nb::arg("texts"));
+  module.def(
+      "parse_output",
+      [](const std::string& text, nb::handle texts) { return parse_output(text, functor_texts_of(texts)); },
       nb::arg("text"), nb::arg("texts"));
   module.def(
       "spec_fields",
@@ -303,8 +315,8 @@ void bind_spec(nb::module_& module) {
       },
       "Names of a spec's fields, and what they are.");
   module.def(
-      "functor_usages", [] { return nb::make_tuple(mask_usages(), score_usages()); },
-      "The built-in masks and the built-in scores, as their parsers read them.");
+      "functor_usages", [] { return nb::make_tuple(mask_usages(), score_usages(), output_usages()); },
+      "The built-in masks, scores and outputs, as their parsers read them.");
   module.def(
       "validate_spec", [](nb::handle spec) { validate(spec_of(spec)); }, nb::arg("spec"));
   module.def(

@@ -14,6 +14,7 @@ namespace nb = nanobind;
 /// Of a jit_attention.Mask or None. Throws a Python TypeError for anything else.
 const Mask& mask_of(nb::handle mask);
 const Score& score_of(nb::handle score);
+const OutputFunctor& output_of(nb::handle output);
 /// None, or a number. `field` is named when it is neither.
 std::optional<float> scale_of(nb::handle softmax_scale);
 /// None, or an element type by name or as frameworks show it ("bf16", "bfloat16", torch.bfloat16,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backward/dq_sums.cuh"
+#include "backward/output_gradients.cuh"
 #include "backward/query_tile.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
@@ -64,8 +65,30 @@ JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams
   }
 }
 
-template <class Traits>
-JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params) {
+/// Makes dO of a row and the lane's part of its product with O. By a whole warp.
+template <class Config, class Rows, class OutputRows>
+JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& gradients, const Rows& do_rows,
+                             const OutputRows& o_rows, int query, bool exists, const RawGradient& raw) {
+  RowGradients<Config> own(context, gradients, query);
+  float sum = 0;
+  if (exists) {
+    auto* const target = raw_gradient_rows<Config>(raw, context) + query * raw.strides.seq;
+    for_pieces<Config>(own, do_rows.at(query), o_rows.at(query), [&](auto& piece, int d) {
+      own.differentiate(piece, d);
+      leave_rounded(target + d, piece.y);
+#pragma unroll
+      for (int i = 0; i < piece_columns; ++i)
+        sum = __fmaf_rn(piece.y[i], piece.o[i], sum);  // mutate: DeltaOfTheWholeOutput
+    });
+  }
+  own.write_sums(exists);
+  return sum;
+}
+
+/// With an output functor dO is made first, of the gradient of what the functor returns, and left in `raw`.
+template <class Traits, class... Raw>
+JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params,
+                                 const Raw&... raw) {
   using Config = typename Traits::Config;
   constexpr int lanes = 8;  // that share a row
   constexpr int piece = 8;  // elements that a lane reads at once
@@ -93,10 +116,14 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
   for (int row = threadIdx.x / lanes; row < Config::tile_q; row += prepare_threads / lanes) {
     const int query = first_query + row;
     float sum = 0, lse = negative_infinity();
+    if constexpr (differentiates_output<Config>)
+      sum = prepare_row<Config>(sequences.context(batch, head), gradient_params, do_rows, o_rows, query,
+                                query < seqlen_q, raw...);
     if (query < seqlen_q) {
       lse = *lse_rows.at(query);
 #pragma unroll
-      for (int d = lane * piece; d < Config::head_dim_v; d += lanes * piece) {
+      for (int d = differentiates_output<Config> ? Config::head_dim_v : lane * piece; d < Config::head_dim_v;
+           d += lanes * piece) {
         float x[piece], y[piece];
         load_piece<Config::alignment>(do_rows.at(query) + d, x);
         load_piece<Config::alignment>(o_rows.at(query) + d, y);

@@ -71,4 +71,10 @@ struct GradientParams {
   unsigned* large_rows;
 };
 
+/// The gradient of o before an output functor, rounded to the type of q: dense rows, which later kernels read as d_o.
+struct RawGradient {
+  void* data;
+  TensorStrides strides;
+};
+
 }  // namespace jit

@@ -61,14 +61,18 @@ struct DescaleParams {
   };
 };
 
-/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh).
+/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh), and o before an output
+/// functor (epilogue/output_functor.cuh).
 struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max
   TensorStrides row_max_strides;
+  void* o_raw;  ///< as o, null: nobody asked; if the Config has an output functor
+  TensorStrides o_raw_strides;
 };
 
-/// A tensor that a mask or score functor reads. Up to three leading strides in elements, the last one is 1.
+/// A tensor that a functor reads. Up to three leading strides in elements, the last one is 1. What an output functor reads at
+/// places of o has those of batch entry, row and head, and behind them o's columns, if it has such.
 struct FunctorTensor {
   const void* data;
   long long strides[3];

@@ -7,6 +7,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "checks/reference_rows.cuh"
+#include "epilogue/output_functor.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
@@ -130,7 +131,11 @@ __device__ void attention_reference(const AttentionParams& params, const Referen
     if constexpr (has_value_means<Config>)
       output[i] +=
           row_sum * descale_of<Config>(descale.v_mean + d, descale.v_mean_strides, batch, kv_head, 0);
-    if (d < Config::head_dim_v) rows.o[row * Config::head_dim_v + d] = row_sum == 0 ? 0 : output[i] / row_sum;
+    if (d >= Config::head_dim_v) continue;
+    float values[1] = {row_sum == 0 ? 0 : output[i] / row_sum};
+    if constexpr (has_output_functor<Config>)
+      apply_output<Config>(typename Config::OutputFunctor(context), {context, query}, values, query, d);
+    rows.o[row * Config::head_dim_v + d] = values[0];
   }
   if (lane_id() == 0) rows.lse[row] = row_sum == 0 ? negative_infinity() : row_max + logf(row_sum);
 }

@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/output_functor.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/entry_sequences.cuh"
@@ -83,6 +84,10 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
   if (Traits::first_column() == 0) {
     const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };
     raise_maxima<Config, typename Traits::Output>(params, head, find_rows, q_begin + warp_row, state);
+  }
+  if constexpr (has_output_functor<Config>) {
+    finish_output<Config>(params, sequences.context(batch, head), output, q_begin + warp_row, inverse,
+                          Traits::first_column());
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key

@@ -152,6 +152,7 @@ class Consumer {
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   JIT_DEVICE bool take_work() {
     if (!queries_.take()) return false;
+    if constexpr (has_output_functor<Config>) output_.bring_near(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
     return true;

@@ -7,6 +7,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/output_functor.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
@@ -134,6 +135,15 @@ class ConsumerOutput {
     }
   }
 
+  /// Asks for what the output functor will read of a work tile, whose first tile of keys is not there yet.
+  JIT_DEVICE void bring_near(const EpilogueWork& work) const {
+    constexpr int lanes = warp_size / 16;  // of a row
+    const BlockContext context = context_of<Config>(params_, work);
+    const int row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row() + lane_id() / lanes;
+    const typename Config::OutputFunctor::Rows rows(context, minimum(row, context.seqlen_q - 1));
+    Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+  }
+
   /// Writes the output of `work`, or hands it over to the storer.
   JIT_DEVICE void finish(const EpilogueWork& work,
                          const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
@@ -154,6 +164,10 @@ class ConsumerOutput {
       });
     } else {
       output_.scale_rows(factors);
+    }
+    if constexpr (has_output_functor<Config>) {
+      finish_output<Config>(params_, context_of<Config>(params_, work), output_,
+                            work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     }
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::output == OutputPlace::direct) {

@@ -115,6 +115,7 @@ JIT_DUAL(__saturatef, ::__saturatef(x), slope = x >= 0 && x <= 1 ? 1 : 0)
 JIT_DUAL(ex2, ex2(x), slope = ln_2 * y)
 JIT_DUAL(lg2, lg2(x), slope = log2_e * rcp(x))
 JIT_DUAL(rcp, rcp(x), slope = -y * y)
+JIT_DUAL(sigmoid, sigmoid(x), slope = y * (1 - y))
 JIT_DUAL(tanh_approx, tanh_approx(x), slope = 1 - y * y)  // mutate: WrongDerivativeOfTanh
 
 #undef JIT_DUAL_OF_FLOATS

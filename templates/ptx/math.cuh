@@ -45,6 +45,9 @@ JIT_DEVICE float rcp(float x) {
   return y;
 }
 
+/// 1 / (1 + e^−x).
+JIT_DEVICE float sigmoid(float x) { return rcp(1.0f + ex2(x * -log2_e)); }
+
 /// tanh(x), relative error at most 2^-11: below the rounding of a 16-bit score.
 JIT_DEVICE float tanh_approx(float x) {
   float y;

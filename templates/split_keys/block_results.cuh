@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "epilogue/output_functor.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/relaxed.cuh"
@@ -159,6 +160,17 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
   }
 }
 
+/// Applies the output functor to a piece of a row, and writes what it was.
+template <class Config>
+JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& context, int query, int column,
+                             float4& values) {
+  float own[] = {values.x, values.y, values.z, values.w};
+  if (OutputElement<Config>* const raw = raw_row<Config>(params, context, query); raw != nullptr)
+    store_piece<Config::alignment>(raw + column, own);
+  apply_output<Config>(typename Config::OutputFunctor(context), {context, query}, own, query, column);
+  values = make_float4(own[0], own[1], own[2], own[3]);
+}
+
 /// Normalizes a piece and writes it to O; the one with the first column writes LSE.
 template <class Config>
 JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
@@ -175,6 +187,8 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
   float4 values =
       make_float4(ended(piece.values.x), ended(piece.values.y), ended(piece.values.z), ended(piece.values.w));
   finish_columns<Config>(values, end, params, info, column);
+  if constexpr (has_output_functor<Config>)
+    finish_piece<Config>(params, packed_context<Config>(params, info, place), place.query, column, values);
   store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;

@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "problem/functor.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/split_info.cuh"
 
@@ -18,6 +19,15 @@ struct PackedRow {
   JIT_DEVICE PackedRow(int kv_head, int row)
       : query(row / Config::gqa_ratio), head(kv_head * Config::gqa_ratio + row % Config::gqa_ratio) {}
 };
+
+/// The context of functors for a packed row.
+template <class Config>
+JIT_DEVICE BlockContext packed_context(const AttentionParams& params, const SplitInfo& split,
+                                       const PackedRow<Config>& place) {
+  // mutate: GatesOfAnotherPackedHead
+  return {split.batch,     place.head,    params.heads_q, split.q.length,
+          split.kv.length, split.q.begin, params.tensors};
+}
 
 /// Where packed rows of q begin; null for one that does not exist.
 template <class Config>

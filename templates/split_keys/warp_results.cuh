@@ -6,6 +6,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
+#include "epilogue/output_functor.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
@@ -93,8 +94,23 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
     Element* const columns = static_cast<Element*>(params.o) +
                              Sequences::query_offset(params.o_strides, info.batch, place.head, query) +
                              result.first_column;
+    if constexpr (has_output_functor<Config>) {
+#pragma unroll
+      for (int n = 0; n < Output::column_blocks; ++n) {
+#pragma unroll
+        for (int i = 0; i < Output::pair; ++i) {
+          float& x = result.output.at(r, n, i);
+          x = end.factor == 0 ? 0 : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
+        }
+      }
+      if (exists)
+        finish_product_row<Config>(params, packed_context<Config>(params, info, place), result.output, r,
+                                   place.query, result.first_column);
+    }
     store_by_quads<Output::column_blocks>(
         columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
+          if constexpr (has_output_functor<Config>)
+            return pack<Element>(result.output.at(r, n, 0), result.output.at(r, n, 1));
           const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
                                               normalized<Config>(result.output.at(r, n, 1), end.factor));
           return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0

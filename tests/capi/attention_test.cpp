@@ -1,4 +1,6 @@
 // Attention through jit/c.h beside the references of the C++ interface's tests.
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -126,6 +128,36 @@ TEST(CAttention, AMaskOfOnesOwnReadsItsTensor) {
   o.download();
   for (int query = 0; query < seqlen; ++query)
     EXPECT_NEAR(o.get({0, query, 0, 0}), query / 2, 0.05) << query;  // the mean of 0, 2, … up to the query
+}
+
+TEST(CAttention, AGateOnTheOutputKeepsWhatItWasGiven) {
+  const CContext context = make_context();
+  const COperation attention =
+      make_operation(context, JIT_ATTENTION, "--head-dim 16 --output 'row_gate(fp32)'");
+  DeviceTensor q(DType::bf16, {1, 3, 1, 16}), k(DType::bf16, {1, 1, 1, 16}), v(DType::bf16, {1, 1, 1, 16}),
+      o(DType::bf16, {1, 3, 1, 16}), raw(DType::bf16, {1, 3, 1, 16}), gate(DType::fp32, {1, 3, 1});
+  q.fill([](auto) { return 1.0; });
+  k.fill([](auto) { return 0.0; });
+  v.fill([](auto flat) { return 1 + static_cast<double>(flat); });  // of the only key, and so o
+  gate.fill([](auto flat) { return static_cast<double>(flat) - 1; });
+  for (const DeviceTensor* tensor : {&q, &k, &v, &o, &raw, &gate}) tensor->upload();
+  CTensors tensors;
+  const jit_named_tensor named = {"gate", tensors(gate.view())};
+  const jit_forward_arguments arguments = {.size = sizeof(arguments),
+                                           .q = tensors(q.view()),
+                                           .k = tensors(k.view()),
+                                           .v = tensors(v.view()),
+                                           .o = tensors(o.view()),
+                                           .tensors = &named,
+                                           .tensor_count = 1,
+                                           .o_raw = tensors(raw.view())};
+  expect_ok([&](jit_error** error) { return jit_forward(attention.get(), &arguments, nullptr, error); });
+  o.download();
+  raw.download();
+  for (int query = 0; query < 3; ++query) {
+    EXPECT_EQ(raw.get({0, query, 0, 4}), 5);
+    EXPECT_NEAR(o.get({0, query, 0, 4}), 5 / (1 + std::exp(1 - query)), 0.02) << query;
+  }
 }
 
 TEST(CAttention, DropoutTakesARateAndASeed) {

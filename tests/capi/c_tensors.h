@@ -160,6 +160,7 @@ inline jit_forward_arguments c_arguments(const AttentionArguments& from, CTensor
   to.rng_state = tensors(from.rng_state);
   to.max_logit = tensors(from.max_logit);
   to.row_max = tensors(from.row_max);
+  to.o_raw = tensors(from.o_raw);
   to.dropout_p = from.dropout_p;
   to.num_splits = from.num_splits;
   to.zero_padding = from.zero_padding;

@@ -169,6 +169,44 @@ TEST_F(CCache, PartialResultsAreMerged) {
       "parts[1].lse");
 }
 
+TEST_F(CCache, MassesOfKeysAreWhatQueriesGaveThem) {
+  constexpr int rows = 20;
+  const std::vector<std::int64_t> queries = {1, rows, heads_q, head_dim},
+                                  shape = {1, rows, heads_kv, head_dim};
+  const DeviceTensor q = random_tensor(queries), k = random_tensor(shape), v = random_tensor(shape);
+  const DeviceTensor o(DType::bf16, queries);
+  DeviceTensor lse(DType::fp32, {1, heads_q, rows}), mass(DType::fp32, {1, heads_q, rows});
+  CTensors tensors;
+  const std::string text =
+      fmt::format("--head-dim {} --gqa-ratio {} --mask causal", head_dim, heads_q / heads_kv);
+  const COperation attention = make_operation(context_, JIT_ATTENTION, text.c_str());
+  const jit_forward_arguments call = {.size = sizeof(call),
+                                      .q = tensors(q.view()),
+                                      .k = tensors(k.view()),
+                                      .v = tensors(v.view()),
+                                      .o = tensors(o.view()),
+                                      .lse = tensors(lse.view())};
+  expect_ok([&](jit_error** error) { return jit_forward(attention.get(), &call, nullptr, error); });
+  const COperation of_keys = make_operation(context_, JIT_KEY_MASS, (text + " --per-query-head").c_str());
+  jit_key_mass_arguments sum = {.size = sizeof(sum),
+                                .q = tensors(q.view()),
+                                .k = tensors(k.view()),
+                                .lse = tensors(lse.view()),
+                                .mass = tensors(mass.view())};
+  expect_ok([&](jit_error** error) { return jit_key_mass(of_keys.get(), &sum, nullptr, error); });
+  mass.download();
+  for (int h = 0; h < heads_q; ++h) {  // each query gives 1; only the last one sees the last key
+    double all = 0;
+    for (int key = 0; key < rows; ++key) all += mass.get({0, h, key});
+    EXPECT_NEAR(all, rows, 1e-3) << h;
+    EXPECT_LT(mass.get({0, h, rows - 1}), 1) << h;
+  }
+  sum.mass = nullptr;
+  EXPECT_EQ(
+      failure_of([&](jit_error** error) { return jit_key_mass(of_keys.get(), &sum, nullptr, error); }).field,
+      "mass");
+}
+
 TEST_F(CCache, QuantizedRowsTimesTheirScalesAreWhatTheyWere) {
   constexpr int tokens = 12;
   const std::vector<std::int64_t> shape = {1, tokens, heads_kv, head_dim};

@@ -197,7 +197,7 @@ TEST_F(CInput, KindsThatThereAreNot) {
   EXPECT_EQ(failure_of([&](jit_error** error) {
               return jit_operation_create(context_.get(), static_cast<jit_kind>(7), &spec, &operation, error);
             }).message,
-            "kind: is 7; it must be 0 to 4");
+            "kind: is 7; it must be 0 to 5");
   EXPECT_EQ(operation, nullptr);
 }
 

@@ -143,6 +143,7 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_forward_arguments, v_block_scales);
   JIT_MEMBER(jit_forward_arguments, max_logit);
   JIT_MEMBER(jit_forward_arguments, row_max);
+  JIT_MEMBER(jit_forward_arguments, o_raw);
   layout.end();
   JIT_BEGIN(jit_backward_arguments);
   JIT_MEMBER(jit_backward_arguments, size);
@@ -209,6 +210,19 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_merge_arguments, lse);
   JIT_MEMBER(jit_merge_arguments, only_check);
   JIT_MEMBER(jit_merge_arguments, reserved);
+  layout.end();
+  JIT_BEGIN(jit_key_mass_arguments);
+  JIT_MEMBER(jit_key_mass_arguments, size);
+  JIT_MEMBER(jit_key_mass_arguments, q);
+  JIT_MEMBER(jit_key_mass_arguments, k);
+  JIT_MEMBER(jit_key_mass_arguments, lse);
+  JIT_MEMBER(jit_key_mass_arguments, mass);
+  JIT_MEMBER(jit_key_mass_arguments, tensors);
+  JIT_MEMBER(jit_key_mass_arguments, tensor_count);
+  JIT_MEMBER(jit_key_mass_arguments, cu_seqlens_q);
+  JIT_MEMBER(jit_key_mass_arguments, cu_seqlens_k);
+  JIT_MEMBER(jit_key_mass_arguments, only_check);
+  JIT_MEMBER(jit_key_mass_arguments, reserved);
   layout.end();
   JIT_BEGIN(jit_quantize_arguments);
   JIT_MEMBER(jit_quantize_arguments, size);

@@ -108,9 +108,21 @@ TEST(CSpec, SpecsThatTheLibraryRefuses) {
 
 TEST(CSpec, FunctorsMustBeCalled) {
   const std::vector<jit_functor> functors = {{"mine", "return q == k;"}};
-  EXPECT_EQ(error_of([&] { c::attention_spec_of(spec_of("", functors)); }).message(),
-            "functors: has 'mine', which neither --mask nor --score calls; say --mask 'text(mine)'");
+  EXPECT_EQ(
+      error_of([&] { c::attention_spec_of(spec_of("", functors)); }).message(),
+      "functors: has 'mine', which none of --mask, --score and --output calls; say --mask 'text(mine)'");
   EXPECT_NO_THROW(c::attention_spec_of(spec_of("--mask '!text(mine)'", functors)));
+  // A text is one of its caller's kind alone.
+  const std::vector<jit_functor> both = {
+      {"mine", "return q == k;"}, {"gate", "// tensor: gate fp16 as_row\nreturn value * sigmoid(gate);"}};
+  const AttentionSpec gated =
+      c::attention_spec_of(spec_of("--mask 'text(mine)' --output 'text(gate), scale'", both));
+  EXPECT_EQ(gated.output.to_string(), "text(gate), scale");
+  EXPECT_EQ(gated.output.tensors().front(), (FunctorTensorSpec{"gate", DType::fp16, TensorAccess::as_row}));
+  EXPECT_THAT(error_of([&] {
+                c::attention_spec_of(spec_of("--output text(mine) --mask text(gate)", both));
+              }).message(),
+              HasSubstr("which only outputs may read"));
   EXPECT_THAT(error_of([&] {
                 c::attention_spec_of(spec_of("", {{"mine", "// constant: a\nreturn true;"}}));
               }).message(),

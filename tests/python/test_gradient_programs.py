@@ -1,4 +1,4 @@
-"""bench/gradient_accuracy.py, dropout_time.py and equal_runs.py: what they compute, and their tables."""
+"""bench/gradient_accuracy.py, dropout_time.py, output_time.py and equal_runs.py: what they compute, and their tables."""
 
 import pathlib
 import sys
@@ -12,6 +12,7 @@ sys.path.insert(0, str(BENCH))
 import dropout_time  # noqa: E402
 import equal_runs  # noqa: E402
 import gradient_accuracy  # noqa: E402
+import output_time  # noqa: E402
 from comparison import accuracy, records  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
 
@@ -35,6 +36,19 @@ def test_a_row_of_dropouts_costs():
     us = {(name, rate): 10.0 + 2 * (rate > 0) for name in dropout_time.PASSES for rate in (0, dropout_time.RATE)}
     row = dropout_time.row("d64", us)
     assert row == ["d64", *["10.0", "12.0", "1.20"] * 3] and len(row) == len(dropout_time.HEAD)
+
+
+def test_a_row_of_outputs_costs(emulated, monkeypatch):
+    pytest.importorskip("torch")
+    for name, size in dict(BATCH=1, ROWS=96, HEADS=4, HEADS_KV=2).items():
+        monkeypatch.setattr(output_time, name, size)
+    problem = output_time.Problem(64, "causal", "cpu" if emulated else "cuda")
+    o = problem.calls[output_time.PLAIN]()[0].clone()
+    assert all((problem.calls[name]()[0] - o).abs().max() < 0.05 for name in output_time.LARGEST) and o.any()
+    assert problem.calls["key_mass"]().sum().item() == pytest.approx(4 * 96, rel=1e-5)
+    us = dict.fromkeys(problem.calls, 10.0) | {"key_mass": 7.0}
+    row = output_time.row("d64", us)
+    assert row == ["d64", "10.0", *["10.0", "1.000"] * 3, "7.0", "0.700"] and len(row) == len(output_time.HEAD)
 
 
 def test_runs_that_differ_are_counted(emulated):

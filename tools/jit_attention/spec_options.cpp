@@ -78,6 +78,14 @@ void add_functor_options(CLI::App& app, FunctorOptions& options) {
                  fmt::format("What happens to scores, in order, separated by commas: {}, text(name); "
                              "default: all of --score-file, else none",
                              score_usages()));
+  app.add_option(
+      "--output", options.output,
+      fmt::format("What happens to o where it is written, in order, separated by commas: {}, text(name); "
+                  "default: all of --output-file, else none",
+                  output_usages()));
+  app.add_option("--output-file", options.output_files,
+                 "name=path: an output of your own, text(name) in --output")
+      ->allow_extra_args(false);
   app.add_option("--mask-file", options.mask_files, "name=path: a mask of your own, text(name) in --mask")
       ->allow_extra_args(false);
   app.add_option("--score-file", options.score_files, "name=path: a score of your own, text(name) in --score")
@@ -94,12 +102,14 @@ void apply(const FunctorOptions& options, AttentionSpec& spec) {
   const std::vector<FunctorText> scores = read_functors("--score-file", options.score_files);
   spec.mask = parse_mask(options.mask.empty() ? join_texts(masks, " && ") : options.mask, masks);
   spec.score = parse_score(options.score.empty() ? join_texts(scores, ", ") : options.score, scores);
+  const std::vector<FunctorText> outputs = read_functors("--output-file", options.output_files);
+  spec.output = parse_output(options.output.empty() ? join_texts(outputs, ", ") : options.output, outputs);
   spec.softmax_scale = options.softmax_scale;
 }
 
 std::vector<std::string> input_files(const FunctorOptions& options) {
   std::vector<std::string> paths;
-  for (const auto* arguments : {&options.mask_files, &options.score_files}) {
+  for (const auto* arguments : {&options.mask_files, &options.score_files, &options.output_files}) {
     for (const std::string& argument : *arguments) {
       paths.push_back(split_assignment("--mask-file or --score-file", argument).second);
     }

@@ -15,17 +15,19 @@ class App;
 
 namespace jit::tool {
 
-/// Mask, score and scale.
+/// Mask, score, output and scale.
 struct FunctorOptions {
   std::string mask;
   std::string score;
+  std::string output;
   std::vector<std::string> mask_files;   ///< "name=path"
   std::vector<std::string> score_files;  ///< "name=path"
+  std::vector<std::string> output_files;
   std::optional<float> softmax_scale;
 };
 void add_functor_options(CLI::App& app, FunctorOptions& options);
 
-/// Sets mask, score and softmax_scale of `spec`. Throws BadInput and Error.
+/// Sets mask, score, output and softmax_scale of `spec`. Throws BadInput and Error.
 void apply(const FunctorOptions& options, AttentionSpec& spec);
 
 /// What keys and values are stored as.

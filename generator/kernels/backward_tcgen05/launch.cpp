@@ -15,7 +15,7 @@ one_pass::Shape shape_of(const AttentionSpec& spec, const BackwardTcgen05& confi
 }  // namespace
 
 FamilySteps Family<BackwardTcgen05>::steps(const AttentionSpec& spec, const BackwardTcgen05& config) {
-  return one_pass::steps(shape_of(spec, config), backward_tcgen05::prepare_program(spec, config),
+  return one_pass::steps(spec, shape_of(spec, config), backward_tcgen05::prepare_program(spec, config),
                          backward_tcgen05::convert_program(spec, config));
 }
 

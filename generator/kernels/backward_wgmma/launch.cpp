@@ -20,7 +20,7 @@ one_pass::Shape shape_of(const AttentionSpec& spec, const BackwardWgmma& config)
 }  // namespace
 
 FamilySteps Family<BackwardWgmma>::steps(const AttentionSpec& spec, const BackwardWgmma& config) {
-  return one_pass::steps(shape_of(spec, config), backward_wgmma::prepare_program(spec, config),
+  return one_pass::steps(spec, shape_of(spec, config), backward_wgmma::prepare_program(spec, config),
                          backward_wgmma::convert_program(spec, config));
 }
 

@@ -16,9 +16,10 @@ from .. import attention as _attention
 from .. import attention_backward as _attention_backward
 from .. import functor as _functor
 from .._keywords import hides_unknown, refuse_unknown
-from .._written import read, written
+from .._written import plain, read, read_output, written
 from ..errors import InvalidArgumentError
 from ..mask import Mask
+from ..output import OutputFunctor
 from ..score import Score
 from ..typing import Layout, OutputDType, OutputName, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         q_positions: torch.Tensor | None
         k_positions: torch.Tensor | None
         global_seqlens: torch.Tensor | None
+        output: OutputFunctor | None
 
 
 @overload
@@ -100,10 +102,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               deterministic: bool = False, block_mask: Any = None, q_positions: torch.Tensor | None = None,
               k_positions: torch.Tensor | None = None, global_seqlens: torch.Tensor | None = None,
               return_aux: Sequence[OutputName] | Mapping[OutputName, torch.Tensor | None] | None = None,
-              **unknown: Any) -> Any:
+              output: OutputFunctor | None = None, **unknown: Any) -> Any:
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
-    q, k, v, sinks and the tensors that scores read have gradients. Under ``torch.compile`` the call is one operator
+    q, k, v, sinks and the tensors that scores read, and outputs at places of o, have gradients. Under ``torch.compile`` the call is one operator
     without a graph break: ``fullgraph=True`` and ``dynamic=True`` work, with masks and scores that are built outside
     or inside of the compiled function (``~mask`` only outside). A CUDA graph may capture the call after one call of
     the same sizes, which compiles and tunes its kernel. Kernels of gradients are compiled at the first backward pass
@@ -155,7 +157,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         q_positions: As in `jit_attention.attention`.
         k_positions: As in `jit_attention.attention`.
         global_seqlens: As in `jit_attention.attention`.
-        return_aux: As in `jit_attention.attention`. Largest scores have no gradients.
+        return_aux: As in `jit_attention.attention`. These outputs have no gradients.
+        output: As in `jit_attention.attention`. Calls with gradients keep o before it, too.
 
     Returns:
         o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_aux also a dict of tensors;
@@ -204,10 +207,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
     read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
         result = _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                                   deterministic, block_mask, return_aux)
+                                   deterministic, block_mask, return_aux, output)
     else:
         result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
-                            layout=layout, tensors=tensors, tuning=tuning, return_aux=return_aux,
+                            layout=layout, tensors=tensors, tuning=tuning, return_aux=return_aux, output=output,
                             block_mask=_block_mask.for_eager_call(block_mask, mask, tensors, q, layout), **sequences)
     if not return_rng_state:
         return result
@@ -259,13 +262,18 @@ def _refuse_tangents(tensors):
 
 
 def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                      deterministic, block_mask, return_aux):
+                      deterministic, block_mask, return_aux, output):
     mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
-    problem = written(mask, score, tuple(tensors))
+    problem = written(mask, score, tuple(tensors), plain(output))
     with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
+    asked = ()
     if return_aux is not None:
         _check_outputs(return_aux, q)
-        sequences = sequences | {"outputs": ",".join(return_aux)}
+        asked = tuple(return_aux)
+    if output is not None and "o_raw" not in asked and _wants_gradient(q, k, v, sequences["sinks"], *tensors.values()):
+        asked += ("o_raw",)
+    if asked:
+        sequences = sequences | {"outputs": ",".join(asked)}
     o, lse, *outputs = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
                                  deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
     if return_aux is not None:
@@ -275,7 +283,7 @@ def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, t
 
 
 #: Outputs beside o and LSE, in the order of the operator's results.
-_OUTPUTS = "max_logit", "row_max"
+_OUTPUTS = "max_logit", "row_max", "o_raw"
 
 
 def _refuse_output(name, why):
@@ -294,6 +302,8 @@ def _check_outputs(asked, q):
     for name, held in asked.items() if isinstance(asked, Mapping) else ():
         if held is None:
             continue
+        if name == "o_raw":
+            _refuse_output(name, "was given an array, which the operator does not write: give None")
         if not isinstance(held, torch.Tensor) or held.dtype != torch.float32:
             _refuse_output(name, f"is {getattr(held, 'dtype', type(held).__name__)}; it must be a tensor of fp32")
         if held.device != q.device:
@@ -321,9 +331,9 @@ def _wants_gradient(*tensors):
 
 def _keywords(problem, tensors, block_numbers, q, layout):
     """Mask, score, tensors and block mask of a call, from what the operator was given."""
-    mask, score, names = read(problem)
+    mask, score, names, output = read(problem)
     block_mask, named = _block_mask.read_back(block_numbers, mask, dict(zip(names, tensors, strict=True)), q, layout)
-    return dict(mask=mask, score=score, tensors=named, block_mask=block_mask)
+    return dict(mask=mask, score=score, tensors=named, block_mask=block_mask, output=read_output(output))
 
 
 @library.custom_op("jit_attention::attention", mutates_args=())
@@ -341,7 +351,8 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tenso
                exact_exponentials: bool = False, dropout_p: float = 0.0,
                rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
                block_numbers: Optional[Sequence[int]] = None,
-               outputs: Optional[str] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+               outputs: Optional[str] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor,
+                                                       torch.Tensor]:
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
                         return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
@@ -376,7 +387,7 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
     dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
     numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
     o = q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype)
-    return o, of_rows[0], max_logit, of_rows[1]
+    return o, of_rows[0], max_logit, of_rows[1], torch.empty_like(o) if "o_raw" in (outputs or "") else _empty_lse(q)
 
 
 _RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -400,6 +411,7 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                        tuning: Optional[str] = None) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     names = read(problem)[2]
+    tensors, shapes = _in_full(tensors, problem, o)
     do = do if do.stride(-1) == 1 else do.contiguous()
     (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
     dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
@@ -411,7 +423,23 @@ def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: to
                                     deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
                                     tuning=tuning)
     dq, dk, dv, by_name, *of_sinks = gradients
-    return [dq, dk, dv, *by_name.values(), *of_sinks]
+    of_read = (gradient.sum_to_size(shapes[name]) if name in shapes else gradient for name, gradient in by_name.items())
+    return [dq, dk, dv, *of_read, *of_sinks]
+
+
+def _in_full(tensors, problem, o):
+    """The tensors, with o's sizes where an output reads one at places of o and a size of 1 stands for all; and the shapes of
+    those, by name."""
+    names, output = read(problem)[2:]
+    kinds = read_output(output).tensors if output else {}
+    full, shapes = [], {}
+    for name, tensor in zip(names, tensors, strict=True):
+        kind = kinds.get(name, "")
+        shape = o.shape if kind.endswith("as_o") else o.shape[:-1] if kind.endswith("as_row") else tensor.shape
+        if tensor.shape != shape:
+            shapes[name] = tensor.shape
+        full.append(tensor.expand(shape))
+    return full, shapes
 
 
 def _zeros_if(cu_seqlens, seqused, *tensors):
@@ -454,16 +482,19 @@ def _save_for_backward(ctx, inputs, output):
         raise InvalidArgumentError(f"out_dtype: is {output[0].dtype} beside a q, k or v that requires grad, and there are no "
                                    "gradients with it: leave it out", "arguments", "out_dtype")
     _refuse_gradients(page_table=page_table, cache_leftpad=cache_leftpad)
-    _, score, names = read(problem)
-    differentiable = score.tensors if score is not None else {}
+    _, score, names, functor = read(problem)
+    differentiable = dict(score.tensors) if score is not None else {}
+    if functor is not None:
+        differentiable |= {name: kind for name, kind in read_output(functor).tensors.items() if " " in kind}
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.requires_grad and name not in differentiable:
-            raise InvalidArgumentError(f"tensors: {name!r} requires grad, and no score reads it, only the mask, of "
-                                       "which there is no gradient: compute under torch.no_grad(), or give detach()")
+            raise InvalidArgumentError(f"tensors: {name!r} requires grad, and no score reads it, nor an output at "
+                                       "places of o, so that it has no gradient: compute under torch.no_grad(), or give detach()")
     if not return_lse:
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
-    ctx.save_for_backward(q, k, v, sinks, rng_state, *output[:2], *varlen, *tensors)
+    o, lse = output[:2]
+    ctx.save_for_backward(q, k, v, sinks, rng_state, o if functor is None else output[4], lse, *varlen, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]

@@ -1,0 +1,168 @@
+// The gradients of an output functor f: of what f returns, dY, the kernel that reads dY first makes that of the o that f was
+// given, and those of what it read,
+//
+//     dO = dY ∘ ∂f/∂value        dT = dY ∘ ∂f/∂T,  summed over the columns of a row where T has one number for it
+//
+// so that each of dY, o and T is read once. Equal inputs give bitwise identical results.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/gradient_params.cuh"
+#include "base/params.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/dual.cuh"
+#include "problem/functor.cuh"
+#include "problem/outputs.cuh"
+
+namespace jit {
+
+inline constexpr int row_lanes = 8;      ///< that share a row
+inline constexpr int piece_columns = 8;  ///< that a lane reads at once
+inline constexpr int no_slot = -1;       ///< of a derivative with respect to no tensor
+
+/// Whether o was a function of what attention came to.
+template <class Config>
+concept differentiates_output = requires {
+  typename Config::OutputFunctor;
+};
+
+/// Where a gradient has what belongs to a row of o: the last of its dimensions are o's, without columns `of_rows`.
+template <class T>
+JIT_DEVICE T* gradient_row(const TensorGradient& gradient, bool of_rows, int batch, int row, int head) {
+  const long long* const strides = gradient.strides + (of_rows ? 1 : 0);
+  // mutate: GradientsOfAnotherRow
+  return static_cast<T*>(gradient.data) + batch * strides[0] + row * strides[1] + head * strides[2];
+}
+
+/// A piece of a row of a gradient, whose columns may lie apart.
+template <class T>
+JIT_DEVICE void store_gradients(T* row, long long stride, int column, const float (&values)[piece_columns]) {
+  if (stride == 1 && reinterpret_cast<unsigned long long>(row + column) % chunk_bytes == 0)
+    return store_piece<chunk_bytes>(row + column, values);
+#pragma unroll
+  for (int i = 0; i < piece_columns; ++i) {
+    const float value[1] = {values[i]};
+    store_piece<static_cast<int>(sizeof(T))>(row + (column + i) * stride, value);
+  }
+}
+
+/// One row, by the lanes of a group, of which some may have no row. `dY` times the derivatives are in fp32, and dO is left
+/// rounded in `d_o`.
+template <class Config>
+class RowGradients {
+  using Functor = typename Config::OutputFunctor;
+  using Element = typename Config::Element;
+  using Numbers = typename Functor::template Numbers<piece_columns>;
+
+ public:
+  JIT_DEVICE RowGradients(const BlockContext& context, const GradientParams& gradients, int query)
+      : functor_(context), rows_(context, query), context_(context), gradients_(gradients), query_(query) {}
+
+  /// What is read of a piece.
+  struct Piece {
+    float y[piece_columns];  ///< dY, which becomes dO
+    float o[piece_columns];  ///< o before the functor
+    Numbers numbers;
+  };
+  template <class T, class U>
+  JIT_DEVICE void load(Piece& piece, const T* y, const U* o, int d) const {
+    load_piece<Config::alignment>(y + d, piece.y);
+    load_piece<Config::alignment>(o + d, piece.o);
+    functor_.template load<Config::alignment>(piece.numbers, rows_, d);
+  }
+
+  /// A piece from column `d` on.
+  JIT_DEVICE void differentiate(Piece& piece, int d) {
+    auto& [y, o, numbers] = piece;
+    Functor::for_each_tensor([&]<class Tensor>() {
+      const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
+      if (gradient.data == nullptr) return;
+      float values[piece_columns];
+#pragma unroll
+      for (int i = 0; i < piece_columns; ++i)
+        values[i] = y[i] * functor_.template derive<Tensor::slot>(Dual(o[i]), query_, d, numbers, i).derivative;
+      if constexpr (Tensor::is_of_rows) {
+        float& sum = sums_[Tensor::slot];
+#pragma unroll
+        for (int i = 0; i < piece_columns; ++i) sum += values[i];  // mutate: GradientOfAColumn
+      } else {
+        store_gradients(row_of<Tensor>(gradient), gradient.strides[3], d, values);
+      }
+    });
+#pragma unroll
+    for (int i = 0; i < piece_columns; ++i)
+      y[i] *= functor_.template derive<no_slot>(Dual(o[i], 1), query_, d, numbers, i).derivative;
+  }
+
+  /// Behind the last piece: what belongs to the row. By a whole warp; `exists` is whether the lane has a row.
+  JIT_DEVICE void write_sums(bool exists) {
+    Functor::for_each_tensor([&]<class Tensor>() {
+      if constexpr (Tensor::is_of_rows) {
+        const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
+        if (gradient.data == nullptr) return;
+        float sum = sums_[Tensor::slot];
+#pragma unroll
+        for (int other = 1; other < row_lanes; other *= 2) sum += __shfl_xor_sync(full_warp, sum, other);
+        if (!exists || threadIdx.x % row_lanes != 0) return;
+        const float value[1] = {sum};
+        store_piece<1>(row_of<Tensor>(gradient), value);
+      }
+    });
+  }
+
+ private:
+  template <class Tensor>
+  JIT_DEVICE auto* row_of(const TensorGradient& gradient) const {
+    using T = typename Tensor::Element;
+    const bool is_varlen = Config::sequences_q == SequenceKind::varlen;
+    return gradient_row<T>(gradient, Tensor::is_of_rows, is_varlen ? 0 : context_.batch,
+                           context_.q_begin + query_, context_.head);
+  }
+
+  Functor functor_;
+  typename Functor::Rows rows_;
+  const BlockContext& context_;
+  const GradientParams& gradients_;
+  int query_;
+  float sums_[max_functor_tensors] = {};
+};
+
+
+/// Calls f(piece, d) for the lane's pieces of a row, of which two are on their way at once: stores of f keep loads behind them.
+template <class Config, class T, class U, class F>
+JIT_DEVICE void for_pieces(const RowGradients<Config>& row, const T* y, const U* o, F f) {
+  constexpr int at_once = 2, step = row_lanes * piece_columns;
+  using Piece = typename RowGradients<Config>::Piece;
+#pragma unroll 1
+  for (int first = threadIdx.x % row_lanes * piece_columns; first < Config::head_dim_v; first += at_once * step) {
+    Piece pieces[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + i * step < Config::head_dim_v) row.load(pieces[i], y, o, first + i * step);
+    }
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) {
+      if (first + i * step < Config::head_dim_v) f(pieces[i], first + i * step);
+    }
+  }
+}
+
+/// Where the gradient of o before the functor lies for a sequence and head.
+template <class Config>
+JIT_DEVICE typename Config::Element* raw_gradient_rows(const RawGradient& raw, const BlockContext& context) {
+  const int batch = Config::sequences_q == SequenceKind::varlen ? 0 : context.batch;
+  return static_cast<typename Config::Element*>(raw.data) + batch * raw.strides.batch +
+         context.head * raw.strides.head + context.q_begin * raw.strides.seq;
+}
+
+/// Rounds a piece, leaves it in `target`, and makes of it what is read there.
+template <class Element>
+JIT_DEVICE void leave_rounded(Element* target, float (&values)[piece_columns]) {
+  unsigned words[piece_columns * sizeof(Element) / 4];
+#pragma unroll
+  for (int i = 0; i < piece_columns; i += 2) words[i / 2] = pack<Element>(values[i], values[i + 1]);
+  store_words<static_cast<int>(sizeof words), chunk_bytes>(target, words);
+  upcast_words<Element>(words, values);
+}
+
+}  // namespace jit

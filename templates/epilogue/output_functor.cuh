@@ -1,0 +1,102 @@
+// What becomes of o where it is written: an output functor applied to normalized values, and o before it, where a call wants
+// both. Results have the same bits in all kernels: programs with such a functor are compiled without contraction.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/variable_sequences.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/tile_copy.cuh"
+
+namespace jit {
+
+/// Whether o is a function of what attention comes to.
+template <class Config>
+concept has_output_functor = requires {
+  typename Config::OutputFunctor;
+};
+
+/// Where o before the functor has a row; null: nobody asked. `query` counts in the sequence.
+template <class Config>
+JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
+                                          int query) {
+  if (keys_are_narrow<Config> || params.outputs.o_raw == nullptr) return nullptr;
+  const TensorStrides& strides = params.outputs.o_raw_strides;
+  return static_cast<OutputElement<Config>*>(params.outputs.o_raw) + context.batch * strides.batch +
+         (context.q_begin + query) * strides.seq + context.head * strides.head;
+}
+
+/// Applies the functor to neighbors of a row, from column `column` on.
+template <class Config, class Functor, int count>
+JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Rows& rows, float (&values)[count],
+                             int query, int column) {
+  typename Functor::template Numbers<count> numbers;
+  functor.template load<Config::alignment>(numbers, rows, column);
+#pragma unroll
+  for (int i = 0; i < count; ++i) values[i] = functor.apply(values[i], query, column, numbers, i);
+}
+
+/// Calls f(values, n, i, column) for the lane's neighbors of row `r` of a product, which are values i of column block n and
+/// following, from the column on; each f gets as many as lie side by side.
+template <class Config, class Product, class F>
+JIT_DEVICE void for_neighbors(int first_column, F f) {
+  using Layout = typename Product::Layout;
+  constexpr int count = Layout::neighbors == Product::pair ? Product::pair : 1;
+  const int lane_column = first_column + Layout::lane_column(reread_thread_index());
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Product::pair; i += count) {
+      const int column = lane_column + Layout::column(0, n, i);
+      if (column >= Config::head_dim_v) continue;  // mutate: GatesBehindTheLastColumn
+      f.template operator()<count>(n, i, column);
+    }
+  }
+}
+
+/// Applies the functor to the lane's values of row `r` of a product, which is that of `query` of the sequence, and writes what
+/// they were. `first_column` is the column of the product's first one. Not for rows that do not exist, of which nothing is
+/// read. What they were is written first: addresses of both would be more than there are registers for.
+template <class Config, class Product>
+JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
+                                   Product& output, int r, int query, int first_column = 0) {
+  if (auto* const raw = raw_row<Config>(params, context, query); raw != nullptr) {
+    for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
+      float values[count];
+#pragma unroll
+      for (int j = 0; j < count; ++j) values[j] = output.at(r, n, i + j);
+      store_piece<Config::alignment>(raw + column, values);
+    });
+  }
+  const typename Config::OutputFunctor functor(context);
+  const typename Config::OutputFunctor::Rows rows(context, query);
+  for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
+    float values[count];
+#pragma unroll
+    for (int j = 0; j < count; ++j) values[j] = output.at(r, n, i + j);
+    apply_output<Config>(functor, rows, values, query, column);
+#pragma unroll
+    for (int j = 0; j < count; ++j) output.at(r, n, i + j) = values[j];
+  });
+}
+
+/// The same for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
+/// 0 for those without keys, whose values are 0; it becomes 1, since what is written of these need not be 0.
+template <class Config, class Product>
+JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,
+                              int first_row, float (&inverse)[Product::rows], int first_column = 0) {
+  using Layout = typename Product::Layout;
+  Product::for_each_row(first_row + Layout::lane_row(lane_id()), [&](int r, int query) {
+    if (inverse[r] == 0) {
+#pragma unroll
+      for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
+    }
+    inverse[r] = 1;
+    if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
+    finish_product_row<Config>(params, context, output, r, query, first_column);
+  });
+}
+
+}  // namespace jit

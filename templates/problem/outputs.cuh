@@ -1,0 +1,194 @@
+// Output functors: functions of o, normalized and in fp32, that a kernel applies where it writes it, and in backward those
+// functions of numbers that carry a derivative. A functor is a struct with
+//   explicit Output(const BlockContext&)
+//   Rows                                             where tensors have a row, by Rows(context, q) that of q of the sequence
+//   Numbers<count>                                   what `count` neighbors of a row of o read from tensors
+//   load<alignment>(numbers, rows, d)                from column d on
+//   bring_near<columns>(rows, part, parts)           asks for one of so many parts of a row, long before it is loaded
+//   apply(value, q, d, numbers, i)                   neighbor i
+//   derive<slot>(value, q, d, numbers, i)            of a dual; the derivative of what slot's tensor holds is 1
+//   for_each_tensor(f)                               f.operator()<Tensor>()
+#pragma once
+
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "problem/functor.cuh"
+#include "ptx/cache_hints.cuh"
+#include "ptx/math.cuh"
+
+namespace jit {
+
+/// What the text of an output functor knows.
+struct TextOutput {
+  int b;  ///< batch entry
+  int h;  ///< query head
+  int heads_q;
+  int seqlen_q;
+  const FunctorTensor* tensors;
+  __device__ explicit TextOutput(const BlockContext& context)
+      : b(context.batch),
+        h(context.head),
+        heads_q(context.heads_q),
+        seqlen_q(context.seqlen_q),
+        tensors(context.tensors) {}
+};
+template <class T>
+JIT_DEVICE const T* tensor_data(const TextOutput& output, int slot) {
+  return static_cast<const T*>(output.tensors[slot].data);
+}
+
+inline constexpr int line_bytes = 128;
+
+/// Where a tensor has what belongs to a row of o.
+template <class T>
+JIT_DEVICE const T* place_of_row(const BlockContext& context, int slot, int q) {
+  const long long* const strides = context.tensors[slot].strides;
+  // mutate: GatesOfAnotherRow
+  return tensor_data<T>(context, slot) + context.batch * strides[0] + (context.q_begin + q) * strides[1] +
+         context.head * strides[2];
+}
+
+/// A tensor with a number for each element of o.
+template <class T, int tensor_slot>
+struct ElementTensor {
+  using Element = T;
+  static constexpr int slot = tensor_slot;
+  static constexpr bool is_of_rows = false;
+
+  template <int alignment, int count>
+  static JIT_DEVICE void load(const T* row, int d, float (&values)[count]) {
+    load_piece<alignment>(row + d, values);
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const T* row, int part, int parts) {
+    constexpr int line_columns = line_bytes / static_cast<int>(sizeof(T));
+#pragma unroll 1
+    for (int d = part * line_columns; d < columns; d += parts * line_columns) prefetch_l2(row + d);
+  }
+};
+
+/// A tensor with a number for each row of o.
+template <class T, int tensor_slot>
+struct RowTensor {
+  using Element = T;
+  static constexpr int slot = tensor_slot;
+  static constexpr bool is_of_rows = true;
+
+  template <int alignment, int count>
+  static JIT_DEVICE void load(const T* row, int, float (&values)[count]) {
+    const float value = to_float(*row);
+#pragma unroll
+    for (int i = 0; i < count; ++i) values[i] = value;
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const T* row, int part, int) {
+    if (part == 0) prefetch_l2(row);
+  }
+};
+
+/// Where one tensor has a row.
+template <class Tensor>
+struct RowOf {
+  const typename Tensor::Element* data;
+  JIT_DEVICE RowOf(const BlockContext& context, int q)
+      : data(place_of_row<typename Tensor::Element>(context, Tensor::slot, q)) {}
+};
+
+/// What neighbors have read from one tensor.
+template <class Tensor, int count>
+struct NumbersOf {
+  float values[count];
+};
+
+/// A text, and the tensors that it is a function of, in the order of its parameters.
+template <class Text, class... Tensors>
+class OutputOf {
+ public:
+  struct Rows : RowOf<Tensors>... {
+    JIT_DEVICE Rows([[maybe_unused]] const BlockContext& context, [[maybe_unused]] int q)
+        : RowOf<Tensors>(context, q)... {}
+  };
+  template <int count>
+  struct Numbers : NumbersOf<Tensors, count>... {};
+
+  __device__ explicit OutputOf(const BlockContext& context) : text_(context) {}
+
+  template <int alignment, int count>
+  static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
+    (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d, of<Tensors>(numbers)),
+     ...);
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
+    (Tensors::template bring_near<columns>(static_cast<const RowOf<Tensors>&>(rows).data, part, parts), ...);
+  }
+  template <int count>
+  JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {
+    return text_.text(value, q, d + i, of<Tensors>(numbers)[i]...);
+  }
+  template <int wanted, class Number, int count>
+  JIT_DEVICE Number derive(Number value, int q, int d, Numbers<count>& numbers, int i) const {
+    return text_.text(value, q, d + i,
+                      Number(of<Tensors>(numbers)[i], Tensors::slot == wanted ? 1.0f : 0.0f)...);
+  }
+  template <class F>
+  static JIT_DEVICE void for_each_tensor(F f) {
+    (f.template operator()<Tensors>(), ...);
+  }
+
+ private:
+  template <class Tensor, int count>
+  static JIT_DEVICE float (&of(NumbersOf<Tensor, count>& numbers))[count] {
+    return numbers.values;
+  }
+
+  Text text_;
+};
+
+/// First A, then B.
+template <class A, class B>
+class ThenOutput {
+ public:
+  struct Rows {
+    typename A::Rows a;
+    typename B::Rows b;
+    JIT_DEVICE Rows(const BlockContext& context, int q) : a(context, q), b(context, q) {}
+  };
+  template <int count>
+  struct Numbers {
+    typename A::template Numbers<count> a;
+    typename B::template Numbers<count> b;
+  };
+
+  __device__ explicit ThenOutput(const BlockContext& context) : a_(context), b_(context) {}
+
+  template <int alignment, int count>
+  static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
+    A::template load<alignment>(numbers.a, rows.a, d);
+    B::template load<alignment>(numbers.b, rows.b, d);
+  }
+  template <int columns>
+  static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
+    A::template bring_near<columns>(rows.a, part, parts);
+    B::template bring_near<columns>(rows.b, part, parts);
+  }
+  template <int count>
+  JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {
+    return b_.apply(a_.apply(value, q, d, numbers.a, i), q, d, numbers.b, i);
+  }
+  template <int wanted, class Number, int count>
+  JIT_DEVICE Number derive(Number value, int q, int d, Numbers<count>& numbers, int i) const {
+    return b_.template derive<wanted>(a_.template derive<wanted>(value, q, d, numbers.a, i), q, d, numbers.b, i);
+  }
+  template <class F>
+  static JIT_DEVICE void for_each_tensor(F f) {
+    A::for_each_tensor(f);
+    B::for_each_tensor(f);
+  }
+
+ private:
+  A a_;
+  B b_;
+};
+
+}  // namespace jit
