@@ -39,6 +39,8 @@ std::string bits_of(const AttentionSpec& spec, Arch arch) {
     if (std::find(deciding_fields.begin(), deciding_fields.end(), field.name) != deciding_fields.end())
       bits += fmt::format(", {} = {}", field.name, key_text(field, spec));
   }
+  if (!spec.output.is_none())
+    bits += fmt::format(", output = {} {:016x}", spec.output.to_string(), spec.output.hash());
   return bits;
 }
 
