@@ -6,7 +6,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from exact_attention import exact_attention
-from request_batches import BF16, Requests, boundaries, int32, paged, requests
+from request_batches import Requests, boundaries, int32, paged, requests
 from seeded import some
 
 SHARE = 2  # kernels take long to compile
