@@ -31,6 +31,13 @@ constexpr FunctorTensorRow global_seqlens_row{
       return static_cast<double>(i == 0 ? sizes.seqlen_q : sizes.seqlen_kv);
     }};
 
+// Zeros: no pieces, and all keys are there.
+constexpr FunctorTensorRow key_arrivals_row{.name = "key_arrivals",
+                                            .dtype = DType::int32,
+                                            .dims = "pieces+, 4",
+                                            .typical = [](const Extents&, std::int64_t) { return 0.0; },
+                                            .alignment = 16};
+
 void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
   const auto known = std::find_if(uses.begin(), uses.end(), [&](const FunctorTensorUse& other) {
     return other.tensor.name == use.tensor.name;
@@ -112,6 +119,8 @@ std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
   if (has_positions(spec)) add(uses, table_use(global_seqlens_row));
   collect(uses, node_of(spec.mask));
   collect(uses, node_of(spec.score));
+  // Behind all others, whose places programs without it know.
+  if (spec.key_arrivals) add(uses, table_use(key_arrivals_row));
   return uses;
 }
 

@@ -31,7 +31,7 @@ bool asks_by_positions(const AttentionSpec& spec);
 bool is_of_positions(std::string_view name);
 
 /// Each name once, in the order of the kernel's parameters: tables of positions, then what the mask and then the score
-/// reads. Throw Error invalid_spec when two of one name
+/// reads, then key_arrivals. Throw Error invalid_spec when two of one name
 /// differ in dtype, or in the sizes that follow from parameters.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);

@@ -12,5 +12,6 @@ std::optional<Refusal> refuse_paged_queries(const SpecField& field, const Attent
 std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const AttentionSpec& spec);
 
 }  // namespace jit

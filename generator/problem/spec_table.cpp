@@ -457,6 +457,16 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
+    SpecField{.name = "key_arrivals",
+              .member = &AttentionSpec::key_arrivals,
+              .doc = "whether keys come from other devices while the kernel computes",
+              .record_name = "key_arrivals",
+              .comment = "whether keys come while the kernel computes",
+              .text_label = " key_arrivals=",
+              .name_label = "_arriving_",
+              .is_line_if_set = true,
+              .refusal = refuse_key_arrivals,
+              .samples = [] { return Samples{{.key_arrivals = true}}; }},
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",
@@ -489,11 +499,11 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               max_logit, row_max, mask, score, softmax_scale] = spec;
+               key_arrivals, max_logit, row_max, mask, score, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, max_logit, row_max, mask, score, softmax_scale);
+                  q_positions, k_positions, key_arrivals, max_logit, row_max, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

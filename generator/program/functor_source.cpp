@@ -62,6 +62,10 @@ class Writer {
     source.mask_type = mask(node_of(spec.mask));
     source.score_type = score(node_of(spec.score));
     source.places_type = positions_;
+    if (spec.key_arrivals) {
+      source.arrivals_type = fmt::format("KeyArrivals<{}>", slot("key_arrivals"));
+      include("mainloop/key_arrivals.cuh");
+    }
     if (const ScoreMask* const kept = score_mask(spec.score))
       source.mask_type = scored_mask(source.mask_type, *kept);
     if (spec.mask != mask::none()) {

@@ -16,6 +16,7 @@ struct FunctorSource {
   std::string mask_type;    ///< e.g. "AndMask<CausalMask<Alignment::bottom_right>, UserMask0>"
   std::string score_type;   ///< e.g. "SoftcapScore<SoftcapConstants0>"
   std::string places_type;  ///< of positions, "Positions<0, 1, 2>"; empty: there are none
+  std::string arrivals_type;  ///< of key_arrivals, "KeyArrivals<3>"; empty: all keys are there
   std::string assertions;   ///< behind Config: what the host derived of the mask is what the device has
 };
 

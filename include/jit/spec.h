@@ -99,6 +99,9 @@ struct AttentionSpec {
   /// and dropout see these positions, and the lengths of whole sequences.
   bool q_positions = false;
   bool k_positions = false;  ///< the same for keys
+  /// Whether keys and values come from other devices while the kernel computes, as jit/key_exchange.h brings them. Calls
+  /// pass its tensor "key_arrivals". For dense sequences of 16 bits; forward alone, by forward_wgmma.
+  bool key_arrivals = false;
   /// Whether calls raise AttentionArguments::max_logit, the largest score of each head (docs/outputs.md). For k and v of 16
   /// bits. Not every kernel family keeps largest scores.
   bool max_logit = false;

@@ -1,0 +1,143 @@
+// The order in which queries visit tiles of keys, and what their loads wait for: keys ascend or descend and are there, or come
+// from other devices while the kernel computes, those that are there first.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "mainloop/arrival_table.cuh"
+#include "problem/functor.cuh"
+#include "problem/kv_tiles.cuh"
+
+namespace jit {
+
+/// The tiles of keys of one block of queries, as KvTiles has them with a look-ahead of 1: piece by piece of the table of
+/// `Arrivals`, each ascending. By a whole warp.
+template <class Mask, int tile_kv, class Arrivals>
+class ArrivingKvTiles {
+  static_assert(arrival_granule % tile_kv == 0, "no tile lies in two pieces");
+
+ public:
+  JIT_DEVICE ArrivingKvTiles(const Arrivals& arrivals, const Mask& mask, const ScoreTile& queries,
+                             const KeyRange& range, int seqlen_kv)
+      : arrivals_(arrivals), range_(range), next_(mask, queries, {0, 0}, seqlen_kv), count_(arrivals.pieces()) {
+    if (count_ == 0) {
+      next_.go_on_in(range);
+    } else {
+      following_ = piece_from(0);
+      find();
+    }
+    advance();
+  }
+
+  JIT_DEVICE int key(int ahead) const { return ahead == 0 ? key_ : next_.key(0); }
+  JIT_DEVICE bool has(int ahead) const { return ahead == 0 ? has_ : next_.has(0); }
+  JIT_DEVICE bool is_partial() const { return is_partial_; }
+  /// Words that the tile waits for.
+  JIT_DEVICE int words() const { return words_; }
+  /// Keys from this tile on; in front of the last piece, of which some may be left, many.
+  JIT_DEVICE int keys_left() const {
+    return following_ < count_ ? 0x7fffffff : minimum(range_.end, end_) - next_.key(0) + tile_kv;
+  }
+
+  JIT_DEVICE void advance() {
+    key_ = next_.key(0);
+    has_ = next_.has(0);
+    is_partial_ = next_.is_partial();
+    words_ = next_words_;  // mutate: ArrivalOfTheTileBefore
+    if (!has_) return;
+    next_.advance();
+    if (!next_.has(0)) find();
+  }
+
+ private:
+  // Goes to the first piece from `following_` on that has a tile.
+  JIT_DEVICE void find() {
+    while (!next_.has(0) && following_ < count_) {
+      const ArrivalPiece piece = arrivals_.piece(following_);
+      next_words_ = piece.words;
+      end_ = piece.end;
+      next_.go_on_in({maximum(piece.begin, range_.begin), minimum(piece.end, range_.end)});
+      following_ = piece_from(following_ + 1);
+    }
+  }
+
+  // The first piece from the i-th on that has keys of the range; the count of pieces: none has.
+  JIT_DEVICE int piece_from(int i) const {
+#pragma unroll 1
+    for (; i < count_; i += warp_size) {
+      const int own = i + lane_id();
+      bool has_some = own < count_;
+      if (has_some) {
+        const ArrivalPiece piece = arrivals_.piece(own);
+        has_some = maximum(piece.begin, range_.begin) < minimum(piece.end, range_.end);
+      }
+      const unsigned some = __ballot_sync(full_warp, has_some);
+      if (some != 0) return i + __ffs(static_cast<int>(some)) - 1;
+    }
+    return count_;
+  }
+
+  const Arrivals& arrivals_;
+  const KeyRange range_;
+  KvTiles<Mask, tile_kv, 0> next_;
+  const int count_;
+  int following_ = 0;  // the piece behind that of next_
+  int next_words_ = 0;
+  int end_ = 0x7fffffff;  // of the piece of next_
+  int key_ = 0;
+  int words_ = 0;
+  bool has_ = false;
+  bool is_partial_ = false;
+};
+
+/// The order of a producer's keys over all of its work tiles. All keys are there.
+template <class Config>
+class KeyOrder {
+ public:
+  JIT_DEVICE explicit KeyOrder(const AttentionParams&) {}
+
+  /// The tiles of keys of one block of queries.
+  template <class Mask>
+  struct Tiles : KvTiles<Mask, Config::tile_kv, 1, Config::descending> {
+    JIT_DEVICE Tiles(const KeyOrder&, const Mask& mask, const ScoreTile& queries, const KeyRange& range, int seqlen_kv)
+        : KvTiles<Mask, Config::tile_kv, 1, Config::descending>(mask, queries, range, seqlen_kv) {}
+  };
+  /// Loads the tile of keys at which `tiles` stands.
+  template <class Tiles, class Producer, class Box, class Info, class Beside>
+  JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info, const Beside& beside) {
+    producer.load_keys(box, info, beside);
+  }
+  /// Behind the last work tile.
+  JIT_DEVICE void finish() {}
+};
+
+/// They come while the kernel computes. What is computed with keys that do not come in time is NaN.
+template <has_arrivals Config>
+class KeyOrder<Config> {
+  using Arrivals = typename Config::Arrivals;
+
+ public:
+  JIT_DEVICE explicit KeyOrder(const AttentionParams& params) : arrivals_(params) {}
+
+  template <class Mask>
+  struct Tiles : ArrivingKvTiles<Mask, Config::tile_kv, Arrivals> {
+    JIT_DEVICE Tiles(const KeyOrder& order, const Mask& mask, const ScoreTile& queries, const KeyRange& range,
+                     int seqlen_kv)
+        : ArrivingKvTiles<Mask, Config::tile_kv, Arrivals>(order.arrivals_, mask, queries, range, seqlen_kv) {}
+  };
+  template <class Tiles, class Producer, class Box, class Info, class Beside>
+  JIT_DEVICE void load(const Tiles& tiles, Producer& producer, const Box& box, const Info& info,
+                       const Beside& beside) {
+    if (arrivals_.wait(tiles.words())) {  // mutate: KeysBeforeTheyArrive
+      producer.load_keys(box, info, beside);
+    } else {
+      producer.poison_keys(info, beside);
+    }
+  }
+  JIT_DEVICE void finish() { arrivals_.finish(); }  // mutate: EndsBeforeAllHaveBegun
+
+ private:
+  Arrivals arrivals_;
+};
+
+}  // namespace jit
