@@ -27,6 +27,8 @@ struct ArrivalPiece {
 
 /// Whether keys come while the kernel of a Config computes.
 template <class Config>
-concept has_arrivals = requires { typename Config::Arrivals; };
+concept has_arrivals = requires {
+  typename Config::Arrivals;
+};
 
 }  // namespace jit

@@ -19,7 +19,9 @@ class KeyArrivals {
  public:
   JIT_DEVICE explicit KeyArrivals(const AttentionParams& params) : table_(params.tensors[slot]) {}
 
-  JIT_DEVICE int pieces() const { return clamped(__ldg(&header()->pieces), table_.rows - arrival_header_rows); }
+  JIT_DEVICE int pieces() const {
+    return clamped(__ldg(&header()->pieces), table_.rows - arrival_header_rows);
+  }
   JIT_DEVICE ArrivalPiece piece(int i) const {
     const int4 piece = __ldg(static_cast<const int4*>(table_.data) + arrival_header_rows + i);
     return {piece.x, piece.y, piece.z, piece.w};

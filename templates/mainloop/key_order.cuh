@@ -19,7 +19,10 @@ class ArrivingKvTiles {
  public:
   JIT_DEVICE ArrivingKvTiles(const Arrivals& arrivals, const Mask& mask, const ScoreTile& queries,
                              const KeyRange& range, int seqlen_kv)
-      : arrivals_(arrivals), range_(range), next_(mask, queries, {0, 0}, seqlen_kv), count_(arrivals.pieces()) {
+      : arrivals_(arrivals),
+        range_(range),
+        next_(mask, queries, {0, 0}, seqlen_kv),
+        count_(arrivals.pieces()) {
     if (count_ == 0) {
       next_.go_on_in(range);
     } else {
@@ -99,12 +102,14 @@ class KeyOrder {
   /// The tiles of keys of one block of queries.
   template <class Mask>
   struct Tiles : KvTiles<Mask, Config::tile_kv, 1, Config::descending> {
-    JIT_DEVICE Tiles(const KeyOrder&, const Mask& mask, const ScoreTile& queries, const KeyRange& range, int seqlen_kv)
+    JIT_DEVICE Tiles(const KeyOrder&, const Mask& mask, const ScoreTile& queries, const KeyRange& range,
+                     int seqlen_kv)
         : KvTiles<Mask, Config::tile_kv, 1, Config::descending>(mask, queries, range, seqlen_kv) {}
   };
   /// Loads the tile of keys at which `tiles` stands.
   template <class Tiles, class Producer, class Box, class Info, class Beside>
-  JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info, const Beside& beside) {
+  JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info,
+                       const Beside& beside) {
     producer.load_keys(box, info, beside);
   }
   /// Behind the last work tile.
@@ -123,7 +128,8 @@ class KeyOrder<Config> {
   struct Tiles : ArrivingKvTiles<Mask, Config::tile_kv, Arrivals> {
     JIT_DEVICE Tiles(const KeyOrder& order, const Mask& mask, const ScoreTile& queries, const KeyRange& range,
                      int seqlen_kv)
-        : ArrivingKvTiles<Mask, Config::tile_kv, Arrivals>(order.arrivals_, mask, queries, range, seqlen_kv) {}
+        : ArrivingKvTiles<Mask, Config::tile_kv, Arrivals>(order.arrivals_, mask, queries, range, seqlen_kv) {
+    }
   };
   template <class Tiles, class Producer, class Box, class Info, class Beside>
   JIT_DEVICE void load(const Tiles& tiles, Producer& producer, const Box& box, const Info& info,

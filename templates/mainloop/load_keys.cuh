@@ -79,7 +79,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
       tiles.advance();
     } while (tiles.has(0));
   }
-  producer.load_values();                                          // mutate: ForgetsTheLastValues
+  producer.load_values();  // mutate: ForgetsTheLastValues
   order.finish();
   if constexpr (Traits::upcasts) producer.tell(key_info_no_more);  // mutate: ConvertersOfManyWithoutEnd
   if constexpr (!Traits::has_value_producer) producer.tell_no_values();
