@@ -56,7 +56,7 @@ class Control:
         self.calls = 0
         self.broken = ""
         self.meetings = self.restarts = 0
-        self._may_restart = True
+        self._may_restart = False
         self.fields: dict[str, str] = {}
         self._fields_of: dict[Hashable, dict[str, str]] = {}
         self._seen: set[tuple[str, ...]] = set()
@@ -117,19 +117,19 @@ class Control:
 
     def give_up(self, why: str) -> None:
         """Raises PeerTimeoutError for what a kernel has waited for in vain, after which ranks may begin anew."""
-        self.broken = why
+        self.broken, self._may_restart = why, True
         raise PeerTimeoutError(f"group: {why}; here it is {_call(self.fields)}", "exchange", "group")
 
     def restart(self, timeout: float) -> None:
         """Goes on after a kernel has waited in vain, with all ranks, from the same number of calls on."""
-        if not self._may_restart:
+        if self.broken and not self._may_restart:
             raise PeerTimeoutError(f"group: was left in the middle of a collective ({self.broken}); make a new one with "
                                    "torch.distributed.new_group", "exchange", "group")
         self.restarts += 1
         counts = [json.loads(text) for text in self._texts(f"restart {self.restarts}",
                                                            json.dumps([self.calls, self.meetings]), timeout)]
         self.calls, self.meetings = (max(values) for values in zip(*counts))
-        self.broken = ""
+        self.broken, self._may_restart = "", False
 
     def _texts(self, what: str, text: str, timeout: float) -> list[str]:
         self.store.set(f"{what}/{self.rank}", text)
@@ -198,7 +198,6 @@ class Control:
 
     def _break(self, message: str) -> None:
         self.broken = message
-        self._may_restart = False
         raise PeerTimeoutError(f"group: {message}", "exchange", "group")
 
 
