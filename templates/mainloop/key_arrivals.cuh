@@ -30,8 +30,12 @@ class KeyArrivals {
   /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
   JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
 
-  /// Waits for all of them: a call ends when nobody writes to its keys any more, and every device has begun it.
-  JIT_DEVICE bool finish() { return pieces() == 0 || wait(0x7fffffff); }
+  /// Waits for all of them, and looks at each again: when a call ends, every device has begun it, nobody writes to its keys
+  /// any more, and none has begun the call that writes there next, as one might that had waited in vain for this device.
+  JIT_DEVICE bool finish() {
+    seen_ = 0;
+    return pieces() == 0 || wait(0x7fffffff);
+  }
 
  private:
   JIT_DEVICE bool wait_for(int count) {
@@ -57,17 +61,16 @@ class KeyArrivals {
 
   // Whether it waits in vain, since `begin`.
   JIT_DEVICE bool gives_up(const unsigned* own, unsigned epoch, unsigned long long& begin) const {
-    ArrivalHeader* const shared = const_cast<ArrivalHeader*>(header());
     int is_over = 0;
     if (lane_id() == 0) {
       const unsigned long long now = global_timer();
       if (begin == 0) begin = now;
-      is_over = load_relaxed(&shared->broken) != 0;
-      if (is_over == 0 && now - begin > __ldg(&shared->timeout)) {
+      is_over = load_relaxed(&shared()->broken) != 0;
+      if (is_over == 0 && now - begin > __ldg(&header()->timeout)) {
         is_over = 1;
-        if (atomic_cas_relaxed(reinterpret_cast<int*>(&shared->broken), 0, static_cast<int>(epoch)) == 0) {
-          shared->fault_word = seen_;
-          shared->fault_seen = load_acquire_sys(own + seen_);
+        if (atomic_cas_relaxed(reinterpret_cast<int*>(&shared()->broken), 0, static_cast<int>(epoch)) == 0) {
+          shared()->fault_word = seen_;
+          shared()->fault_seen = load_acquire_sys(own + seen_);
         }
       }
     }
@@ -75,6 +78,7 @@ class KeyArrivals {
   }
 
   JIT_DEVICE const ArrivalHeader* header() const { return static_cast<const ArrivalHeader*>(table_.data); }
+  JIT_DEVICE ArrivalHeader* shared() const { return const_cast<ArrivalHeader*>(header()); }
   static JIT_DEVICE int clamped(int x, int most) { return maximum(0, minimum(x, most)); }
 
   const FunctorTensor& table_;

@@ -7,6 +7,7 @@
 #include "mainloop/arrival_table.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
+#include "tiles/bounded_box.cuh"
 
 namespace jit {
 
@@ -106,7 +107,7 @@ class KeyOrder {
                      int seqlen_kv)
         : KvTiles<Mask, Config::tile_kv, 1, Config::descending>(mask, queries, range, seqlen_kv) {}
   };
-  /// Loads the tile of keys at which `tiles` stands.
+  /// Loads the tile of keys at which `tiles` stands, whose values lie in `box`, too.
   template <class Tiles, class Producer, class Box, class Info, class Beside>
   JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info,
                        const Beside& beside) {
@@ -115,6 +116,10 @@ class KeyOrder {
   /// Behind the last work tile.
   JIT_DEVICE void finish() {}
 };
+
+/// Nothing lies in the box, so that zeros are loaded.
+JIT_DEVICE void leave_out(RowPlace& box) { box.seq = no_row; }
+JIT_DEVICE void leave_out(BoundedBox& box) { box = bounded_box(0, 0, 0, box.head, box.batch); }
 
 /// They come while the kernel computes. What is computed with keys that do not come in time is NaN.
 template <has_arrivals Config>
@@ -132,12 +137,13 @@ class KeyOrder<Config> {
     }
   };
   template <class Tiles, class Producer, class Box, class Info, class Beside>
-  JIT_DEVICE void load(const Tiles& tiles, Producer& producer, const Box& box, const Info& info,
+  JIT_DEVICE void load(const Tiles& tiles, Producer& producer, Box& box, const Info& info,
                        const Beside& beside) {
     if (arrivals_.wait(tiles.words())) {  // mutate: KeysBeforeTheyArrive
       producer.load_keys(box, info, beside);
     } else {
       producer.poison_keys(info, beside);
+      leave_out(box);  // its values, which may still be written
     }
   }
   JIT_DEVICE void finish() { arrivals_.finish(); }  // mutate: EndsBeforeAllHaveBegun

@@ -53,7 +53,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
                                                                           seqlens.kv.length);
     bool has_next = false;
     do {
-      const Box keys = key_box<Traits>(params, own, tiles.key(0));
+      Box keys = key_box<Traits>(params, own, tiles.key(0));
       const bool has_keys = tiles.has(0);
       if (has_keys) {
         KeyTileInfo info{tiles.key(0),

@@ -73,5 +73,116 @@ TEST_F(KeyExchangeTest, MasksTypesAndBatches) {
                "a window over stripes");
 }
 
+// Nobody waits for the host between calls: a rank may be one ahead. Bits repeat, whatever comes when.
+TEST_F(KeyExchangeTest, CallsFollowEachOtherAndBitsRepeat) {
+  KeyExchangeRun run({.seqlen = 384, .ranks = 3}, next_seed());
+  const Attention kernel = kernel_of(run);
+  run.call_all(kernel);
+  ASSERT_EQ(run.check_all(), "");
+  std::vector<std::vector<std::uint8_t>> first;
+  for (int rank = 0; rank < 3; ++rank) first.push_back(run.bytes(rank));
+  for (int rank = 2; rank >= 0; --rank) {
+    for (int call = 0; call < 4; ++call) run.call(rank, kernel);
+  }
+  run.synchronize();
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(run.bytes(rank), first[static_cast<std::size_t>(rank)]) << rank;
+  EXPECT_EQ(run.exchange(0).calls(), 5u);
+}
+
+// A rank that has no work while the others wait is late, not wrong.
+TEST_F(KeyExchangeTest, SleepingRanks) {
+  KeyExchangeRun run({.seqlen = 384}, next_seed());
+  const Attention kernel = kernel_of(run);
+  run.call_all(kernel);
+  for (int late = 0; late < 2; ++late) {
+    run.fill();
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        run.call(rank, kernel);
+        const CurrentDevice device(run.device_of(rank));
+        run.stream(rank).synchronize();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(run.check_all(), "") << late;
+  }
+}
+
+TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {
+  // Rank 1 has the first half of the keys, and rank 0 the second.
+  const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{256, 512}}, {{0, 256}}}};
+  KeyExchangeRun run({.placement = halves, .timeout = 0.05}, next_seed());
+  const Attention kernel = kernel_of(run);
+  run.call_all(kernel);
+  run.call_all(kernel);
+  ASSERT_EQ(run.check_all(), "");
+  run.fill();
+  run.call(0, kernel);
+  run.synchronize();
+  std::optional<KeyExchangeFault> fault = run.exchange(0).fault(run.stream(0).get());
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->peer, 1);
+  EXPECT_EQ(fault->call, 3u);
+  EXPECT_EQ(fault->call_seen, 1u);
+  EXPECT_EQ(fault->keys, IndexRange{});
+  EXPECT_EQ(fault->to_string(),
+            "rank 1 has not begun call 3 in time; the last call of it that was seen was 1");
+  EXPECT_THAT(run.poisoned(0), ::testing::Each(true));
+  // Rank 1, which sees none of the others' keys, has them all.
+  run.call(1, kernel);
+  run.synchronize();
+  EXPECT_EQ(run.check(1), "");
+  EXPECT_FALSE(run.exchange(1).fault(run.stream(1).get()));
+  run.call_all(kernel);
+  fault = run.exchange(0).fault(run.stream(0).get());
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->call, 3u) << "the first fault stays";
+  run.reset();
+  run.fill();
+  run.call_all(kernel);
+  EXPECT_EQ(run.check_all(), "");
+  EXPECT_EQ(run.exchange(0).calls(), 1u);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
+}
+
+TEST_F(KeyExchangeTest, RefusedArguments) {
+  const Placement halves = place(work_of_mask(mask::causal(), 256), 2);
+  const auto field = [&](const KeyExchangeSpec& spec, const Placement& placement) {
+    return error_of([&] { key_exchange_bytes(spec, placement); }).field();
+  };
+  EXPECT_EQ(field({.dtype = DType::fp32}, halves), "dtype");
+  EXPECT_EQ(field({.batch = 0}, halves), "batch");
+  EXPECT_EQ(field({.heads_kv = -1}, halves), "heads_kv");
+  EXPECT_EQ(field({.head_dim = 12}, halves), "head_dim");
+  EXPECT_EQ(field({.head_dim_v = 0}, halves), "head_dim_v");
+  EXPECT_EQ(field({.chunk_bytes = 0}, halves), "chunk_bytes");
+  EXPECT_EQ(field({}, place(work_of_mask(mask::causal(), 256, 64), 2)), "placement");
+  EXPECT_EQ(field({}, place(work_of_mask(mask::causal(), 128), 2)), "placement") << "a rank without rows";
+  KeyExchangeRun run({.seqlen = 256}, next_seed());
+  DeviceBuffer own(0, key_exchange_bytes({}, halves));
+  const auto rank_field = [&](const KeyExchangeRank& rank) {
+    return error_of([&] { KeyExchange({}, halves, rank); }).field();
+  };
+  std::vector<void*> buffers = {own.data(), static_cast<char*>(own.data()) + 256};
+  EXPECT_EQ(rank_field({.rank = 2, .buffers = buffers}), "rank");
+  EXPECT_EQ(rank_field({.rank = 0, .buffers = buffers, .timeout = 0}), "timeout");
+  EXPECT_EQ(rank_field({.rank = 0, .buffers = std::span(buffers).first(1)}), "buffers");
+  buffers[1] = own.data();
+  EXPECT_EQ(rank_field({.rank = 0, .buffers = buffers}), "buffers[1]");
+  buffers[1] = static_cast<char*>(own.data()) + 8;
+  EXPECT_EQ(rank_field({.rank = 0, .buffers = buffers}), "buffers[1]");
+  buffers[1] = nullptr;
+  EXPECT_EQ(rank_field({.rank = 0, .buffers = buffers}), "buffers[1]");
+  const DeviceTensor rows(DType::bf16, {1, 128, 1, 64}), wrong(DType::bf16, {1, 100, 1, 64});
+  EXPECT_EQ(error_of([&] { run.exchange(0).begin(rows.view(), wrong.view(), nullptr); }).field(), "v");
+  TensorView sparse = rows.view();
+  sparse.strides[1] = 128;
+  EXPECT_EQ(error_of([&] { run.exchange(0).begin(sparse, rows.view(), nullptr); }).field(), "k");
+  EXPECT_EQ(run.exchange(0).calls(), 0u) << "nothing has begun";
+}
+
 }  // namespace
 }  // namespace jit::testing

@@ -78,6 +78,13 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
   fill();
 }
 
+KeyExchangeRun::~KeyExchangeRun() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const CurrentDevice device(device_of(rank));
+    driver().cuCtxSynchronize();
+  }
+}
+
 int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(devices().size()); }
 
 void KeyExchangeRun::fill() {

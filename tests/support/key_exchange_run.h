@@ -32,6 +32,10 @@ struct KeyExchangeCase {
 class KeyExchangeRun {
  public:
   KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed);
+  /// Waits for what is left, whatever is wrong with it.
+  ~KeyExchangeRun();
+  KeyExchangeRun(const KeyExchangeRun&) = delete;
+  KeyExchangeRun& operator=(const KeyExchangeRun&) = delete;
 
   const AttentionSpec& spec() const { return spec_; }
   const Placement& placement() const { return placement_; }

@@ -83,6 +83,11 @@ struct KeyExchange::State {
           "cuStreamWriteValue32");
   }
   std::int64_t row_of(std::int64_t position) const;
+  // What streams copy from now on is behind what the first one has.
+  void order_copies() const {
+    check(driver().cuEventRecord(copied[0], copying[0]), "cuEventRecord");
+    check(driver().cuStreamWaitEvent(copying[1], copied[0], 0), "cuStreamWaitEvent");
+  }
 };
 
 void KeyExchange::State::check_rows(const TensorView& tensor, const char* name, int head_dim) const {
@@ -202,13 +207,16 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   for (std::size_t i = 0; i < own.sent.size(); ++i) {
     const SentCopy& copy = own.sent[i];
     const auto target = static_cast<std::size_t>(copy.target);
-    CUstream const copying = own.copying[i % streams];
+    const bool is_first = i + 1 < own.words.size();  // the words alone
+    CUstream const copying = own.copying[is_first ? 0 : i % streams];
     if (copy.keys != IndexRange{}) {
       own.copy(k, layout.key_bytes, at(own.buffers[target], layout.keys(own.epoch)), copy.keys, copying);
       own.copy(v, layout.value_bytes, at(own.buffers[target], layout.values(own.epoch)), copy.keys, copying);
     }
     const auto [first, words] = own.words[target];
     own.write_word(at(own.buffers[target], first + ((own.epoch % 2) * words + copy.word) * 4), copying);
+    // Whoever is overtaken sees that the call has begun before its keys are overwritten.
+    if (i + 1 == own.words.size() - 1) own.order_copies();
   }
   const auto view = [&](std::int64_t offset, std::int64_t heads, std::int64_t head_dim) {
     return TensorView::dense(reinterpret_cast<void*>(at(own.own(), offset)), own.spec.dtype,

@@ -32,7 +32,7 @@ class _Workspace:
     def __init__(self, control: Control, device: torch.device, timeout: float) -> None:
         self.control = weakref.proxy(control)
         self.device = device
-        self.memory = torch.empty(0, dtype=torch.uint8, device=device)
+        self.memory = torch.empty(1, dtype=torch.uint8, device=device)
         self.peers: list[int] = []
         self.exchange: Any = None
         self._of: Any = None
