@@ -50,7 +50,7 @@ struct KeyExchangeSpec {
   std::int64_t heads_kv = 1;           ///< heads of keys and values
   int head_dim = 128;                  ///< elements of a key: a multiple of 8
   int head_dim_v = 128;                ///< elements of a value: the same
-  std::int64_t chunk_bytes = 4 << 20;  ///< about so many are copied between two words
+  std::int64_t chunk_bytes = 4 << 20;  ///< about so many are copied before the first word; then more
 
   bool operator==(const KeyExchangeSpec&) const = default;  ///< member by member
 };
@@ -101,12 +101,15 @@ class KeyExchange {
   KeyExchange& operator=(KeyExchange&& other) noexcept;
 
   /// Begins a call: copies the rank's rows (batch, rows, heads_kv, …) of `k` and `v` into its own buffer, on `stream`, and
-  /// into those of others, on streams of its own, behind what `stream` has now. Rows of a batch entry lie behind one another;
-  /// only batch strides are free. Both stay unchanged until work that `stream` gets behind end(). Throws Error
-  /// invalid_argument, before anything is enqueued, for tensors of other shapes and strides, and under capture.
+  /// notes them for send(). Rows of a batch entry lie behind one another; only batch strides are free. Both stay unchanged
+  /// until work that `stream` gets behind end(). Throws Error invalid_argument, before anything is enqueued, for tensors of
+  /// other shapes and strides, and under capture.
   ArrivingKeys begin(const TensorView& k, const TensorView& v, Stream stream);
-  /// Orders the work that `stream` gets from now on after the copies of the last call.
-  void end(Stream stream) const;
+  /// Copies the rank's rows into buffers of others, on streams of its own, behind what the stream of begin() had then. Before
+  /// a kernel that may have to be compiled, so that others do not wait for that; else end() does it, behind the launch.
+  void send();
+  /// Sends, unless send() has, and orders the work that `stream` gets from now on after the copies.
+  void end(Stream stream);
 
   /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
   std::optional<KeyExchangeFault> fault(Stream stream) const;

@@ -82,7 +82,8 @@ class Exchange {
     };
     return {address(keys.k), address(keys.v), address(keys.arrivals), keys.arrivals.shape[0]};
   }
-  void end(std::uintptr_t stream) const { exchange_->end(on(stream)); }
+  void send() { exchange_->send(); }
+  void end(std::uintptr_t stream) { exchange_->end(on(stream)); }
   std::optional<std::string> fault(std::uintptr_t stream) const {
     const auto fault = without_lock([&] { return exchange_->fault(on(stream)); });
     if (!fault) return {};
@@ -126,6 +127,7 @@ void bind_key_exchange(nb::module_& module) {
                     int, const std::vector<std::uintptr_t>&, double>(),
            "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a)
       .def("begin", &Exchange::begin, "k"_a, "v"_a, "stream"_a)
+      .def("send", &Exchange::send)
       .def("end", &Exchange::end, "stream"_a)
       .def("fault", &Exchange::fault, "stream"_a)
       .def("reset", &Exchange::reset, "stream"_a);

@@ -4,9 +4,6 @@
 
 namespace jit {
 
-/// Pieces begin at multiples of so many keys, and end at such or with the keys.
-inline constexpr int arrival_granule = 128;
-
 /// The first rows. All 0: there are no pieces, and all keys are there.
 struct ArrivalHeader {
   unsigned epoch;   ///< of the call, which the words of copies that have come hold
@@ -20,7 +17,8 @@ struct ArrivalHeader {
 inline constexpr int arrival_header_rows = sizeof(ArrivalHeader) / 16;
 static_assert(sizeof(ArrivalHeader) == 32);
 
-/// Keys [begin, end). They are there once the first `words` words hold the epoch.
+/// Keys [begin, end). They are there once the first `words` words hold the epoch. Numbers of words do not descend. Keys of no
+/// piece are never written.
 struct ArrivalPiece {
   int begin, end, words, unused;
 };

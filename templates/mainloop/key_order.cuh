@@ -12,22 +12,20 @@
 namespace jit {
 
 /// The tiles of keys of one block of queries, as KvTiles has them with a look-ahead of 1: piece by piece of the table of
-/// `Arrivals`, each ascending. By a whole warp.
+/// `Arrivals`, each ascending. A tile that lies in several pieces is visited with the last of them. By a whole warp.
 template <class Mask, int tile_kv, class Arrivals>
 class ArrivingKvTiles {
-  static_assert(arrival_granule % tile_kv == 0, "no tile lies in two pieces");
-
  public:
   JIT_DEVICE ArrivingKvTiles(const Arrivals& arrivals, const Mask& mask, const ScoreTile& queries,
                              const KeyRange& range, int seqlen_kv)
       : arrivals_(arrivals),
-        range_(range),
+        range_(whole_tiles(range)),
         next_(mask, queries, {0, 0}, seqlen_kv),
         count_(arrivals.pieces()) {
     if (count_ == 0) {
-      next_.go_on_in(range);
+      next_.go_on_in(range_);
     } else {
-      following_ = piece_from(0);
+      following_ = piece_from(0, range_);
       find();
     }
     advance();
@@ -40,40 +38,55 @@ class ArrivingKvTiles {
   JIT_DEVICE int words() const { return words_; }
   /// Keys from this tile on; in front of the last piece, of which some may be left, many.
   JIT_DEVICE int keys_left() const {
-    return following_ < count_ ? 0x7fffffff : minimum(range_.end, end_) - next_.key(0) + tile_kv;
+    return following_ < count_ ? 0x7fffffff : minimum(range_.end, piece_.end) - next_.key(0) + tile_kv;
   }
 
   JIT_DEVICE void advance() {
     key_ = next_.key(0);
     has_ = next_.has(0);
     is_partial_ = next_.is_partial();
-    words_ = next_words_;  // mutate: ArrivalOfTheTileBefore
+    words_ = piece_.words;  // mutate: ArrivalOfTheTileBefore
     if (!has_) return;
     next_.advance();
-    if (!next_.has(0)) find();
+    find();
   }
 
  private:
-  // Goes to the first piece from `following_` on that has a tile.
+  static JIT_DEVICE KeyRange whole_tiles(const KeyRange& range) {
+    if (range.begin >= range.end) return {0, 0};
+    return {range.begin / tile_kv * tile_kv, (range.end + tile_kv - 1) / tile_kv * tile_kv};
+  }
+
+  // Goes to the first tile from next_ on that its piece is the last one of, and through pieces until there is one.
   JIT_DEVICE void find() {
-    while (!next_.has(0) && following_ < count_) {
-      const ArrivalPiece piece = arrivals_.piece(following_);
-      next_words_ = piece.words;
-      end_ = piece.end;
-      next_.go_on_in({maximum(piece.begin, range_.begin), minimum(piece.end, range_.end)});
-      following_ = piece_from(following_ + 1);
+    if (count_ == 0) return;
+#pragma unroll 1
+    while (true) {
+      while (next_.has(0) && !is_last_piece()) next_.advance();
+      if (next_.has(0) || following_ >= count_) return;
+      index_ = following_;
+      piece_ = arrivals_.piece(index_);
+      following_ = piece_from(index_ + 1, range_);
+      next_.go_on_in({maximum(piece_.begin, range_.begin), minimum(piece_.end, range_.end)});
     }
   }
 
+  // Whether no piece behind that of next_ has keys of its tile.
+  JIT_DEVICE bool is_last_piece() const {
+    const int begin = next_.key(0), end = begin + tile_kv;
+    if (begin >= piece_.begin && end <= piece_.end) return true;
+    return piece_from(index_ + 1, {begin, end}) == count_;  // mutate: TilesOfSeveralPieces
+  }
+
   // The first piece from the i-th on that has keys of the range; the count of pieces: none has.
-  JIT_DEVICE int piece_from(int i) const {
+  JIT_DEVICE int piece_from(int i, const KeyRange& range) const {
 #pragma unroll 1
     for (; i < count_; i += warp_size) {
       const int own = i + lane_id();
       bool has_some = own < count_;
       if (has_some) {
         const ArrivalPiece piece = arrivals_.piece(own);
-        has_some = maximum(piece.begin, range_.begin) < minimum(piece.end, range_.end);
+        has_some = maximum(piece.begin, range.begin) < minimum(piece.end, range.end);
       }
       const unsigned some = __ballot_sync(full_warp, has_some);
       if (some != 0) return i + __ffs(static_cast<int>(some)) - 1;
@@ -85,9 +98,9 @@ class ArrivingKvTiles {
   const KeyRange range_;
   KvTiles<Mask, tile_kv, 0> next_;
   const int count_;
-  int following_ = 0;  // the piece behind that of next_
-  int next_words_ = 0;
-  int end_ = 0x7fffffff;  // of the piece of next_
+  ArrivalPiece piece_{0, 0x7fffffff, 0, 0};  // of next_
+  int index_ = 0;                            // of that piece
+  int following_ = 0;                        // the next one
   int key_ = 0;
   int words_ = 0;
   bool has_ = false;

@@ -21,7 +21,7 @@ std::string noticed(const TemplateMutation* mutation) {
       KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed);
       try {
         const Attention kernel =
-            attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
+            attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=80"), context);
         run.call_all(kernel);
         for (int rank = 0; rank < run.ranks(); ++rank) {
           for (int call = 1; call < calls; ++call) run.call(rank, kernel);
@@ -67,10 +67,11 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"AcquireSysWord_Relaxed", {"ld.acquire.sys", "ld.relaxed.sys"}, {"data race"}},
         TemplateMutation{"AcquireSysWord_OfOneDevice", {"ld.acquire.sys", "ld.acquire.gpu"}, {"data race"}},
         TemplateMutation{"KeysBeforeTheyArrive", {"arrivals_.wait(tiles.words())", "true"}, {"data race"}},
-        TemplateMutation{"ArrivalOfTheTileBefore", {"next_words_", "0"}, {"data race"}},
+        TemplateMutation{"ArrivalOfTheTileBefore", {"piece_.words", "0"}, {"data race"}},
         TemplateMutation{"ArrivalOfAnyEpoch", {"== epoch", "!= 0"}, {"data race"}},
+        TemplateMutation{"TilesOfSeveralPieces", {"piece_from($) == count_", "true"}},
         TemplateMutation{"ArrivalsUnseen", {"missing == 0 ? warp_size : $;", "warp_size;"}, {"data race"}},
-        TemplateMutation{"EndsBeforeAllHaveBegun", {"arrivals_.finish();", ""}, {"data race"}},
+        TemplateMutation{"EndsBeforeAllHaveBegun", {"arrivals_.finish();", ""}, {"data race"}, {}, true},
         TemplateMutation{"ArrivalsByTma", removed, {"proxy"}}),
     ::testing::PrintToStringParamName());
 

@@ -11,7 +11,6 @@
 #include "templates/base/bit_words.cuh"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
-#include "templates/mainloop/arrival_table.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -366,9 +365,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
-  if (spec.key_arrivals && arrival_granule % config.tile_kv != 0)
-    return fmt::format("tile_kv = {} must divide {} with key_arrivals: no tile lies in two pieces",
-                       config.tile_kv, arrival_granule);
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;

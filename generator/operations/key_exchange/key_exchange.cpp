@@ -23,6 +23,7 @@ constexpr double longest_timeout = 1e9;  // seconds
 // While a copy of one stream ends and its word is written, that of the other one goes on.
 constexpr std::size_t streams = 2;
 
+CUdeviceptr at(CUdeviceptr buffer, std::int64_t offset) { return buffer + static_cast<CUdeviceptr>(offset); }
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 void check_rank(const Placement& placement, const KeyExchangeRank& rank) {
@@ -57,6 +58,7 @@ struct KeyExchange::State {
   std::vector<std::pair<std::int64_t, std::int64_t>> words;
   std::vector<IndexRange> runs;
   std::uint32_t epoch = 0;
+  TensorView k = {}, v = {};  ///< that are still to be sent
   std::array<CUstream, streams> copying = {};
   std::array<CUevent, streams> copied = {};
   CUevent begun = nullptr;
@@ -204,20 +206,8 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
     own.copy(v, layout.value_bytes, at(own.own(), layout.values(own.epoch)), run, stream);
   }
   own.write_word(own.own() + offsetof(ArrivalHeader, epoch), stream);
-  for (std::size_t i = 0; i < own.sent.size(); ++i) {
-    const SentCopy& copy = own.sent[i];
-    const auto target = static_cast<std::size_t>(copy.target);
-    const bool is_first = i + 1 < own.words.size();  // the words alone
-    CUstream const copying = own.copying[is_first ? 0 : i % streams];
-    if (copy.keys != IndexRange{}) {
-      own.copy(k, layout.key_bytes, at(own.buffers[target], layout.keys(own.epoch)), copy.keys, copying);
-      own.copy(v, layout.value_bytes, at(own.buffers[target], layout.values(own.epoch)), copy.keys, copying);
-    }
-    const auto [first, words] = own.words[target];
-    own.write_word(at(own.buffers[target], first + ((own.epoch % 2) * words + copy.word) * 4), copying);
-    // Whoever is overtaken sees that the call has begun before its keys are overwritten.
-    if (i + 1 == own.words.size() - 1) own.order_copies();
-  }
+  own.k = k;
+  own.v = v;
   const auto view = [&](std::int64_t offset, std::int64_t heads, std::int64_t head_dim) {
     return TensorView::dense(reinterpret_cast<void*>(at(own.own(), offset)), own.spec.dtype,
                              {own.spec.batch, own.placement.work.seqlen, heads, head_dim});
@@ -228,7 +218,32 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
               TensorView::dense(reinterpret_cast<void*>(own.own()), DType::int32, {layout.table_rows, 4})};
 }
 
-void KeyExchange::end(Stream stream) const {
+void KeyExchange::send() {
+  State& own = *state_;
+  if (!own.k.is_present()) return;
+  const CurrentDevice device;
+  const KeyExchangeLayout& layout = own.layout;
+  for (std::size_t i = 0; i < own.sent.size(); ++i) {
+    const SentCopy& copy = own.sent[i];
+    const auto target = static_cast<std::size_t>(copy.target);
+    const bool is_first = i + 1 < own.words.size();  // the words alone
+    CUstream const copying = own.copying[is_first ? 0 : i % streams];
+    if (copy.keys != IndexRange{}) {
+      own.copy(own.k, layout.key_bytes, at(own.buffers[target], layout.keys(own.epoch)), copy.keys, copying);
+      own.copy(own.v, layout.value_bytes, at(own.buffers[target], layout.values(own.epoch)), copy.keys,
+               copying);
+    }
+    const auto [first, words] = own.words[target];
+    own.write_word(at(own.buffers[target], first + ((own.epoch % 2) * words + copy.word) * 4), copying);
+    // Whoever is overtaken sees that the call has begun before its keys are overwritten.
+    if (i + 1 == own.words.size() - 1) own.order_copies();
+  }
+  own.k = own.v = {};
+}
+
+void KeyExchange::end(Stream stream) {
+  send();
+  const CurrentDevice device;
   const DriverApi& api = driver();
   for (std::size_t i = 0; i < streams; ++i) {
     check(api.cuEventRecord(state_->copied[i], state_->copying[i]), "cuEventRecord");

@@ -12,6 +12,10 @@ namespace jit {
 namespace {
 
 constexpr std::int64_t buffer_alignment = 256;
+// Copies are of so many keys, or multiples.
+constexpr std::int64_t exchange_granule = 128;
+// A copy of a source is twice as long as the one before, up to so many times the first: each takes as much of the host's time.
+constexpr std::int64_t longest_chunk = 8;
 
 std::int64_t rounded_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
 
@@ -29,9 +33,9 @@ void check(const KeyExchangeSpec& spec, const Placement& placement) {
   for (const auto& [name, size] : {std::pair{"head_dim", spec.head_dim}, {"head_dim_v", spec.head_dim_v}}) {
     if (size % 8 != 0) refuse(name, fmt::format("is {}; it must be a multiple of 8", size));
   }
-  if (placement.work.granule % arrival_granule != 0)
+  if (placement.work.granule % exchange_granule != 0)
     refuse("placement", fmt::format("has granules of {}; they must be multiples of {}",
-                                    placement.work.granule, arrival_granule));
+                                    placement.work.granule, exchange_granule));
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     if (placement.rows(rank) == 0)
       refuse("placement", fmt::format("gives rank {} no rows; each rank must have some", rank));
@@ -42,21 +46,25 @@ void check(const KeyExchangeSpec& spec, const Placement& placement) {
 std::int64_t chunk_keys(const KeyExchangeSpec& spec) {
   const std::int64_t each =
       spec.batch * spec.heads_kv * (spec.head_dim + spec.head_dim_v) * size_of(spec.dtype);
-  return std::max<std::int64_t>(1, spec.chunk_bytes / each / arrival_granule) * arrival_granule;
+  return std::max<std::int64_t>(1, spec.chunk_bytes / each / exchange_granule) * exchange_granule;
 }
 
 // What `rank` needs of `source`, in pieces of a chunk at most, ascending.
 std::vector<IndexRange> chunks_between(const KeyExchangeSpec& spec, const Placement& placement, int rank,
                                        int source) {
   std::vector<IndexRange> chunks;
-  const std::int64_t granule = placement.work.granule, most = chunk_keys(spec);
+  const std::int64_t granule = placement.work.granule, first = chunk_keys(spec);
+  std::int64_t most = first;
   for (const IndexRange& range : placement.needs[static_cast<std::size_t>(rank)]) {
     for (std::int64_t g = range.begin; g < range.end; ++g) {
       if (placement.owners[static_cast<std::size_t>(g)] != source) continue;
       const std::int64_t end = std::min((g + 1) * granule, placement.work.seqlen);
       for (std::int64_t begin = g * granule; begin < end;) {
-        if (chunks.empty() || chunks.back().end != begin || chunks.back().end - chunks.back().begin >= most)
+        const std::int64_t last = chunks.empty() ? 0 : chunks.back().end - chunks.back().begin;
+        if (last == 0 || chunks.back().end != begin || last >= most) {
+          if (last >= most) most = std::min(2 * most, longest_chunk * first);
           chunks.push_back({begin, begin});
+        }
         chunks.back().end = std::min(end, chunks.back().begin + most);
         begin = chunks.back().end;
       }

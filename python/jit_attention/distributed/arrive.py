@@ -7,6 +7,7 @@ in the order in which they are sent. In the backward pass they are gathered.
 from __future__ import annotations
 
 import functools
+import os
 import socket
 import warnings
 import weakref
@@ -24,6 +25,8 @@ from .problem import Problem
 
 #: Shards are made of as many rows, so that no tile of keys lies in two of them.
 _GRANULE = 128
+#: A debugger's setting, by which a kernel ends before the host goes on.
+_LAUNCHES_BLOCK = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0"
 
 
 class _Workspace:
@@ -37,6 +40,7 @@ class _Workspace:
         self.exchange: Any = None
         self._of: Any = None
         self._views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
+        self._called: set[Any] = set()
         self._broken_there = self.memory
         self._broken = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         where = f"{socket.gethostname()}, {_core.device_of(self.memory, 'q').arch}"
@@ -69,6 +73,7 @@ class _Workspace:
                 return
         self.memory.zero_()
         self._views = {}
+        self._called = set()
         self._broken_there = self.memory[12:16].view(torch.int32)
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # nobody's words are cleared any more
@@ -91,6 +96,15 @@ class _Workspace:
             self.begin_anew(problem, sizes)
             self._of = of
         return self.exchange
+
+    def may_compile(self, problem: Problem) -> bool:
+        """Whether such a call has not been made, so that its kernel may have to be compiled; or the host waits for it."""
+        kind = (problem.mask, problem.score, problem.q.shape, problem.sinks is None, problem.dropout_p,
+                *((x.shape, x.dtype) for x in (problem.tensors or {}).values()))
+        if kind in self._called:
+            return _LAUNCHES_BLOCK
+        self._called.add(kind)
+        return True
 
     def note_fault(self) -> None:
         """Lets a later call see whether this one has failed, without waiting for it."""
@@ -181,6 +195,8 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
         _gathers(problem, workspace.refusal)
         return gather.forward(problem)
     whole_k, whole_v, arrivals = workspace.tensors(k, v, exchange, problem.placement.seqlen)
+    if workspace.may_compile(problem):
+        exchange.send()
     try:
         return _problem.forward(problem, whole_k, whole_v, arrivals=arrivals)
     finally:
