@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <span>
 #include <tuple>
 
@@ -457,16 +456,7 @@ constexpr std::array fields = {
               .is_line_if_set = true,
               .refusal = refuse_positions,
               .samples = [] { return Samples{{.k_positions = true}}; }},
-    SpecField{.name = "key_arrivals",
-              .member = &AttentionSpec::key_arrivals,
-              .doc = "whether keys come from other devices while the kernel computes",
-              .record_name = "key_arrivals",
-              .comment = "whether keys come while the kernel computes",
-              .text_label = " key_arrivals=",
-              .name_label = "_arriving_",
-              .is_line_if_set = true,
-              .refusal = refuse_key_arrivals,
-              .samples = [] { return Samples{{.key_arrivals = true}}; }},
+    key_arrivals_field,
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",

@@ -115,7 +115,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   run_reference(store, stream);
 }
 
-// Those of the call may still be on their way, and are not what is timed.
+// Keys of the call may still be on their way, and are not read here.
 void ForwardBuffers::let_keys_be_there() {
   if (!spec_.key_arrivals) return;
   constexpr ArrivalHeader all_there = {};

@@ -13,10 +13,12 @@
 ///
 /// const jit::TensorView k = allocate(jit::DType::bf16, {1, 128, 4, 128}), v = allocate(jit::DType::bf16, {1, 128, 4, 128});
 /// const jit::ArrivingKeys keys = exchange.begin(k, v, stream);
+/// exchange.send();
 /// // Then attention of the rank's queries, with spec.key_arrivals and spec.q_positions:
 /// // {.k = keys.k, .v = keys.v, .tensors = {{"key_arrivals", keys.arrivals}, {"q_positions", …}, …}}
 /// exchange.end(stream);
 /// if (const auto fault = exchange.fault(stream)) throw std::runtime_error(fault->to_string());
+/// assert(exchange.calls() == 1);
 /// exchange.reset(stream);
 /// @endcode
 ///
@@ -43,7 +45,7 @@
 
 namespace jit {
 
-/// What travels. All ranks have the same.
+/// The keys and values that travel. All ranks have the same.
 struct KeyExchangeSpec {
   DType dtype = DType::bf16;           ///< of keys and values: bf16 or fp16
   std::int64_t batch = 1;              ///< batch entries, all of the placement's length
@@ -76,7 +78,7 @@ struct ArrivingKeys {
   TensorView arrivals;  ///< int32 (rows, 4), the call's tensor "key_arrivals"
 };
 
-/// What a kernel has waited for in vain.
+/// A copy that a kernel has waited for in vain.
 struct KeyExchangeFault {
   int peer = 0;            ///< the rank that should have delivered
   std::uint32_t call = 0;  ///< counted from 1

@@ -1,4 +1,4 @@
-// What a kernel is told of keys that come while it computes: the tensor key_arrivals, int32 (rows, 4), is a header, the
+// The table of keys that come while a kernel computes: the tensor key_arrivals, int32 (rows, 4), is a header, the
 // pieces of the keys in the order in which queries visit them, and a word for each copy. Compiled by the host and by NVRTC.
 #pragma once
 

@@ -21,7 +21,7 @@ JIT_DEVICE unsigned long long load_acquire_sys(const unsigned long long* from) {
   return x;
 }
 
-/// The same of a word of 32 bits.
+/// The value of a word of 32 bits, likewise.
 JIT_DEVICE unsigned load_acquire_sys(const unsigned* from) {
   unsigned x;
   // mutate: AcquireSysWord

@@ -54,7 +54,7 @@ struct KeyExchange::State {
   std::vector<CUdeviceptr> buffers;
   std::vector<KeyCopy> received;
   std::vector<SentCopy> sent;
-  /// Of each rank: bytes from its buffer to its words of even epochs, and how many words it has.
+  /// For each rank bytes from its buffer to its words of even epochs, and how many words it has.
   std::vector<std::pair<std::int64_t, std::int64_t>> words;
   std::vector<IndexRange> runs;
   std::uint32_t epoch = 0;
@@ -85,7 +85,7 @@ struct KeyExchange::State {
           "cuStreamWriteValue32");
   }
   std::int64_t row_of(std::int64_t position) const;
-  // What streams copy from now on is behind what the first one has.
+  // Puts further copies of all streams behind those of the first one.
   void order_copies() const {
     check(driver().cuEventRecord(copied[0], copying[0]), "cuEventRecord");
     check(driver().cuStreamWaitEvent(copying[1], copied[0], 0), "cuStreamWaitEvent");

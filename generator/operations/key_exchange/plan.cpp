@@ -49,7 +49,7 @@ std::int64_t chunk_keys(const KeyExchangeSpec& spec) {
   return std::max<std::int64_t>(1, spec.chunk_bytes / each / exchange_granule) * exchange_granule;
 }
 
-// What `rank` needs of `source`, in pieces of a chunk at most, ascending.
+// Keys that `rank` needs of `source`, in pieces of a chunk at most, ascending.
 std::vector<IndexRange> chunks_between(const KeyExchangeSpec& spec, const Placement& placement, int rank,
                                        int source) {
   std::vector<IndexRange> chunks;

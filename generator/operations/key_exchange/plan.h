@@ -16,7 +16,7 @@ struct KeyCopy {
   IndexRange keys = {};  ///< positions; empty: the word alone, which tells that the rank has begun the call
 };
 
-/// What `rank` gets: a word of each other rank, then copies, of each source in ascending order, and of all sources in turn, the
+/// Copies that `rank` gets: a word of each other rank, then copies, of each source in ascending order, and of all sources in turn, the
 /// rank in front first. Each source sends to the ranks behind it in turn, too.
 std::vector<KeyCopy> copies_to(const KeyExchangeSpec& spec, const Placement& placement, int rank);
 
@@ -41,7 +41,7 @@ struct KeyExchangeLayout {
 
   std::int64_t half_bytes() const { return rows * (key_bytes + value_bytes); }
   std::int64_t bytes() const { return table_bytes + 2 * half_bytes(); }
-  /// Of row 0 of k, and of v, of calls of this epoch.
+  /// Where row 0 of k lies, and of v, in calls of this epoch.
   std::int64_t keys(std::uint32_t epoch) const { return table_bytes + (epoch % 2) * half_bytes(); }
   std::int64_t values(std::uint32_t epoch) const { return keys(epoch) + rows * key_bytes; }
 };
