@@ -184,11 +184,11 @@ std::uint32_t KeyExchange::calls() const { return state_->epoch; }
 
 ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream stream) {
   State& own = *state_;
+  const CurrentDevice device;
   own.check_rows(k, "k", own.spec.head_dim);
   own.check_rows(v, "v", own.spec.head_dim_v);
   if (is_capturing(stream))
     refuse("stream", "is being captured; exchanges of keys count calls on the host, and cannot be replayed");
-  const CurrentDevice device;
   const DriverApi& api = driver();
   if (++own.epoch == 0) own.epoch = 2;  // 0 is no epoch: words begin so
   const KeyExchangeLayout& layout = own.layout;
