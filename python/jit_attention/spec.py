@@ -60,6 +60,8 @@ class AttentionSpec:
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
+        key_arrivals: Whether keys come from other devices while the kernel computes, as "arrive" of
+            `jit_attention.distributed.attention` has it. Forward only, with 16-bit q, k and v, on sm_90a.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
@@ -101,6 +103,7 @@ class AttentionSpec:
     exact_exponentials: bool = False
     q_positions: bool = False
     k_positions: bool = False
+    key_arrivals: bool = False
     max_logit: bool = False
     row_max: bool = False
     mask: Mask | None = None
