@@ -13,17 +13,13 @@
 namespace jit {
 
 void clear_output(const TensorView& output, Stream stream) {
-  std::int64_t count = 1;
-  bool is_dense = output.dtype == DType::fp32;
-  for (int i = output.rank - 1; i >= 0; --i) {
-    is_dense &= output.shape[i] <= 1 || output.strides[i] == count;
-    count *= output.shape[i];
-  }
-  if (!is_dense)
+  if (output.dtype != DType::fp32 || !is_dense(output))
     throw Error(ErrorCode::invalid_argument, "clear_output", "output",
                 fmt::format("is {}; it must be dense fp32", output.to_string()));
   check_sizes_and_strides("output", output);
   constexpr unsigned minus_infinity = 0xff800000;
+  std::int64_t count = 1;
+  for (int i = 0; i < output.rank; ++i) count *= output.shape[i];
   if (count == 0) return;
   check_pointer("output", output, sizeof(float));
   const CurrentDevice device;

@@ -110,6 +110,10 @@ TensorMap map_rows(const MappedRows& rows) {
                      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
+TensorMap map_panels(const MappedRows& rows) {
+  return encode(operand_of(rows), rows.dtype, rows.columns, rows.box_rows);
+}
+
 namespace {
 
 void check_mappable(const Operand& operand) {
@@ -241,10 +245,16 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
     const TensorMap unused = encode(q, input_dtype(spec), spec.head_dim, 8);
     return {.k = unused, .v = unused};
   }
-  // Keys that are read once come from memory faster so than with wider promotion (docs/records/notebook.md).
-  constexpr CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  return {.k = encode(k, dtype, stored_columns(spec, spec.head_dim), box_rows, promotion),
-          .v = encode(v, dtype, stored_columns(spec, spec.value_head_dim()), box_rows, promotion)};
+  // Keys that are read once come from memory faster with narrow promotion (docs/records/notebook.md). What is beyond the
+  // row of a head is another head's, which other blocks read later.
+  const auto encode_narrow = [&](const Operand& operand, int columns) {
+    constexpr int half_line = 64;
+    return encode(operand, dtype, columns, box_rows,
+                  columns * facts(dtype).bytes <= half_line ? CU_TENSOR_MAP_L2_PROMOTION_L2_64B
+                                                            : CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+  };
+  return {.k = encode_narrow(k, stored_columns(spec, spec.head_dim)),
+          .v = encode_narrow(v, stored_columns(spec, spec.value_head_dim()))};
 }
 
 }  // namespace jit

@@ -56,6 +56,8 @@ struct MappedRows {
 bool can_map(const MappedRows& rows);
 /// Their map. Requires: can_map(rows). Throws Error driver_error when the driver refuses.
 TensorMap map_rows(const MappedRows& rows);
+/// The map of panels of such rows, of any number of columns, in their swizzle (templates/tiles/panel_tile.cuh).
+TensorMap map_panels(const MappedRows& rows);
 
 struct MappedKeys {
   TensorMap k, v;

@@ -69,12 +69,7 @@ const CallSizes::Known* CallSizes::find(std::string_view dimension) const {
 }
 
 void check_dense_numbers(std::string_view name, const TensorView& tensor, int first_dimension) {
-  std::int64_t dense = 1;
-  for (int i = tensor.rank - 1; i >= first_dimension; --i) {
-    if (tensor.shape[i] > 1 && tensor.strides[i] != dense)
-      refuse(name, fmt::format("must be dense: {}", tensor.to_string()));
-    dense *= tensor.shape[i];
-  }
+  if (!is_dense(tensor, first_dimension)) refuse(name, fmt::format("must be dense: {}", tensor.to_string()));
 }
 
 std::int64_t stride_along(const TensorView& tensor, int dimension) {

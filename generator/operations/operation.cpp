@@ -59,6 +59,14 @@ const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgra
       key, std::make_unique<const LoadedKernel>(load_kernel(state.context, std::move(image), device)));
 }
 
+void check_has_wgmma(std::string_view operation) {
+  const Arch arch = native_arch(device_info(current_device()));
+  if (arch == Arch{9, 0, 'a'}) return;
+  throw Error(ErrorCode::unsupported_device, "validate", "device",
+              fmt::format("{} cannot run this: {} multiplies by wgmma, which sm_90a has", to_string(arch),
+                          operation));
+}
+
 const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
                                       OperationProgram wanted) {
   if (const LoadedKernel* known = state.loaded.find(loaded_key(device, wanted))) return *known;

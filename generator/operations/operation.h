@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,9 @@ Handle operation(const Context& context, const Spec& spec, const std::array<std:
 /// The kernel on the current device, loaded if need be. Throws what compiling and loading throw.
 const LoadedKernel& prepared_kernel(const OperationState& state,
                                     OperationProgram wanted = OperationProgram::every_size);
+
+/// Throws Error unsupported_device where the current device is none of sm_90a, for which alone `operation` has a kernel.
+void check_has_wgmma(std::string_view operation);
 
 /// The kernel for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is
 /// being captured and no kernel is loaded. Where that of some sizes is wanted, that of every size stands in

@@ -66,9 +66,10 @@ std::string kernel_text(const Program& program, std::string_view params, std::si
       program.blocks_per_sm > 0 ? fmt::format(", {}", program.blocks_per_sm) : std::string();
   return fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the kernel's parameters\");\n{2}"
-      "\nextern \"C\" __global__ void __launch_bounds__({3}{6})\n"
+      "\nextern \"C\" __global__ void {7}__launch_bounds__({3}{6})\n"
       "{4}(const __grid_constant__ {0} params) {{\n  {5}<Config>(params);\n}}\n",
-      params, bytes, assertions, program.threads, program.name, function, least_blocks);
+      params, bytes, assertions, program.threads, program.name, function, least_blocks,
+      program.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", program.cluster) : "");
 }
 
 }  // namespace jit

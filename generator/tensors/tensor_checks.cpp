@@ -91,13 +91,18 @@ void check_no_overlap(std::string_view output_name, const TensorView& output, st
                   input_name));
 }
 
-void check_dense(std::string_view name, const TensorView& tensor) {
+bool is_dense(const TensorView& tensor, int first_dimension) {
   std::int64_t dense = 1;
-  for (int i = tensor.rank - 1; i >= 0; --i) {
-    if (tensor.shape[i] > 1 && tensor.strides[i] != dense && has_elements(tensor))
-      refuse(name, fmt::format("is read by a text and must be dense: {}", tensor.to_string()));
+  for (int i = tensor.rank - 1; i >= first_dimension; --i) {
+    if (tensor.shape[i] > 1 && tensor.strides[i] != dense) return !has_elements(tensor);
     dense *= tensor.shape[i];
   }
+  return true;
+}
+
+void check_dense(std::string_view name, const TensorView& tensor) {
+  if (!is_dense(tensor))
+    refuse(name, fmt::format("is read by a text and must be dense: {}", tensor.to_string()));
 }
 
 }  // namespace jit

@@ -88,6 +88,9 @@ inline void check_dense_last(std::string_view name, const TensorView& tensor) {
     refuse_sparse_last(name, tensor);
 }
 
+/// Whether elements from `first_dimension` on lie one behind the other; where there are none, whatever the strides.
+bool is_dense(const TensorView& tensor, int first_dimension = 0);
+
 /// For texts of the user, which get a pointer and nothing that tells of strides.
 void check_dense(std::string_view name, const TensorView& tensor);
 

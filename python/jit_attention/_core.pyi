@@ -813,6 +813,130 @@ def key_mass(
         (1, 2, 16)
     """
 
+def top_k(
+    scores: ArrayT, k: int, *, starts: Array | None = None, ends: Array | None = None, init_blocks: int = 0,
+    local_blocks: int = 0, block_table: Array | None = None, page_size: int = 0, out: Array | None = None,
+    out_counts: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]:
+    """Chooses the k largest scores of each row, exactly: the keys, or blocks of keys, that a query attends to.
+
+    A row sees its columns [start, end). Of equal scores the smaller column comes first; −0 equals 0; NaN comes behind
+    every number; −inf is not chosen. Nothing waits for the device.
+
+    Args:
+        scores: (rows, columns) or (rows, heads, columns): fp32, bf16 or fp16, any strides whose last is 1.
+        k: Columns of a list: 1 to 2,048.
+        starts: int32 (rows). The first column that a row sees. None: 0.
+        ends: int32 (rows). The column behind the last one. None: all. Beyond the columns, the nearest counts.
+        init_blocks: So many of the first visible columns are chosen whatever their scores.
+        local_blocks: The same of the last visible ones. Together at most k.
+        block_table: int32 (entries, pages), with page_size. Each row / entries rows share an entry, and their indices
+            are slots: table[entry, column / page_size] · page_size + column % page_size; −1 where there is no such page.
+        page_size: Columns of a page of block_table.
+        out: int32 (rows, k) or (rows, heads, k), an array that receives the indices. None: a new one.
+        out_counts: int32 (rows) or (rows, heads), an array that receives the counts. None: a new one.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        (indices, counts). Indices are in the order of columns, −1 behind the count.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this k, or these blocks; the message says what would work.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> scores = np.array([[3, 1, 3, 2, 3]], np.float32)
+        >>> indices, counts = ja.top_k(scores, 2)
+        >>> indices.tolist(), counts.tolist()
+        ([[0, 2]], [2])
+    """
+
+def score_blocks(
+    q: ArrayT, k: Array, *, block_size: int = 128, reduce: Literal["max", "mean"] = "max", mask: Mask | None = None,
+    score: Score | None = None, softmax_scale: float | None = None, tensors: Mapping[str, Array] | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, blocks: int | None = None,
+    out: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Scores blocks of keys: the largest or the mean score of a query with the keys of a block. For sm_90a.
+
+    Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key
+    has −inf, which `top_k` does not choose; a mean is that of the keys that it sees; NaN stays NaN.
+
+    Args:
+        q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256 and rows aligned to 16 bytes.
+        k: Keys, dense or varlen.
+        block_size: Keys of a block: 8, 16, 32, 64 or 128.
+        reduce: "max" or "mean".
+        mask: As in `attention`.
+        score: As in `attention`.
+        softmax_scale: As in `attention`. None: 1/sqrt(head_dim).
+        tensors: The arrays that mask and score read, by name.
+        cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
+        cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
+        blocks: Blocks of a row, with varlen k; those behind a sequence have −inf. None: those of out, or of dense k.
+        out: fp32, an array that receives the result, any strides whose last is 1. None: a new array. Rows outside of the
+            ranges of cu_seqlens_q are not written.
+        dtype: What 16-bit integers stand for: "bf16" or "fp16".
+        stream: As in `attention`.
+
+    Returns:
+        fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) for varlen q.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve this problem; the message says what would work.
+        UnsupportedDeviceError: The GPU is not of sm_90a.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q = k = np.ones((1, 16, 2, 64), ml_dtypes.bfloat16)
+        >>> scores = ja.score_blocks(q, k, block_size=8, mask=ja.mask.causal())
+        >>> scores[0, 7, 0].tolist()  # the eighth query sees the first block alone
+        [8.0, -inf]
+    """
+
+def score_keys(
+    q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
+    ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,
+    dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
+) -> ArrayT:
+    """Scores keys by an indexer, as DeepSeek-V3.2 does; `top_k` chooses from the scores. For sm_90a.
+
+    score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key]), with sums in
+    fp32. A scale of q belongs into its weights.
+
+    Args:
+        q: (tokens, heads, head_dim): FP8 e4m3, bf16 or fp16; 8, 16, 32, 64 or 128 heads, head_dim 64 or 128.
+        k: (keys, head_dim) of all requests, or (pages, page_size, head_dim) with block_table, in q's type. Any strides
+            of multiples of 16 bytes: the keys of a page that ends with its scales are a view.
+        weights: fp32 (tokens, heads).
+        k_scale: fp32 (keys) or (pages, page_size), any strides. None: 1.
+        starts: int32 (tokens). The first key that a token sees. None: 0.
+        ends: int32 (tokens). The key behind the last one. None: all.
+        block_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
+            Keys of a page that does not exist have score −inf.
+        out: fp32 (tokens, keys), an array that receives the scores; with block_table, of as many keys as are wanted. None:
+            a new one. Keys that a token does not see are not written.
+        dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".
+        stream: As in `attention`, by weights.
+
+    Returns:
+        fp32 (tokens, keys). Equal inputs give bitwise identical results.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        InvalidSpecError: The library does not serve these sizes; the message says what would work.
+        UnsupportedDeviceError: The GPU is not of sm_90a.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> q, k = np.ones((1, 8, 64), ml_dtypes.bfloat16), np.ones((3, 64), ml_dtypes.bfloat16)
+        >>> ja.score_keys(q, k, np.full((1, 8), 0.5, np.float32)).tolist()
+        [[256.0, 256.0, 256.0]]
+    """
+
 def merge(
     outs: Sequence[ArrayT] | ArrayT, lses: Sequence[Array] | Array, *, out: Array | None = None,
     out_lse: Array | None = None, out_dtype: OutputDType | DTypeObject | None = None,

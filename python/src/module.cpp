@@ -19,9 +19,12 @@
 #include "placement_binding.h"
 #include "process.h"
 #include "quantize_binding.h"
+#include "score_blocks_binding.h"
+#include "score_keys_binding.h"
 #include "spec_conversion.h"
 #include "tile_map_binding.h"
 #include "tool_binding.h"
+#include "top_k_binding.h"
 #include "tuning_binding.h"
 #include "tvm_binding.h"
 #include "xla_binding.h"
@@ -42,6 +45,9 @@ NB_MODULE(_core, module) {
   jit::python::bind_quantize(module);
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
+  jit::python::bind_score_blocks(module);
+  jit::python::bind_score_keys(module);
+  jit::python::bind_top_k(module);
   jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

@@ -33,6 +33,13 @@ JIT_DEVICE unsigned cluster_address(unsigned address, int rank) {
   return mapped;
 }
 
+/// The word at such an address.
+JIT_DEVICE unsigned load_of_cluster(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 /// Stores to shared memory of a block of the cluster, without waiting: when the numbers are there, their bytes are counted
 /// on `barrier`, of the same block.
 JIT_DEVICE void store_async(unsigned address, const float4& value, unsigned barrier) {

@@ -42,6 +42,8 @@
 #include <jit/placement.h>
 #include <jit/quantize.h>
 #include <jit/score.h>
+#include <jit/score_blocks.h>
+#include <jit/score_keys.h>
 #include <jit/settings.h>
 #include <jit/spec.h>
 #include <jit/spec_table.h>
@@ -50,6 +52,7 @@
 #include <jit/tile_map.h>
 #include <jit/time_work.h>
 #include <jit/timing.h>
+#include <jit/top_k.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
 #include <jit/xla.h>

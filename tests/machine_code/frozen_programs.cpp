@@ -17,6 +17,10 @@
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
+#include "generator/operations/score_blocks/program.h"
+#include "generator/operations/score_keys/program.h"
+#include "generator/operations/top_k/program.h"
+#include "templates/top_k/params.cuh"
 #include "tests/machine_code/frozen_kernels.h"
 
 namespace jit::machine_code {
@@ -50,6 +54,39 @@ void add_exchange_merge(Programs& programs) {
   add("exchange_merge.fp32", sm_90a, {});
   add("exchange_merge.heads", sm_90a, {.dtype = DType::bf16, .share = ExchangeShare::heads});
   add("exchange_merge.ranks", sm_90a, {.dtype = DType::bf16, .head_dim_v = 512, .ranks = 8});
+}
+
+void add_selection(Programs& programs) {
+  const auto add_scores = [&](const char* name, const ScoreKeysSpec& spec) {
+    programs.add(name, sm_90a, [spec] {
+      validate(spec);
+      return score_keys_program(spec);
+    });
+  };
+  add_scores("score_keys.fp8_h64", {});
+  add_scores("score_keys.fp8_h8", {.heads = 8});
+  add_scores("score_keys.bf16_h32_pages",
+             {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
+  const auto add_blocks = [&](const char* name, const ScoreBlocksSpec& spec) {
+    programs.add(name, sm_90a, [spec] {
+      validate(spec);
+      return score_blocks_program(spec);
+    });
+  };
+  add_blocks("score_blocks.max128", {.attention = {.mask = mask::causal()}});
+  add_blocks("score_blocks.mean8_d256", {.attention = {.head_dim = 256, .score = score::softcap(30)},
+                                         .block_size = 8,
+                                         .reduction = BlockReduction::mean});
+  const auto add_choice = [&](const char* name, Arch arch, const TopKSpec& spec) {
+    programs.add(name, arch, [spec] {
+      validate(spec);
+      return top_k_program(spec);
+    });
+  };
+  add_choice("top_k.fp32_2048", sm_90a, {});
+  programs.add("top_k.few_rows", sm_90a, [] { return top_k_program({}, top_k_cluster); });
+  add_choice("top_k.bf16_16_blocks", sm_80,
+             {.dtype = DType::bf16, .k = 16, .init_blocks = 1, .local_blocks = 2});
 }
 
 void add_merge(Programs& programs) {
@@ -194,6 +231,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_block_mask(programs);
   add_quantize(programs);
   add_key_mass(programs);
+  add_selection(programs);
   add_matmul(programs);
   add_steps_of_backward(programs);
   return programs.take();

@@ -45,11 +45,17 @@ def padded_page(name, page_size):
 
 
 def pool(rng, name, pages, page_size):
-    """(memory of pages of random bytes, the view of it that calls take)."""
+    """Pages of random bytes."""
+    return rng.integers(0, 256, (pages, padded_page(name, page_size)), numpy.uint8)
+
+
+def view_of(memory, name, page_size):
+    """The view of a pool, NumPy's or PyTorch's, that calls take."""
     row, stride = int(name.removeprefix("latent_")), padded_page(name, page_size)
-    memory = rng.integers(0, 256, (pages, stride), numpy.uint8)
-    view = numpy.lib.stride_tricks.as_strided(memory, (pages, page_size, 1, row), (stride, row, row, 1))
-    return memory, view
+    shape, strides = (len(memory), page_size, 1, row), (stride, row, row, 1)
+    if isinstance(memory, numpy.ndarray):
+        return numpy.lib.stride_tricks.as_strided(memory, shape, strides)
+    return memory.as_strided(shape, strides)
 
 
 def places(name, page_size, row):

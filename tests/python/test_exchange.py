@@ -103,8 +103,9 @@ def test_a_rank_that_never_calls():
     """)
 
 
-def given(**changes):
-    o, lse = numpy.zeros((4, 2, 16), numpy.float32), numpy.zeros((2, 4), numpy.float32)
+def given(place, **changes):
+    changes = {name: place(value) if isinstance(value, numpy.ndarray) else value for name, value in changes.items()}
+    o, lse = (place(numpy.zeros(shape, numpy.float32)) for shape in ((4, 2, 16), (2, 4)))
     nbytes = ja.exchange_merge_bytes(ranks=1, tokens=4, heads=2, head_dim_v=16, dtype="fp32")
     buffer = ja.ExchangeBuffer(nbytes)
     arguments = dict(o=o, lse=lse, peers=[buffer.address], nbytes=nbytes, rank=0) | changes
@@ -129,14 +130,14 @@ def given(**changes):
         (dict(out=numpy.zeros((4, 2, 16), numpy.float32), out_dtype="bf16"), ja.InvalidArgumentError, "out holds fp32"),
     ],
 )
-def test_refused(changes, error, text):
+def test_refused(place, changes, error, text):
     with pytest.raises(error) as raised:
-        given(**changes)
+        given(place, **changes)
     assert text in str(raised.value)
 
 
-def test_one_rank():
-    o, lse = given()
+def test_one_rank(place):
+    o, lse = given(place)
     assert o.shape == (4, 2, 16) and not o.any() and not lse.any()
 
 

@@ -111,7 +111,10 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
     const double copies = config.copies == Copies::tma ? 0 : tile_bytes / chunk_bytes * copy_instructions;
     const double instructions =
         softmax * warps_that_issue / warps + copies / (warps * 32) + step_instructions;
-    step = std::max(step, clocks_per_instruction * instructions);
+    const double latency = clocks_per_instruction * instructions;
+    // The more blocks there are, the better some read while others convert.
+    const double overlap = config.copies == Copies::tma ? blocks : warps_that_issue;
+    step = std::pow(std::pow(step, overlap) + std::pow(latency, overlap), 1 / overlap);
   }
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;

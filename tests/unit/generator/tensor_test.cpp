@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "generator/tensors/tensor_checks.h"
 #include "tests/support/error_of.h"
 
 namespace jit {
@@ -54,6 +55,16 @@ TEST(TensorView, DenseOfOneToFourDimensions) {
   EXPECT_EQ(TensorView::dense(memory, DType::int32, {4}).rank, 1);
   EXPECT_EQ(TensorView::dense(memory, DType::int32, {4, 5}).strides[0], 5);
   EXPECT_THROW(TensorView::dense(memory, DType::int32, {1, 2, 3, 4, 5}), Error);
+}
+
+TEST(TensorView, IsDenseWithoutElementsWhateverTheStrides) {
+  TensorView rows = TensorView::dense(memory, DType::fp32, {2, 2, 3});
+  EXPECT_TRUE(is_dense(rows));
+  rows.strides[1] = 4;
+  EXPECT_FALSE(is_dense(rows));
+  EXPECT_TRUE(is_dense(rows, 2));
+  rows.shape[2] = 0;  // as PyTorch has it
+  EXPECT_TRUE(is_dense(rows));
 }
 
 TEST(TensorView, KnowsWhetherItIsThere) {

@@ -1,0 +1,108 @@
+#include "generator/operations/score_blocks/arguments.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include <fmt/format.h>
+#include <jit/spec_table.h>
+
+#include "generator/functors/functor_tensors.h"
+#include "generator/launch/ceil_div.h"
+#include "generator/launch/sequence_grid.h"
+#include "generator/launch/tensor_maps.h"
+#include "generator/operations/operands.h"
+#include "generator/operations/score_blocks/program.h"
+#include "generator/problem/argument_table.h"
+#include "generator/problem/arguments.h"
+#include "generator/problem/tma_operands.h"
+#include "generator/tensors/tensor_checks.h"
+
+namespace jit {
+namespace {
+
+void check_scores(const ScoreBlocksArguments& arguments) {
+  const TensorView& scores = arguments.scores;
+  check_dense_last("scores", scores);
+  check_no_self_overlap("scores", scores);
+  for (const auto& [name, tensor] : {std::pair{"q", &arguments.q},
+                                     {"k", &arguments.k},
+                                     {"cu_seqlens_q", &arguments.cu_seqlens_q},
+                                     {"cu_seqlens_k", &arguments.cu_seqlens_k}})
+    if (tensor->is_present()) check_no_overlap("scores", scores, name, *tensor);
+  for (const NamedTensor& tensor : arguments.tensors)
+    check_no_overlap("scores", scores, tensor.name, tensor.tensor);
+}
+
+TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box_rows) {
+  return map_panels({.name = operand.name,
+                     .data = operand.data,
+                     .strides = operand.strides,
+                     .batch = operand.batch,
+                     .seqlen = operand.seqlen,
+                     .heads = operand.heads,
+                     .columns = scores.head_dim,
+                     .box_rows = box_rows,
+                     .dtype = scores.dtype});
+}
+
+}  // namespace
+
+bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& arguments,
+                 ScoreBlocksParams& params) {
+  const AttentionSpec scores = scores_of(spec);
+  params = {};
+  // Keys and queries stand for values and o, which nobody reads.
+  fill_params_of_reader(scores, ArgumentRules(scores), functor_tensor_uses(scores),
+                        {.q = arguments.q,
+                         .k = arguments.k,
+                         .v = arguments.k,
+                         .o = arguments.q,
+                         .tensors = arguments.tensors,
+                         .cu_seqlens_q = arguments.cu_seqlens_q,
+                         .cu_seqlens_k = arguments.cu_seqlens_k},
+                        params.attention);
+  const AttentionParams& attention = params.attention;
+  const bool is_varlen = has_varlen_q(scores);
+  CallSizes sizes;
+  sizes.know("batch", attention.batch);
+  sizes.know("seqlen_q", attention.seqlen_q);
+  sizes.know("total_q", attention.sequences.total_q);
+  sizes.know("heads_q", attention.heads_q);
+  if (!has_varlen_kv(scores)) sizes.know("blocks", ceil_div(attention.seqlen_kv, spec.block_size));
+  sizes.check(
+      {"scores",
+       is_varlen ? DimNames("total_q, heads_q, blocks") : DimNames("batch, seqlen_q, heads_q, blocks"),
+       DType::fp32},
+      arguments.scores);
+  check_scores(arguments);
+  params.scores = static_cast<float*>(arguments.scores.data);
+  params.score_strides = row_strides(arguments.scores);
+  params.blocks = static_cast<int>(sizes["blocks"]);
+  const SequenceGrid grid = query_grid(scores, attention, score_blocks_queries);
+  params.query_tiles = grid.tiles;
+  const std::int64_t columns = std::int64_t{grid.tiles} * grid.entries * attention.heads_q;
+  const std::int64_t tiles = ceil_div(params.blocks, score_blocks_keys / spec.block_size);
+  // Items are fewer, and a block counts one grid past their end.
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 65536;
+  if (columns * tiles > most)
+    refuse("q", fmt::format("has {} tiles of scores in all heads; at most {} fit", columns * tiles, most));
+  params.columns = static_cast<int>(columns);
+  return columns * tiles > 0;
+}
+
+void fill_work(const ScoreBlocksSpec& spec, int sm_count, ScoreBlocksParams& params) {
+  const AttentionSpec scores = scores_of(spec);
+  const auto operands = tma_operands(params.attention);
+  params.q = map_of(scores, operands[0], score_blocks_queries);
+  // Without keys nothing is read.
+  const bool has_keys = operands[1].seqlen > 0 && operands[1].batch > 0;
+  params.k = has_keys ? map_of(scores, operands[1], score_blocks_keys) : params.q;
+  constexpr int least_chunk = 4, most_chunk = 64, items_of_block = 8;
+  const int tiles = ceil_div(params.blocks, score_blocks_keys / spec.block_size);
+  const std::int64_t even = std::int64_t{tiles} * params.columns / (std::int64_t{items_of_block} * sm_count);
+  params.chunk_tiles = static_cast<int>(std::clamp<std::int64_t>(even, least_chunk, most_chunk));
+  params.items = params.columns * ceil_div(tiles, params.chunk_tiles);
+}
+
+}  // namespace jit

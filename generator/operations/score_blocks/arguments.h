@@ -1,0 +1,18 @@
+// From the tensors of a call to the parameters of the kernel that scores blocks of keys.
+#pragma once
+
+#include <jit/score_blocks.h>
+
+#include "templates/score_blocks/params.cuh"
+
+namespace jit {
+
+/// Checks `arguments` against `spec` and fills `params`, but for the maps and what depends on the device. Returns whether
+/// there is something to write. Throws Error invalid_argument, whose field is the argument's name.
+bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& arguments,
+                 ScoreBlocksParams& params);
+
+/// Fills the maps, and shares out the work over so many multiprocessors. Requires: fill_params returned true.
+void fill_work(const ScoreBlocksSpec& spec, int sm_count, ScoreBlocksParams& params);
+
+}  // namespace jit

@@ -1,0 +1,101 @@
+/// @file
+/// Scores of blocks of keys, from which `top_k` chooses: the largest or the mean score of a query with the keys of a block
+/// (MiniMax-M3, Qwen3.8, MoBA). For sm_90a.
+///
+/// @code
+/// const jit::ScoreBlocksSpec spec{.attention = {.head_dim = 128, .mask = jit::mask::causal()}, .block_size = 16};
+/// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
+/// const jit::TensorView scores = allocate(jit::DType::fp32, {1, 64, 4, 4});  // 4 blocks of 64 keys
+/// const jit::ScoreBlocksArguments arguments{.q = q, .k = k, .scores = scores};
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// const jit::ScoreBlocks score_blocks = jit::score_blocks(spec);
+/// score_blocks.prepare();  // loads the kernel on the current device, ahead of a capture
+/// score_blocks(arguments, stream);
+/// assert(!score_blocks.source().empty() && score_blocks.spec() == spec);
+/// @endcode
+///
+/// Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key has
+/// −inf; a mean is that of the keys that it sees; NaN stays NaN.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <jit/attention.h>
+#include <jit/context.h>
+#include <jit/error.h>
+#include <jit/spec.h>
+#include <jit/stream.h>
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// How the scores of a block become one.
+enum class BlockReduction { max, mean };
+
+/// The problem that a kernel is specialized for.
+struct ScoreBlocksSpec {
+  /// bf16 or fp16, head_dim up to 256, rows aligned to 16 bytes, dense or varlen sequences, without positions, not `checked`.
+  /// Fields that concern values, o, dropout, splits of keys and other outputs are ignored.
+  AttentionSpec attention = {};
+  int block_size = 128;                            ///< keys of a block: 8, 16, 32, 64 or 128
+  BlockReduction reduction = BlockReduction::max;  ///< what becomes of its scores
+
+  bool operator==(const ScoreBlocksSpec&) const = default;  ///< member by member
+};
+
+/// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
+void validate(const ScoreBlocksSpec& spec);
+
+/// The tensors of one call, as attention has them. The memory is the caller's.
+struct ScoreBlocksArguments {
+  TensorView q;  ///< queries, as in AttentionArguments
+  TensorView k;  ///< keys
+  /// Written: fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) of varlen queries, any strides whose last
+  /// is 1. Blocks are as many as dense keys have; of varlen keys any number, and those behind a sequence have −inf. Rows
+  /// outside of the ranges of cu_seqlens_q are not written.
+  TensorView scores;
+  NamedTensors tensors = {};     ///< the tensors that mask and score read
+  TensorView cu_seqlens_q = {};  ///< as in AttentionArguments
+  TensorView cu_seqlens_k = {};  ///< as in AttentionArguments
+};
+
+/// Checks the arguments of a call, as the call itself does. It needs no device and reads no tensor. Throws Error
+/// invalid_argument, whose field is the argument's name.
+void check_arguments(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& arguments);
+
+struct OperationState;
+
+/// The kernel of one spec. Cheap to copy: copies share the kernel. Thread safe.
+class ScoreBlocks {
+ public:
+  /// Scores on `stream`, on the device of the current context. The first call on a device, or `prepare`, loads the kernel
+  /// there. Later calls only launch, also under capture. Throws Error invalid_argument, whose field is the argument's
+  /// name, before anything is launched; unsupported_device; not_prepared under capture if the kernel is not loaded;
+  /// launch_failed.
+  void operator()(const ScoreBlocksArguments& arguments, Stream stream = nullptr) const;
+
+  /// Loads the kernel on the current device. Throws what score_blocks() throws.
+  void prepare() const;
+
+  /// The spec that it was made for.
+  const ScoreBlocksSpec& spec() const { return spec_; }
+  /// The generated program.
+  const std::string& source() const;
+
+ private:
+  friend struct Access;
+  ScoreBlocks(const ScoreBlocksSpec& spec, std::shared_ptr<const OperationState> state)
+      : spec_(spec), state_(std::move(state)) {}
+
+  ScoreBlocksSpec spec_;
+  std::shared_ptr<const OperationState> state_;
+};
+
+/// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. Asking again for the same
+/// spec is a look-up without locks. Thread safe. Throws Error invalid_spec before anything else; unsupported_device,
+/// which all but sm_90a are; compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+ScoreBlocks score_blocks(const ScoreBlocksSpec& spec, const Context& context = default_context());
+
+}  // namespace jit

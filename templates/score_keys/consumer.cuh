@@ -1,0 +1,135 @@
+// A consumer: 64 keys of each tile by all columns of q, whose products become scores in registers: relu, weights, and the sum
+// over heads, first within a lane and then over the four that share a key.
+#pragma once
+
+#include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
+#include "ptx/wgmma.cuh"
+#include "score_keys/work.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+template <class Traits>
+class ScoreKeysConsumer {
+  using Config = typename Traits::Config;
+  using Q = typename Traits::Q;
+  using K = typename Traits::K;
+  using Products = typename Traits::Products;
+  static constexpr int tokens = Traits::tokens, blocks = Products::column_blocks,
+                       token_blocks = blocks / tokens;
+  static constexpr int lane_tokens = (tokens + 1) / 2;  // that a lane writes
+
+ public:
+  JIT_DEVICE ScoreKeysConsumer(const ScoreKeysParams& params, unsigned smem, int consumer)
+      : params_(params),
+        smem_(smem),
+        first_row_(consumer * rows_per_warpgroup),
+        q_(smem, Traits::layout.q),
+        k_(smem, Traits::layout.k) {}
+
+  JIT_DEVICE void run() {
+#pragma unroll 1
+    for (int i = static_cast<int>(blockIdx.x); i < params_.items; i += static_cast<int>(gridDim.x)) {
+      const ScoreKeysItem<Traits> item(params_, i);
+      if (item.is_empty()) continue;
+      load_weights(item);
+      q_.consumer_wait();  // mutate: ScoreQueriesReadEarly
+#pragma unroll 1
+      for (int tile = item.tile_begin; tile < item.tile_end; ++tile) score(item, tile);
+      q_.consumer_release();
+      q_.advance();
+    }
+  }
+
+ private:
+  // Loads the weights of the lane's columns.
+  JIT_DEVICE void load_weights(const ScoreKeysItem<Traits>& item) {
+#pragma unroll
+    for (int n = 0; n < blocks; ++n) {
+      const int token = item.first_token + n / token_blocks;
+      const float* const of_token =
+          params_.weights +
+          (static_cast<long long>(item.entry) * params_.tokens + token) * params_.weight_token;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int head = n % token_blocks * MmaLayout::block_columns + MmaLayout::lane_column(lane_id()) + j;
+        weights_[n][j] = token < params_.tokens ? of_token[head * params_.weight_head] : 0;
+      }
+    }
+  }
+
+  JIT_DEVICE void score(const ScoreKeysItem<Traits>& item, int tile) {
+    const int warp_row = first_row_ + warp_id() % 4 * MmaLayout::block_rows;
+    k_.consumer_wait();  // mutate: KeysReadEarly
+    Products products;
+    wgmma_fence();  // mutate: NoFenceBeforeScores
+    Config::template wgmma_keys<K, Q>(products.registers[0],
+                                      lower_word(K::along_columns(k_.tile(), first_row_, 0)),
+                                      lower_word(Q::along_columns(q_.tile(), 0, 0)));
+    wgmma_commit_group();
+    // The lane writes rows of one half alone.
+    const int lane = lane_id(), half = lane % 2, row = warp_row + MmaLayout::lane_row(lane) + half * 8;
+    const int scale = load_shared(smem_ + Traits::layout.scales +
+                                  static_cast<unsigned>((k_.stage() * score_keys_tile + row) * 4));
+    wgmma_wait_group<0>();  // mutate: ProductsReadEarly
+    wgmma_hold(products.registers[0]);
+    k_.consumer_release();  // mutate: ScoredKeysNeverReleased
+    k_.advance();
+    float sums[lane_tokens];
+    sum_over_heads(products, sums);
+    write(item, tile * score_keys_tile + row, scale, sums);
+  }
+
+  // Sums for the tokens that the lane writes: bit 1 of the lane names one of each two, and bit 0 the half of rows.
+  JIT_DEVICE void sum_over_heads(const Products& products, float (&sums)[lane_tokens]) const {
+    const bool is_lower = (threadIdx.x & 1) != 0, is_second = (threadIdx.x & 2) != 0;
+    float of_token[2 * lane_tokens] = {};
+#pragma unroll
+    for (int t = 0; t < tokens; ++t) {
+      float part[2] = {};
+#pragma unroll
+      for (int n = t * token_blocks; n < (t + 1) * token_blocks; ++n) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            // NaN stays NaN.
+            part[r] =
+                __fmaf_rn(weights_[n][j], max_nan(products.at(r, n, j), 0.0f), part[r]);  // mutate: NoRelu
+        }
+      }
+      const float received = __shfl_xor_sync(full_warp, is_lower ? part[0] : part[1], 1);
+      of_token[t] = (is_lower ? part[1] : part[0]) + received;
+    }
+#pragma unroll
+    for (int j = 0; j < lane_tokens; ++j) {
+      const float first = of_token[2 * j], second = tokens == 1 ? first : of_token[2 * j + 1];
+      sums[j] = (is_second ? second : first) + __shfl_xor_sync(full_warp, is_second ? first : second, 2);
+    }
+  }
+
+  JIT_DEVICE void write(const ScoreKeysItem<Traits>& item, int key, int scale,
+                        const float (&sums)[lane_tokens]) const {
+#pragma unroll
+    for (int j = 0; j < lane_tokens; ++j) {
+      const int token = 2 * j + (lane_id() / 2) % 2;
+      const int start = __shfl_sync(full_warp, item.start, token),
+                end = __shfl_sync(full_warp, item.end, token);
+      const float score = static_cast<unsigned>(scale) == scale_of_no_key ? negative_infinity()
+                                                                          : sums[j] * __int_as_float(scale);
+      const long long at = static_cast<long long>(item.entry) * params_.tokens + item.first_token + token;
+      // mutate: ScoresOfOthersKeys
+      if (key >= start && key < end) params_.scores[at * params_.score_token + key] = score;
+    }
+  }
+
+  const ScoreKeysParams& params_;
+  const unsigned smem_;
+  const int first_row_;
+  typename Traits::QPipeline q_;
+  typename Traits::KPipeline k_;
+  float weights_[blocks][2];
+};
+
+}  // namespace jit

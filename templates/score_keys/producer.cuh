@@ -1,0 +1,104 @@
+// The producer: q and k by TMA, scales of keys by cp.async. By one warp.
+#pragma once
+
+#include "ptx/bulk_copy.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "score_keys/work.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+template <class Traits>
+class ScoreKeysProducer {
+  using Config = typename Traits::Config;
+  using Q = typename Traits::Q;
+  using K = typename Traits::K;
+  static constexpr int boxes = score_keys_tile / score_keys_box;
+  static constexpr bool is_paged = Config::page_size > 0;
+
+ public:
+  JIT_DEVICE ScoreKeysProducer(const ScoreKeysParams& params, unsigned smem)
+      : params_(params), smem_(smem), q_(smem, Traits::layout.q), k_(smem, Traits::layout.k) {}
+
+  JIT_DEVICE void run() {
+#pragma unroll 1
+    for (int i = static_cast<int>(blockIdx.x); i < params_.items; i += static_cast<int>(gridDim.x)) {
+      const ScoreKeysItem<Traits> item(params_, i);
+      if (item.is_empty()) continue;
+      load_queries(item);
+#pragma unroll 1
+      for (int tile = item.tile_begin; tile < item.tile_end; ++tile) load_keys(item, tile);
+    }
+  }
+
+ private:
+  JIT_DEVICE void load_queries(const ScoreKeysItem<Traits>& item) {
+    q_.producer_acquire();  // mutate: ScoreQueriesLoadedEarly
+    if (lane_id() == 0) {
+      mbarrier_arrive_expect_tx(q_.full(), Q::bytes);
+#pragma unroll 1
+      for (int token = 0; token < Traits::tokens; ++token) {
+#pragma unroll
+        for (int panel = 0; panel < Q::panels; ++panel) {
+          cp_async_bulk_tensor_load(q_.tile() + panel * Q::panel_bytes + token * Config::heads * Q::row_bytes,
+                                    params_.q, q_.full(), panel * Q::columns, 0, item.first_token + token,
+                                    item.entry);
+        }
+      }
+    }
+    __syncwarp();
+    q_.advance();
+  }
+
+  JIT_DEVICE void load_keys(const ScoreKeysItem<Traits>& item, int tile) {
+    // A lane has the page of a box. The table is read ahead of the wait for room.
+    const int lane = lane_id(), first = tile * score_keys_tile;
+    int page = 0, row = first + lane % boxes * score_keys_box;
+    if constexpr (is_paged) {
+      const int place = row / Config::page_size;
+      page =
+          place < params_.table_pages ? params_.block_table[item.entry * params_.table_stride + place] : -1;
+      row %= Config::page_size;
+    }
+    const bool is_there = page >= 0 && page < params_.pages;
+    k_.producer_acquire();  // mutate: KeysLoadedEarly
+    const unsigned scales = smem_ + Traits::layout.scales + k_.stage() * score_keys_tile * 4;
+    const float* const own = params_.k_scale;
+#pragma unroll 1
+    for (int i = 0; i < score_keys_tile / warp_size; ++i) {
+      const int box = i * warp_size / score_keys_box, in_box = i * warp_size % score_keys_box + lane;
+      const int box_page = __shfl_sync(full_warp, page, box), box_row = __shfl_sync(full_warp, row, box);
+      const bool has_page = __shfl_sync(full_warp, is_there, box) != 0;
+      const unsigned target = scales + static_cast<unsigned>((i * warp_size + lane) * 4);
+      const bool is_key = first + i * warp_size + lane < params_.columns;
+      if (!has_page || !Config::has_scales) {
+        store_shared(target, has_page ? __float_as_int(1.0f) : static_cast<int>(scale_of_no_key));
+      } else {
+        const long long at = box_page * params_.scale_page + (box_row + in_box) * params_.scale_key;
+        cp_async_zfill<4>(target, is_key ? own + at : own, is_key);
+      }
+    }
+    if constexpr (Config::has_scales) cp_async_mbarrier_arrive(k_.full());  // mutate: NobodyWaitsForScales
+    __syncwarp();                                                           // mutate: ScalesOfOtherLanes
+    if (lane == 0) mbarrier_arrive_expect_tx(k_.full(), K::bytes);
+    __syncwarp();
+    if (lane < boxes) {
+      // A page that is not there is read as zeros.
+#pragma unroll
+      for (int panel = 0; panel < K::panels; ++panel) {
+        cp_async_bulk_tensor_load(k_.tile() + panel * K::panel_bytes + lane * score_keys_box * K::row_bytes,
+                                  params_.k, k_.full(), panel * K::columns, row, 0,
+                                  is_there ? page : params_.pages);
+      }
+    }
+    k_.advance();
+  }
+
+  const ScoreKeysParams& params_;
+  const unsigned smem_;
+  typename Traits::QPipeline q_;
+  typename Traits::KPipeline k_;
+};
+
+}  // namespace jit
