@@ -11,6 +11,7 @@
 /// void* const buffers[] = {buffer.data()};
 /// jit::KeyExchange exchange(exchanged, placement, {.rank = 0, .buffers = buffers, .timeout = 30});
 ///
+/// exchange.set_timeout(10, stream);  // from the next call on
 /// const jit::TensorView k = allocate(jit::DType::bf16, {1, 128, 4, 128}), v = allocate(jit::DType::bf16, {1, 128, 4, 128});
 /// const jit::ArrivingKeys keys = exchange.begin(k, v, stream);
 /// exchange.send();
@@ -112,6 +113,9 @@ class KeyExchange {
   void send();
   /// Sends, unless send() has, and orders the work that `stream` gets from now on after the copies.
   void end(Stream stream);
+
+  /// Sets how many seconds kernels of later calls wait for a copy. Throws Error invalid_argument for what is not above 0.
+  void set_timeout(double seconds, Stream stream) const;
 
   /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
   std::optional<KeyExchangeFault> fault(Stream stream) const;

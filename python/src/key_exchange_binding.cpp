@@ -82,6 +82,7 @@ class Exchange {
     };
     return {address(keys.k), address(keys.v), address(keys.arrivals), keys.arrivals.shape[0]};
   }
+  void set_timeout(double seconds, std::uintptr_t stream) { exchange_->set_timeout(seconds, on(stream)); }
   void send() { exchange_->send(); }
   void end(std::uintptr_t stream) { exchange_->end(on(stream)); }
   std::optional<std::string> fault(std::uintptr_t stream) const {
@@ -127,6 +128,7 @@ void bind_key_exchange(nb::module_& module) {
                     int, const std::vector<std::uintptr_t>&, double>(),
            "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a)
       .def("begin", &Exchange::begin, "k"_a, "v"_a, "stream"_a)
+      .def("set_timeout", &Exchange::set_timeout, "seconds"_a, "stream"_a)
       .def("send", &Exchange::send)
       .def("end", &Exchange::end, "stream"_a)
       .def("fault", &Exchange::fault, "stream"_a)

@@ -114,8 +114,12 @@ TEST_F(KeyExchangeTest, SleepingRanks) {
 TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {
   // Rank 1 has the first half of the keys, and rank 0 the second.
   const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{256, 512}}, {{0, 256}}}};
-  KeyExchangeRun run({.placement = halves, .timeout = 0.05}, next_seed());
+  KeyExchangeRun run({.placement = halves}, next_seed());
   const Attention kernel = kernel_of(run);
+  for (int rank = 0; rank < 2; ++rank) {
+    const CurrentDevice device(run.device_of(rank));
+    run.exchange(rank).set_timeout(0.05, run.stream(rank).get());
+  }
   run.call_all(kernel);
   run.call_all(kernel);
   ASSERT_EQ(run.check_all(), "");

@@ -26,6 +26,11 @@ constexpr std::size_t streams = 2;
 CUdeviceptr at(CUdeviceptr buffer, std::int64_t offset) { return buffer + static_cast<CUdeviceptr>(offset); }
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+void check_timeout(double seconds) {
+  if (!(seconds > 0 && seconds <= longest_timeout))
+    refuse("timeout", fmt::format("is {} seconds; it must be above 0, and at most 1e9", seconds));
+}
+
 void check_rank(const Placement& placement, const KeyExchangeRank& rank) {
   if (rank.rank < 0 || rank.rank >= placement.ranks())
     refuse("rank", fmt::format("is {}; ranks go from 0 to {}", rank.rank, placement.ranks() - 1));
@@ -40,8 +45,7 @@ void check_rank(const Placement& placement, const KeyExchangeRank& rank) {
       if (rank.buffers[i] == rank.buffers[other]) refuse(name, fmt::format("is that of rank {}, too", other));
     }
   }
-  if (!(rank.timeout > 0 && rank.timeout <= longest_timeout))
-    refuse("timeout", fmt::format("is {} seconds; it must be above 0, and at most 1e9", rank.timeout));
+  check_timeout(rank.timeout);
 }
 
 }  // namespace
@@ -248,6 +252,19 @@ void KeyExchange::end(Stream stream) {
   for (std::size_t i = 0; i < streams; ++i) {
     check(api.cuEventRecord(state_->copied[i], state_->copying[i]), "cuEventRecord");
     check(api.cuStreamWaitEvent(stream, state_->copied[i], 0), "cuStreamWaitEvent");
+  }
+}
+
+void KeyExchange::set_timeout(double seconds, Stream stream) const {
+  check_timeout(seconds);
+  const CurrentDevice device;
+  const auto nanoseconds = static_cast<std::uint64_t>(seconds * 1e9);
+  const CUdeviceptr address = state_->own() + offsetof(ArrivalHeader, timeout);
+  for (const int word : {0, 1}) {
+    check(driver().cuStreamWriteValue32(stream, address + static_cast<CUdeviceptr>(word) * 4,
+                                        static_cast<cuuint32_t>(nanoseconds >> 32 * word),
+                                        CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
   }
 }
 

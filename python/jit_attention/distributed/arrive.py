@@ -39,6 +39,7 @@ class _Workspace:
         self.peers: list[int] = []
         self.exchange: Any = None
         self._of: Any = None
+        self._timeout = 0.0
         self._views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
         self._called: set[Any] = set()
         self._broken_there = self.memory
@@ -90,11 +91,14 @@ class _Workspace:
     def exchange_of(self, problem: Problem, sizes: tuple[Any, ...]) -> Any:
         """The exchange of such calls; None where memory cannot be shared."""
         self.raise_fault(waits=False)
-        of = problem.placement, sizes, problem.timeout
+        of = problem.placement, sizes
         if of != self._of:
             self._of = None
             self.begin_anew(problem, sizes)
-            self._of = of
+            self._of, self._timeout = of, problem.timeout
+        if problem.timeout != self._timeout and self.exchange is not None:
+            self.exchange.set_timeout(min(problem.timeout, 1e9), _stream(self.device))
+            self._timeout = problem.timeout
         return self.exchange
 
     def may_compile(self, problem: Problem) -> bool:
