@@ -24,6 +24,8 @@ namespace {
 // The pseudo-folder that programs are compiled in: their text alone decides, no folder of the machine.
 constexpr std::string_view program_folder = "/jit-attention/";
 
+constexpr const char* no_fusion = "--fmad=false";
+
 CompileRequest request_for(const KernelStore& store, const Program& program, const Target& target) {
   CompileRequest request{.name = fmt::format("{}kernel.cu", program_folder),
                          .source = program.source,
@@ -33,6 +35,7 @@ CompileRequest request_for(const KernelStore& store, const Program& program, con
                          .kernel = program.name};
   request.headers.insert(request.headers.end(), program.headers.begin(), program.headers.end());
   if (target.form == CodeForm::ptx) request.options.push_back("-lineinfo");
+  if (!program.may_fuse) request.options.push_back(no_fusion);
   return request;
 }
 
@@ -41,6 +44,7 @@ Key key_for(const KernelStore& store, const Program& program, const Target& targ
             const std::string& compiler) {
   std::string options;
   for (const std::string& option : base_options(target.arch)) options += option + "\n";
+  if (!program.may_fuse) options += std::string(no_fusion) + "\n";
   std::vector<KeyField> fields = {{"library", JIT_ATTENTION_VERSION},
                                   {"arch", to_string(target.arch)},
                                   {"form", target.form == CodeForm::ptx ? "ptx" : "cubin"},

@@ -37,6 +37,22 @@ constexpr FunctorTensorRow key_arrivals_row{.name = "key_arrivals",
                                             .dims = "pieces+, 4",
                                             .typical = [](const Extents&, std::int64_t) { return 0.0; },
                                             .alignment = 16};
+// Entries of a list, and how many of them count.
+constexpr FunctorTensorRow key_lists_row{
+    .name = "key_lists",
+    .dtype = DType::int32,
+    .dims = "list_rows, heads_kv?, entries+",
+    .typical = [](const Extents&, std::int64_t i) { return static_cast<double>(i); }};
+constexpr FunctorTensorRow key_counts_row{
+    .name = "key_counts",
+    .dtype = DType::int32,
+    .dims = "list_rows?, heads_kv?",
+    .typical = [](const Extents& sizes, std::int64_t) { return static_cast<double>(sizes.entries); }};
+// A bit for each query that shares a list.
+constexpr FunctorTensorRow key_members_row{.name = "key_members",
+                                           .dtype = DType::int32,
+                                           .dims = "list_rows, heads_kv?, entries",
+                                           .typical = [](const Extents&, std::int64_t) { return -1.0; }};
 
 void add(std::vector<FunctorTensorUse>& uses, const FunctorTensorUse& use) {
   const auto known = std::find_if(uses.begin(), uses.end(), [&](const FunctorTensorUse& other) {
@@ -110,6 +126,10 @@ bool is_of_positions(std::string_view name) {
   return name == q_positions_row.name || name == k_positions_row.name || name == global_seqlens_row.name;
 }
 
+bool is_of_lists(std::string_view name) {
+  return name == key_lists_row.name || name == key_counts_row.name || name == key_members_row.name;
+}
+
 bool asks_by_positions(const AttentionSpec& spec) { return has_positions(spec) && drops_keys(spec); }
 
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
@@ -117,6 +137,12 @@ std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
   if (spec.q_positions) add(uses, table_use(q_positions_row));
   if (spec.k_positions) add(uses, table_use(k_positions_row));
   if (has_positions(spec)) add(uses, table_use(global_seqlens_row));
+  if (has_lists(spec)) {
+    add(uses, {.tensor = {std::string(key_lists_row.name), DType::int32}, .row = &key_lists_row});
+    add(uses, {.tensor = {std::string(key_counts_row.name), DType::int32}, .row = &key_counts_row});
+    if (spec.list_queries > 1)
+      add(uses, {.tensor = {std::string(key_members_row.name), DType::int32}, .row = &key_members_row});
+  }
   collect(uses, node_of(spec.mask));
   collect(uses, node_of(spec.score));
   // Behind all others, whose places programs without it know.

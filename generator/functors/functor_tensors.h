@@ -24,13 +24,19 @@ struct FunctorTensorUse {
 /// Whether calls say where their queries or keys stand.
 constexpr bool has_positions(const AttentionSpec& spec) { return spec.q_positions || spec.k_positions; }
 
+/// Whether each query has a list of the keys that it sees.
+constexpr bool has_lists(const AttentionSpec& spec) { return spec.list_block != 0; }
+
+/// Whether a tensor of this name has lists, or their lengths.
+bool is_of_lists(std::string_view name);
+
 /// Whether tables of positions are read for a mask: it takes registers as masks that read tensors do.
 bool asks_by_positions(const AttentionSpec& spec);
 
 /// Whether a tensor of this name says where rows stand, or how long whole sequences are.
 bool is_of_positions(std::string_view name);
 
-/// Each name once, in the order of the kernel's parameters: tables of positions, then what the mask and then the score
+/// Each name once, in the order of the kernel's parameters: tables of positions, lists of keys, then what the mask and then the score
 /// reads, then key_arrivals. Throw Error invalid_spec when two of one name
 /// differ in dtype, or in the sizes that follow from parameters.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);

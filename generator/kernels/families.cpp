@@ -111,7 +111,7 @@ std::string smallest_rejection(const Case& problem, Pass pass) {
   for_each_family([&]<class Config>(const Config&) {
     if (Family<Config>::pass != pass) return;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", Family<Config>::name,
-                           family_rejection(problem, Family<Config>::smallest_for(problem.spec)));
+                           family_rejection(problem, smallest_of<Config>(problem)));
   });
   return reasons + who_serves(problem, pass);
 }

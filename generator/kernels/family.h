@@ -15,8 +15,10 @@
 #include <jit/spec.h>
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
+#include "generator/kernels/equal_bits.h"
 #include "generator/problem/output_table.h"
 #include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
@@ -94,6 +96,8 @@ struct FamilyDefaults {
   static constexpr bool reads_latents = false;
   /// Whether it waits for keys that come while it computes.
   static constexpr bool waits_for_keys = false;
+  /// Whether it serves lists of keys.
+  static constexpr bool reads_lists = false;
   /// Its outputs beside o and LSE.
   static constexpr FamilyOutputs outputs = {};
   /// The config that needs least of those that could serve the spec.
@@ -155,6 +159,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;
   { Family<Config>::waits_for_keys } -> std::convertible_to<bool>;
+  { Family<Config>::reads_lists } -> std::convertible_to<bool>;
   { Family<Config>::outputs } -> std::convertible_to<FamilyOutputs>;
   { Family<Config>::smallest_for(spec) } -> std::same_as<Config>;
   { Family<Config>::can_read(shape, config) } -> std::same_as<bool>;
@@ -220,16 +225,6 @@ inline std::string gradient_rejection(const AttentionSpec& spec, std::string_vie
       family, to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
 }
 
-/// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
-inline std::string span_rejection(const AttentionSpec& spec, int tile_kv) {
-  if (spec.split_keys == 0) return "";
-  if (spec.split_keys % tile_kv != 0) {
-    return fmt::format("split_keys = {} must be a multiple of tile_kv = {}: no tile lies in two spans",
-                       spec.split_keys, tile_kv);
-  }
-  return "";
-}
-
 /// Whether the kernels of a config's family are written for an architecture.
 template <class Config>
 bool is_written_for(Arch arch) {
@@ -254,6 +249,9 @@ std::string rule_rejection(const Case& problem, const Config& config) {
     return fmt::format("{} does not wait for keys that come while it computes; spec.key_arrivals is true",
                        Family<Config>::name);
   }
+  if (!Family<Config>::reads_lists && has_lists(problem.spec))
+    return fmt::format("{} does not read lists of keys; spec.list_block is {}", Family<Config>::name,
+                       problem.spec.list_block);
   if (std::string reason = output_rejection(problem.spec, Family<Config>::name, Family<Config>::outputs);
       !reason.empty())
     return reason;
@@ -295,10 +293,21 @@ std::string family_rejection(const Case& problem, const Config& config) {
   return reason.empty() ? rule_rejection(problem, config) : reason;
 }
 
+/// The config that needs least, of those that the problem's spec leaves.
+template <class Config>
+Config smallest_of(const Case& problem) {
+  Config config = Family<Config>::smallest_for(problem.spec);
+  if constexpr (requires { config.tile_kv; }) {
+    if (Family<Config>::pass == Pass::forward && has_equal_bits(problem.spec, problem.limits.arch))
+      config.tile_kv = equal_bits_tile(problem.spec);
+  }
+  return config;
+}
+
 /// Whether the family of a config has kernels for a problem at all.
 template <class Config>
 bool serves(const Case& problem) {
-  return family_rejection(problem, Family<Config>::smallest_for(problem.spec)).empty();
+  return family_rejection(problem, smallest_of<Config>(problem)).empty();
 }
 
 /// The legal configs of its search grid.

@@ -19,12 +19,13 @@ namespace jit {
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
 /// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by
-/// TMA, and one for all others, so that nothing else of a call changes a request's bits.
-ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
+/// TMA, and one for all others, so that nothing else of a call changes a request's bits. Where all configs compute the
+/// same bits, that of the call.
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape, Arch arch);
 
-/// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors,
-/// the most promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when there is
-/// none, with the reasons of those that need least.
+/// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors, the most
+/// promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when
+/// there is none, with the reasons of those that need least.
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
@@ -34,8 +35,8 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
                                         const DeviceLimits& limits);
 
-/// The first of untuned_order() for each of many shapes of one pass, all of which TMA can map or none, without ranking the
-/// others.
+/// The first of untuned_order() for each of many shapes of one pass, all of which TMA can map or none, without ranking
+/// the others.
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits);
 

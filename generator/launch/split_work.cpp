@@ -65,8 +65,14 @@ int partial_rows(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
   return static_cast<int>(std::min<std::int64_t>(tiles.tile_rows, (rows + 1) / 2 * 2));
 }
 
-// Whether each query sees all keys of its batch entry, and all entries are as long as their tensors.
+// Rows of q with lists, each a batch entry, whose lengths blocks read before they begin: more would take them too long.
+constexpr int most_measured_lists = 2048;
+
+// Whether each query sees all keys of its batch entry, and all entries are as long as their tensors. Many lists are taken
+// to be full: what they lack is skipped.
 bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
+  if (has_lists(spec))
+    return params.batch > most_measured_lists && params.sequences.total_q % spec.list_queries == 0;
   const SequenceParams& given = params.sequences;
   return spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense &&
          given.seqused_q == nullptr && given.seqused_k == nullptr && given.cache_leftpad == nullptr &&

@@ -9,6 +9,7 @@
 
 #include "generator/build/kernel_store.h"
 #include "generator/functors/unfollowed.h"
+#include "generator/kernels/equal_bits.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
 #include "generator/launch/loaded_kernel.h"
@@ -29,6 +30,8 @@ Program program_of(const AttentionSpec& spec, const KernelConfig& config, Target
   AttentionSpec kernel_spec = spec;
   kernel_spec.checked |= is_checked(spec, config, target);
   Program program = write_program(kernel_spec, config);
+  // Whether a product and a sum of a text become one instruction is the compiler's choice in each kernel.
+  if (pass_of(config) == Pass::forward) program.may_fuse = !has_equal_bits(spec, target.arch);
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return program;
 }
@@ -67,7 +70,8 @@ BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
       return build_kernel(store, spec, config, target);
     });
   } catch (const Error& error) {
-    const bool may_replace = missing == Missing::is_replaced && spec.split_keys == 0;
+    const bool may_replace =
+        missing == Missing::is_replaced && (spec.split_keys == 0 || has_equal_bits(spec, target.arch));
     if (!may_replace || !is_out_of_reach(error)) throw;
     std::optional<BuiltKernel> kernel = first_clean(store, configs, target, [&](const KernelConfig& config) {
       return kernel_at_hand(store, spec, config, target);

@@ -187,6 +187,7 @@ Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments)
   set_row_sizes(spec, sizes);
   sizes.blocks_q = scale_blocks_of(sizes.seqlen_q);
   sizes.blocks_kv = scale_blocks_of(has_pages(spec) ? spec.page_size : sizes.seqlen_kv);
+  sizes.list_rows = (sizes.total_q + spec.list_queries - 1) / spec.list_queries;
   return sizes;
 }
 
@@ -273,7 +274,9 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
   }
   if (given == nullptr) {
     refuse(use.tensor.name, fmt::format("is read by {} but was not given; add it to `tensors` as {}",
-                                        is_of_positions(use.tensor.name) ? "positions" : "the mask or score",
+                                        is_of_positions(use.tensor.name) ? "positions"
+                                        : is_of_lists(use.tensor.name)   ? "lists of keys"
+                                                                         : "the mask or score",
                                         to_string(use.tensor.dtype)));
   }
   return given->tensor;
@@ -302,6 +305,28 @@ std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::v
   return {};
 }
 
+// Makes the rows of q that have a list a batch entry, whose keys are those of the list. Rows without a sequence have empty lists,
+// so that all are written. Returns whether there are rows.
+bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams& params) {
+  FunctorTensor& lists = params.tensors[0];
+  if (sizes.total_q > max_count)
+    refuse("q", fmt::format("has {} rows; at most {} fit with list_block", sizes.total_q, max_count));
+  if (lists.last_size > max_seqlen / spec.list_block) {
+    refuse("key_lists", fmt::format("has room for {} entries of {} keys; at most {} keys fit",
+                                    lists.last_size, spec.list_block, max_seqlen));
+  }
+  if (sizes.pages * sizes.page_size > std::numeric_limits<std::int32_t>::max()) {
+    refuse("k", fmt::format("has {} pages of {} rows; entries of lists are of 32 bits", sizes.pages,
+                            sizes.page_size));
+  }
+  lists.rows = params.batch;
+  params.batch = static_cast<int>(sizes.list_rows);
+  params.seqlen_q = spec.list_queries;
+  params.seqlen_kv = lists.last_size * spec.list_block;
+  params.sequences.zero_padding = 0;
+  return sizes.total_q > 0 && sizes.heads_q > 0;
+}
+
 // Requires: all that functors read were found.
 void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedTensors& tensors) {
   if (uses.size() == static_cast<std::size_t>(tensors.end() - tensors.begin())) return;
@@ -310,6 +335,8 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
     if (std::none_of(uses.begin(), uses.end(), is_it))
       refuse(tensor.name, is_of_positions(tensor.name)
                               ? "was given, but the spec has neither q_positions nor k_positions"
+                          : is_of_lists(tensor.name)
+                              ? "was given, but the spec has no list_block"
                               : "was given, but neither mask nor score reads a tensor of that name");
   }
   refuse("tensors", "the same name was given twice");
@@ -337,6 +364,10 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
                           const NamedTensors& tensors, const Extents& sizes,
                           FunctorTensor (&slots)[max_functor_tensors]) {
   Extents whole = sizes;
+  if (has_lists(spec)) {  // all have as many entries as the lists have room for
+    const TensorView& lists = given_tensor(uses.front(), tensors);
+    whole.entries = std::max<std::int64_t>(1, lists.rank > 0 ? lists.shape[lists.rank - 1] : 0);
+  }
   std::optional<std::int64_t> queries, keys;
   if (has_positions(spec)) {
     queries = whole_length(spec, uses, tensors, &Extents::seqlen_q, sizes.seqlen_q);
@@ -388,6 +419,7 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.max_pages = static_cast<int>(sizes.max_pages);
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
+  if (has_lists(spec)) return set_lists(spec, sizes, params);
   // Without a sequence, all rows of varlen queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_varlen_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;

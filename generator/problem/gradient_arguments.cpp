@@ -116,15 +116,10 @@ void check_has_backward(const AttentionSpec& spec) {
                           "has no backward: give keys and values apart, of head dims up to 256", "false"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
-  const bool paged = has_pages(spec);
-  if (!paged && spec.split_keys == 0) return;
-  const std::string name = paged ? "spec.sequences_kv" : "spec.split_keys";
-  const std::string value =
-      paged ? std::string(to_string(spec.sequences_kv)) : std::to_string(spec.split_keys);
-  const Refusal refusal{name, value,
-                        "has no backward so far: keys must be dense or varlen, without split_keys",
-                        paged ? "varlen" : "0"};
-  throw Error(ErrorCode::invalid_spec, "validate", name, refusal.to_string());
+  if (!has_pages(spec)) return;
+  const Refusal refusal{"spec.sequences_kv", std::string(to_string(spec.sequences_kv)),
+                        "has no backward so far: keys must be dense or varlen", "varlen"};
+  throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
 }
 
 void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments) {

@@ -20,6 +20,7 @@ AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
 
 AttentionSpec gradient_spec(AttentionSpec spec) {
   spec.sinks = false;
+  spec.split_keys = 0;
   for (const OutputField& output : output_fields) spec.*output.asked = false;
   return spec;
 }

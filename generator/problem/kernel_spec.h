@@ -15,7 +15,8 @@ AttentionSpec with_lengths(AttentionSpec spec);
 /// serve calls with lengths: they read them whatever the spec says.
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths);
 
-/// The spec of kernels of gradients: none knows of sinks, because LSE has them, nor of outputs beside o and LSE.
+/// The spec of kernels of gradients: none knows of sinks, because LSE has them, of the order of
+/// forward's sums, nor of outputs beside o and LSE.
 AttentionSpec gradient_spec(AttentionSpec spec);
 
 /// The spec as the caller gave it, but for baked lengths.

@@ -1,9 +1,11 @@
 // Refusals of how sequences lie, and of tables that say where their rows stand.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <vector>
 
+#include <jit/spec.h>
 #include <jit/spec_table.h>
 
 namespace jit {
@@ -27,5 +29,29 @@ inline constexpr SpecField key_arrivals_field = {
     .is_line_if_set = true,
     .refusal = refuse_key_arrivals,
     .samples = [] { return std::vector<AttentionSpec>{{.key_arrivals = true}}; }};
+
+/// The fields of a spec whose rows stand where tables say.
+inline constexpr std::array position_spec_fields = {
+    SpecField{.name = "q_positions",
+              .member = &AttentionSpec::q_positions,
+              .doc = "whether calls say where queries stand in a sequence of which they have a part",
+              .record_name = "q_positions",
+              .comment = "whether tables say where queries stand",
+              .text_label = " q_positions=",
+              .name_label = "_q_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_query_positions,
+              .samples = [] { return std::vector<AttentionSpec>{{.q_positions = true}}; }},
+    SpecField{.name = "k_positions",
+              .member = &AttentionSpec::k_positions,
+              .doc = "the same for keys",
+              .record_name = "k_positions",
+              .comment = "whether tables say where keys stand",
+              .text_label = " k_positions=",
+              .name_label = "_k_placed_",
+              .is_line_if_set = true,
+              .refusal = refuse_positions,
+              .samples = [] { return std::vector<AttentionSpec>{{.k_positions = true}}; }},
+};
 
 }  // namespace jit

@@ -12,6 +12,7 @@
 #include <jit/error.h>
 
 #include "generator/problem/fp8_refusals.h"
+#include "generator/problem/list_table.h"
 #include "generator/problem/output_table.h"
 #include "generator/problem/sequence_refusals.h"
 
@@ -436,27 +437,12 @@ constexpr std::array fields = {
               .refusal = refuse_exact_exponentials,
               .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
               .base = fp8_base},
-    SpecField{.name = "q_positions",
-              .member = &AttentionSpec::q_positions,
-              .doc = "whether calls say where queries stand in a sequence of which they have a part",
-              .record_name = "q_positions",
-              .comment = "whether tables say where queries stand",
-              .text_label = " q_positions=",
-              .name_label = "_q_placed_",
-              .is_line_if_set = true,
-              .refusal = refuse_query_positions,
-              .samples = [] { return Samples{{.q_positions = true}}; }},
-    SpecField{.name = "k_positions",
-              .member = &AttentionSpec::k_positions,
-              .doc = "the same for keys",
-              .record_name = "k_positions",
-              .comment = "whether tables say where keys stand",
-              .text_label = " k_positions=",
-              .name_label = "_k_placed_",
-              .is_line_if_set = true,
-              .refusal = refuse_positions,
-              .samples = [] { return Samples{{.k_positions = true}}; }},
+    position_spec_fields[0],
+    position_spec_fields[1],
     key_arrivals_field,
+    list_spec_fields[0],
+    list_spec_fields[1],
+    list_spec_fields[2],
     output_spec_fields[0],
     output_spec_fields[1],
     SpecField{.name = "mask",
@@ -489,11 +475,13 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               key_arrivals, max_logit, row_max, mask, score, softmax_scale] = spec;
+               key_arrivals, list_block, list_slots, list_queries, max_logit, row_max, mask, score,
+               softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, key_arrivals, max_logit, row_max, mask, score, softmax_scale);
+                  q_positions, k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit,
+                  row_max, mask, score, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

@@ -66,6 +66,12 @@ class Writer {
       source.arrivals_type = fmt::format("KeyArrivals<{}>", slot("key_arrivals"));
       include("mainloop/key_arrivals.cuh");
     }
+    if (has_lists(spec)) {
+      include("problem/key_lists.cuh");
+      source.lists_type =
+          fmt::format("KeyLists<{}, {}, {}, {}, {}, {}>", slot("key_lists"), slot("key_counts"),
+                      slot("key_members"), spec.list_queries, spec.list_block, spec.list_slots);
+    }
     if (const ScoreMask* const kept = score_mask(spec.score))
       source.mask_type = scored_mask(source.mask_type, *kept);
     if (spec.mask != mask::none()) {

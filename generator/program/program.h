@@ -19,7 +19,8 @@ struct Program {
   int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same
   int threads = 0;                       ///< per block
   int blocks_per_sm = 0;                 ///< for so many the assembler must find registers; 0: it is not told
-  int cluster = 1;                       ///< blocks of a cluster, as the source says
+  bool may_fuse = true;  ///< products and sums into multiply-adds that the source does not name
+  int cluster = 1;       ///< blocks of a cluster, as the source says
   /// Facts for a listing of the cache about the kernel, by name ("spec", "config"). Decides nothing.
   std::vector<std::pair<std::string, std::string>> facts = {};
 };

@@ -34,6 +34,8 @@ struct Extents {
   std::int64_t max_pages = 1;      ///< of one sequence
   std::int64_t boundaries = 2;     ///< batch + 1, of cu_seqlens
   std::int64_t rng_words = 2;      ///< seed and offset
+  std::int64_t list_rows = 1;      ///< lists of keys, each of one or more rows of q
+  std::int64_t entries = 1;        ///< of a list
   std::int64_t pieces = 1;         ///< of a sequence whose rows stand elsewhere
   std::int64_t piece_words = 4;    ///< row, position, run, stride
   std::int64_t words = 1;          ///< of 32 bits, a bit for each query; where lengths differ, at least 1
@@ -80,6 +82,8 @@ inline constexpr std::array extent_table = {
     Extent{"max_pages", "max_pages", &Extents::max_pages},
     Extent{"batch + 1", "batch + 1", &Extents::boundaries},
     Extent{"2", "size", &Extents::rng_words},
+    Extent{"list_rows", "list_rows", &Extents::list_rows},
+    Extent{"entries", "entries", &Extents::entries},
     Extent{"pieces", "pieces", &Extents::pieces},
     Extent{"4", "size", &Extents::piece_words},
     Extent{"words", "words", &Extents::words},

@@ -41,6 +41,7 @@ AttentionSpec dense_spec(AttentionSpec spec) {
 }
 
 bool can_time(const AttentionSpec& spec) {
+  if (has_lists(spec)) return false;  // it asks no list, and has keys for each query's own
   if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference reads no rows of latents
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
   return !has_varlen_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {

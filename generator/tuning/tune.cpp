@@ -8,6 +8,7 @@
 
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
+#include "generator/kernels/equal_bits.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/gradient_arguments.h"
@@ -46,8 +47,8 @@ std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
   return params;
 }
 
-void check_is_tuned(const AttentionSpec& spec) {
-  if (spec.split_keys == 0) return;
+void check_is_tuned(const AttentionSpec& spec, const DeviceInfo& device) {
+  if (spec.split_keys == 0 || has_equal_bits(spec, native_arch(device))) return;
   throw Error(
       ErrorCode::invalid_argument, "tune", "split_keys",
       "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "
@@ -61,7 +62,7 @@ DeviceInfo device_to_time(const AttentionSpec& spec) {
     throw Error(
         ErrorCode::invalid_argument, "tune", "tensors",
         "tensors: what mask or score reads has a row for each row of varlen queries, and times are taken "
-        "of queries of the library's own; give dense ones");
+        "of queries of the library's own; give dense ones, without list_block");
   }
   if (device.emulated) {
     throw Error(ErrorCode::unsupported_device, "tune", "device",
@@ -97,7 +98,7 @@ BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArgument
 }
 
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments, const Context& context) {
-  check_is_tuned(spec);
+  check_is_tuned(spec, device_info(current_device()));
   return tune_and_record(*Access::state(context), tuning_problem(spec, arguments));
 }
 

@@ -245,7 +245,7 @@ class Attention {
   /// `score`, or on a tensor whose gradient is wanted, or gives its derivative. Kernels are chosen as Settings::tuning
   /// says at the first call of a size class on a GPU, whatever config forward was given; later calls only launch.
   ///
-  /// Throws Error invalid_spec with paged keys or split_keys; invalid_argument, whose field is the argument's name,
+  /// Throws Error invalid_spec with paged keys; invalid_argument, whose field is the argument's name,
   /// before anything is launched; compile_failed if a text loses a derivative; not_prepared under capture if nothing
   /// was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;

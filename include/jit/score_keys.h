@@ -17,7 +17,8 @@
 ///
 ///      score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key])
 ///
-/// A scale of q belongs into its weights. Sums are fp32, in a fixed order. A token sees keys [start, end); what it does not
+/// A list of blocks of 8 keys for each token is a block_table of pages of 8, by which a second indexer scores these alone
+/// (DeepSeek-V4.1). A scale of q belongs into its weights. Sums are fp32, in a fixed order. A token sees keys [start, end); what it does not
 /// see is not written.
 #pragma once
 
@@ -37,8 +38,10 @@ struct ScoreKeysSpec {
   DType dtype = DType::fp8_e4m3;  ///< of q and k: fp8_e4m3, bf16 or fp16
   int heads = 64;                 ///< of q: 8, 16, 32, 64 or 128
   int head_dim = 128;             ///< 64 or 128
-  int page_size = 0;    ///< of k, with block_table, a multiple of 64; 0: keys lie one behind another
-  bool k_scale = true;  ///< whether keys have scales
+  int page_size =
+      0;  ///< of k, with block_table: 8, 16, 32 or a multiple of 64; 0: keys lie one behind another
+  bool k_scale = true;     ///< whether keys have scales
+  bool block_max = false;  ///< whether the largest score of each 8 keys is written, too
 
   bool operator==(const ScoreKeysSpec&) const = default;  ///< member by member
 };
@@ -54,13 +57,15 @@ struct ScoreKeysArguments {
   TensorView k_scale = {};  ///< fp32 (keys), or (pages, page_size), any strides
   TensorView weights;       ///< fp32 (tokens, heads), any strides
   TensorView starts = {};   ///< int32 (tokens), optional: the first key that a token sees
-  TensorView ends =
-      {};  ///< int32 (tokens), optional: the key behind the last one; those beyond `scores` count not
+  TensorView ends = {};  ///< int32 (tokens), optional: the key behind the last one, up to those of `scores`
   /// int32 (entries, pages of an entry): as many tokens, one behind another, belong to each entry. Keys of a page that is
   /// not there have score −inf.
   TensorView block_table = {};
-  TensorView
-      scores;  ///< written: fp32 (tokens, keys), any strides whose last is 1; paged, of as many keys as are wanted
+  /// Written with block_max: fp32 (tokens, (keys + 7) / 8), any strides whose last is 1. Blocks of which a token sees no key
+  /// are not written.
+  TensorView block_scores = {};
+  /// Written: fp32 (tokens, keys), any strides whose last is 1; paged, of as many keys as are wanted.
+  TensorView scores;
 };
 
 /// Checks the arguments of a call, as the call itself does. It needs no device and reads no tensor. Throws Error

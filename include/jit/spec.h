@@ -41,6 +41,11 @@ inline constexpr int max_latent_head_dim = 576;
 /// The largest page_size.
 inline constexpr int max_page_size = 65536;
 
+/// The largest list_block.
+inline constexpr int max_list_block = 128;
+/// The largest list_queries.
+inline constexpr int max_list_queries = 32;
+
 /// split_keys is a multiple of this.
 inline constexpr int split_keys_step = 64;
 
@@ -65,9 +70,9 @@ struct AttentionSpec {
   /// Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen sequences, without
   /// split_keys.
   bool dropout = false;
-  /// A multiple of 64 (512 to 2048 cost least): keys are summed in spans of this length, counted from key 0 of a
-  /// sequence, so that a sequence's result does not depend on the rest of the batch, only on whether TMA can read the
-  /// call (docs/batch-invariance.md). 0: each call cuts sums as is fastest.
+  /// A multiple of 64 (512 to 4096 cost least): keys are summed in spans of this length, counted from key 0 of a
+  /// sequence, so that a sequence's result does not depend on the rest of the batch, nor on sm_90a on the layout and
+  /// the kernel of a call (jit/bits.h, docs/batch-invariance.md). 0: each call cuts sums as is fastest.
   int split_keys = 0;
   /// Whether calls check lengths and page tables on the device and that the mask's functions agree, wait for it, and
   /// throw if something is wrong (docs/serving.md#checked-calls). Slow; for debugging.
@@ -102,6 +107,14 @@ struct AttentionSpec {
   /// Whether keys and values come from other devices while the kernel computes, as jit/key_exchange.h brings them. Calls
   /// pass its tensor "key_arrivals". For dense sequences of 16 bits; forward alone, by forward_wgmma.
   bool key_arrivals = false;
+  /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
+  /// Calls have tensors key_lists and key_counts (docs/key-lists.md). Forward only, with varlen queries.
+  int list_block = 0;
+  /// With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen k, and
+  /// not where they stand in their sequence.
+  bool list_slots = false;
+  /// With list_block: rows of q, from 1 to 32, that share a list. With more than 1, tensor key_members has a bit for each.
+  int list_queries = 1;
   /// Whether calls raise AttentionArguments::max_logit, the largest score of each head (docs/outputs.md). For k and v of 16
   /// bits. Not every kernel family keeps largest scores.
   bool max_logit = false;

@@ -20,7 +20,7 @@ and run on a machine without a GPU if the environment variable JIT_ATTENTION_DEV
 import atexit as _atexit
 import os as _os
 
-from . import _keywords, cache, distributed, emulator, errors, mask, score
+from . import _keywords, cache, distributed, emulator, errors, mask, score, sparse
 from ._core import (
     Attention,
     Device,
@@ -34,6 +34,7 @@ from ._core import (
     append,
     attention,
     attention_backward,
+    bits_of,
     candidate_configs,
     devices,
     exchange_fault,
@@ -95,6 +96,7 @@ __all__ = [
     "append",
     "attention",
     "attention_backward",
+    "bits_of",
     "block_mask",
     "cache",
     "candidate_configs",
@@ -115,6 +117,7 @@ __all__ = [
     "score",
     "score_blocks",
     "score_keys",
+    "sparse",
     "supports",
     "tile_map",
     "top_k",

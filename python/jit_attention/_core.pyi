@@ -440,6 +440,35 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
         'forward_mma_sync'
     """
 
+def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
+    """Everything that decides the bits of o and LSE of a query beside its inputs, as a text.
+
+    Calls whose texts are equal compute equal bits, whatever their layouts, batches, chunks, configs and kernel
+    families. A trainer and an engine compare theirs before the first step.
+
+    Args:
+        spec: The problem, with split_keys.
+        device: The number of a device, or an architecture, such as "sm_90a". None: the current device.
+
+    Returns:
+        The text: the version of the arithmetic, the architecture, and the fields of the spec that decide.
+
+    Raises:
+        InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above
+            256.
+        UnsupportedDeviceError: They do on this architecture, where one config serves all calls.
+        InvalidArgumentError: device cannot be read.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> trained = ja.AttentionSpec(head_dim=64, sequences_q="varlen", split_keys=4096)
+        >>> served = ja.AttentionSpec(head_dim=64, sequences_kv="paged", page_size=16, split_keys=4096)
+        >>> ja.bits_of(trained, "sm_90a") == ja.bits_of(served, "sm_90a")
+        True
+    """
+
 def prepare(
     spec: AttentionSpec, q: Array | None = None, k: Array | None = None, v: Array | None = None, *,
     tensors: Mapping[str, Array] | None = None, layout: Layout = "BSHD", device: int | None = None,
@@ -900,7 +929,7 @@ def score_blocks(
 def score_keys(
     q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
     ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,
-    dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
+    block_out: Array | None = None, dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT:
     """Scores keys by an indexer, as DeepSeek-V3.2 does; `top_k` chooses from the scores. For sm_90a.
 
@@ -916,9 +945,12 @@ def score_keys(
         starts: int32 (tokens). The first key that a token sees. None: 0.
         ends: int32 (tokens). The key behind the last one. None: all.
         block_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
-            Keys of a page that does not exist have score −inf.
+            Keys of a page that does not exist have score −inf. A list of blocks of 8 keys for each token is a table of
+            pages of 8, by which a second indexer scores these alone (DeepSeek-V4.1), as `top_k` finds their keys.
         out: fp32 (tokens, keys), an array that receives the scores; with block_table, of as many keys as are wanted. None:
             a new one. Keys that a token does not see are not written.
+        block_out: fp32 (tokens, (keys + 7) / 8), an array that receives the largest score of each 8 keys, but for those
+            of which a token sees none. None: nobody wants them.
         dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".
         stream: As in `attention`, by weights.
 

@@ -38,8 +38,8 @@ class AttentionSpec:
         dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen
             sequences, without split_keys.
         split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
-            not depend on the rest of the batch, only on whether TMA can read the call. 0: each call cuts sums as is
-            fastest.
+            not depend on the rest of the batch, nor on sm_90a on the layout and the kernel of a call. 0: each call cuts
+            sums as is fastest.
         checked: Whether calls check lengths and page tables on the device and that the mask's functions agree, wait
             for it, and raise an error if something is wrong. Slow; for debugging.
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or
@@ -62,6 +62,11 @@ class AttentionSpec:
         k_positions: The same for keys.
         key_arrivals: Whether keys come from other devices while the kernel computes, as "arrive" of
             `jit_attention.distributed.attention` has it. Forward only, with 16-bit q, k and v, on sm_90a.
+        list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
+            calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
+        list_slots: With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen
+            k, and not where they stand in their sequence.
+        list_queries: With list_block: rows of q, 1 to 32, that share a list. With more than 1, calls have key_members, too.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
@@ -104,6 +109,9 @@ class AttentionSpec:
     q_positions: bool = False
     k_positions: bool = False
     key_arrivals: bool = False
+    list_block: int = 0
+    list_slots: bool = False
+    list_queries: int = 1
     max_logit: bool = False
     row_max: bool = False
     mask: Mask | None = None

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 #include <jit/attention.h>
+#include <jit/bits.h>
+#include <nanobind/stl/string.h>
 
 #include "given.h"
 #include "process.h"
@@ -99,6 +101,15 @@ void bind_kernel(nb::module_& module) {
         return result;
       },
       "spec"_a, "arch"_a);
+  define(
+      module, "bits_of",
+      [](nb::handle spec, nb::handle device) {
+        const AttentionSpec wanted = spec_of(spec);
+        if (nb::isinstance<nb::str>(device)) return bits_of(wanted, arch_of(device));
+        if (device.is_none()) use_device_here();
+        return bits_of(wanted, device_info(device.is_none() ? current_device() : nb::cast<int>(device)));
+      },
+      "spec"_a, "device"_a = nb::none());
 }
 
 }  // namespace jit::python

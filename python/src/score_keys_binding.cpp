@@ -19,7 +19,7 @@ using namespace nb::literals;
 
 nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::handle k_scale,
                          nb::handle starts, nb::handle ends, nb::handle block_table, nb::handle out,
-                         nb::handle dtype, nb::handle stream) {
+                         nb::handle block_out, nb::handle dtype, nb::handle stream) {
   OperationCall call(weights, "weights", stream, input_dtype_of(dtype, "dtype"));
   ScoreKeysArguments arguments;
   call.read(q, "q", arguments.q);
@@ -30,6 +30,7 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
   call.read(ends, "ends", arguments.ends);
   call.read(block_table, "block_table", arguments.block_table);
   call.write(out, "out", arguments.scores);
+  call.write(block_out, "block_out", arguments.block_scores);
   const bool is_paged = arguments.block_table.is_present();
   if (arguments.q.rank != 3)
     refuse("q", fmt::format("has {} dimensions; it must be (tokens, heads, head_dim)", arguments.q.rank));
@@ -41,11 +42,13 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
   if (is_paged && arguments.block_table.rank != 2)
     refuse("block_table",
            fmt::format("has {} dimensions; it must be (entries, pages)", arguments.block_table.rank));
+
   const ScoreKeysSpec spec{.dtype = arguments.q.dtype,
                            .heads = small_size(arguments.q, 1, "q"),
                            .head_dim = small_size(arguments.q, 2, "q"),
                            .page_size = is_paged ? small_size(arguments.k, 1, "k") : 0,
-                           .k_scale = arguments.k_scale.is_present()};
+                           .k_scale = arguments.k_scale.is_present(),
+                           .block_max = arguments.block_scores.is_present()};
   try {
     validate(spec);
     std::optional<std::size_t> made;
@@ -59,7 +62,7 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
     call.launch([&](const Context& context) { score_keys(spec, context)(arguments, call.stream()); });
     return made ? call.result(*made) : nb::borrow(out);
   } catch (const Error& error) {
-    throw renamed_field(renamed_argument(error, {{"scores", "out"}}),
+    throw renamed_field(renamed_argument(error, {{"scores", "out"}, {"block_scores", "block_out"}}),
                         {{"dtype", "q"}, {"heads", "q"}, {"head_dim", "q"}, {"page_size", "k"}});
   }
 }
@@ -69,7 +72,8 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
 void bind_score_keys(nb::module_& module) {
   define(module, "score_keys", score_keys_of, "q"_a, "k"_a, "weights"_a, nb::kw_only(),
          "k_scale"_a = nb::none(), "starts"_a = nb::none(), "ends"_a = nb::none(),
-         "block_table"_a = nb::none(), "out"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none());
+         "block_table"_a = nb::none(), "out"_a = nb::none(), "block_out"_a = nb::none(),
+         "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

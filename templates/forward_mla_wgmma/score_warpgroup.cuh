@@ -12,6 +12,7 @@
 #include "split_keys/load_queries.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
 #include "tiles/shared_words.cuh"
@@ -63,8 +64,7 @@ class ScoreWarpgroup {
       multiply_columns();
       if (Traits::hands_over_late && !is_first) p_.commit();
       const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
-      apply_row_functors<Config>(scores_, params_, splits_.info(),
-                                 score_origin(splits_.info(), info, warp_row()));
+      apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
@@ -73,6 +73,16 @@ class ScoreWarpgroup {
       if (!Traits::hands_over_late || is_last) p_.commit();
       if (is_last) return;
       is_first = false;
+    }
+  }
+
+  JIT_DEVICE void apply_functors(const KeyTileInfo& info) {
+    const ScoreOrigin origin = score_origin(splits_.info(), info, warp_row());
+    if constexpr (has_key_lists<Config>) {
+      apply_list_functors<Config>(scores_, params_, splits_.info(), origin,
+                                  ListInWords<Config>{infos_.list_words()});
+    } else {
+      apply_row_functors<Config>(scores_, params_, splits_.info(), origin);
     }
   }
 
@@ -139,7 +149,7 @@ class ScoreWarpgroup {
     RowFactors correction = {};
     bool moves = false;
     if (is_first) {
-      begin_maximum(scores_, state_, scale_log2_);
+      begin_maximum<split_rescale<Config>>(scores_, state_, scale_log2_);
     } else {
       moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, correction);
     }

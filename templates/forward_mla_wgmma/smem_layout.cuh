@@ -26,7 +26,7 @@ JIT_HOST_DEVICE constexpr int held_columns(int head_dim_v) { return output_colum
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | row factors | flags | infos of keys | of splits | barriers |
+///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | row factors | flags | infos of keys | keys of lists | infos of splits | barriers |
 struct SmemLayout {
   PipelinePlace q;       ///< without the columns that are held
   PipelinePlace k;       ///< columns of keys behind those of values
@@ -37,6 +37,7 @@ struct SmemLayout {
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
+  int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };
 
@@ -45,6 +46,7 @@ struct SmemSizes {
   int head_dim_v;
   int stages;  ///< tiles of keys that have room
   bool has_spans;
+  int list_words = 0;  ///< of each key, where queries have lists
 };
 
 /// Parts of values of so many tiles, and of half a tile more.
@@ -66,7 +68,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
+  layout.list_words = place.words(stages_infos * tile_kv * sizes.list_words * word_bytes);
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
   place.barriers(layout.q, 1);
   place.barriers(layout.k, stages_alone);
   place.barriers(layout.v, stages_v);

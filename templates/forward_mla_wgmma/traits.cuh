@@ -65,10 +65,17 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 
+  /// Words that the key producers leave of each key of a list: its position, and its members where queries share it.
+  static constexpr int list_words = [] {
+    if constexpr (has_key_lists<Config>) return Config::Lists::queries > 1 ? 2 : 1;
+    return 0;
+  }();
+
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
-                                                    .has_spans = Config::split_keys != 0});
+                                                    .has_spans = Config::split_keys != 0,
+                                                    .list_words = list_words});
 
   static constexpr int stages_v = layout.v.stages;
 

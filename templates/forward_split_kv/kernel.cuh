@@ -23,6 +23,7 @@
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/transposed_products.cuh"

@@ -82,7 +82,8 @@ inline constexpr int step_list_bytes = 128;
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, int row_warps, int warp_rows,
                                                  int key_warps, int tile_kv, int stages, bool has_pages,
-                                                 bool has_spans, const Storage& stored = {}) {
+                                                 bool has_spans, const Storage& stored = {},
+                                                 bool has_lists = false) {
   const int known_steps = steps_ahead(stages, has_pages) + 1;
   const int columns_v =
       stored.numbers > 1
@@ -102,7 +103,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(int head_dim, int head_dim_v, i
   // The tiles of each stage begin at multiples of 128 bytes, as SmemTile::advance wants it.
   layout.stage_bytes = ((stage.total() < results ? results : stage.total()) + 127) / 128 * 128;
   place.rows(stages * layout.stage_bytes);
-  layout.splits = place.words(known_steps * info_bytes(has_spans));
+  layout.splits = place.words(known_steps * info_bytes(has_spans, has_lists));
   layout.steps = place.words(known_steps * static_cast<int>(sizeof(StepInfo)));
   layout.pages = place.words(has_pages ? known_steps * tile_kv * 4 : 0);
   layout.step_list = place.rows(step_list_bytes);
@@ -120,8 +121,8 @@ template <class Config>
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
   return smem_layout(Config::head_dim, Config::head_dim_v, Config::row_warps, Config::warp_rows,
                      Config::key_warps, Config::tile_kv, Config::stages,
-                     Config::sequences_kv == SequenceKind::paged, Config::split_keys != 0,
-                     storage_of<Config>());
+                     Config::sequences_kv == SequenceKind::paged || has_key_lists<Config>,
+                     Config::split_keys != 0, storage_of<Config>(), has_key_lists<Config>);
 }
 
 // The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,

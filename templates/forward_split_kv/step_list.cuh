@@ -34,8 +34,8 @@ struct StepList {
 /// Goes to the steps of the block's split of the work's work tile, or of the span of it, that begin with tile `tile`,
 /// and leaves a tile info of it.
 template <class Config>
-JIT_DEVICE void enter_steps(const StepList<Config>& list, const WorkTileSplit& mine, StepPlace& place,
-                            int tile, Info<Config>* splits) {
+JIT_DEVICE void enter_steps(const AttentionParams& params, const StepList<Config>& list,
+                            const WorkTileSplit& mine, StepPlace& place, int tile, Info<Config>* splits) {
   place.has_steps = 1;
   place.tile = tile;
   place.split = place.split + 1 == KernelTraits<Config>::known_steps ? 0 : place.split + 1;
@@ -43,6 +43,11 @@ JIT_DEVICE void enter_steps(const StepList<Config>& list, const WorkTileSplit& m
     // mutate: SpansFromTheWindowOn
     place.tile_end = minimum(place.split_end, (tile / span_tiles<Config> + 1) * span_tiles<Config>);
     if (lane_id() == 0) splits[place.split] = list.work.span_info(mine, tile);
+  } else if constexpr (has_key_lists<Config>) {
+    place.tile_end = place.split_end;
+    const ListOwner owner = owner_of<Config>(params, list.work.work_tile.batch);
+    if (lane_id() == 0) splits[place.split] = {list.work.info(mine), owner};
+    __syncwarp();
   } else {
     place.tile_end = place.split_end;
     if (lane_id() == 0) splits[place.split] = list.work.info(mine);
@@ -56,7 +61,7 @@ JIT_DEVICE void enter_split(const AttentionParams& params, StepList<Config>& lis
                             Info<Config>* splits) {
   if constexpr (Config::split_keys != 0) {
     if (place.tile_end < place.split_end)
-      return enter_steps(list, list.work.split(), place, place.tile_end, splits);
+      return enter_steps(params, list, list.work.split(), place, place.tile_end, splits);
   }
 #pragma unroll 1
   while (true) {
@@ -75,7 +80,18 @@ JIT_DEVICE void enter_split(const AttentionParams& params, StepList<Config>& lis
     if (!mine.is_mine) continue;
     place.begins = 1;
     place.split_end = work.tiles.begin + mine.tile_end;
-    return enter_steps(list, mine, place, work.tiles.begin + mine.tile_begin, splits);
+    return enter_steps(params, list, mine, place, work.tiles.begin + mine.tile_begin, splits);
+  }
+}
+
+/// Class of a tile of scores of a split.
+template <class Config>
+JIT_DEVICE TileClass class_of_step(const AttentionParams& params, const SplitWorkTile& work_tile,
+                                   const Info<Config>& split, const ScoreTile& tile) {
+  if constexpr (has_key_lists<Config>) {
+    return ListMask<Config>{params, work_tile, split.owner}.classify(tile);
+  } else {
+    return classify<Config>(params, work_tile, tile);
   }
 }
 
@@ -92,14 +108,15 @@ JIT_DEVICE void next_step(const AttentionParams& params, StepList<Config>& list,
     TileClass kind = TileClass::empty;
 #pragma unroll 1
     for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
-      if constexpr (has_next<typename Config::Mask>) {   // a step without keys ends what has no more tiles
+      if constexpr (has_next<typename Config::Mask> &&
+                    !has_key_lists<Config>) {  // a step without keys ends what has no more tiles
         const int next_tile =
             jit::next_key<Config>(params, work_tile, scores, place.tile * Config::tile_kv) / Config::tile_kv;
         place.tile = minimum(next_tile, place.tile_end - 1);
       }
       scores.k_begin = place.tile * Config::tile_kv;
       scores.k_end = minimum(scores.k_begin + Config::tile_kv, work_tile.kv.length);
-      kind = classify<Config>(params, work_tile, scores);
+      kind = class_of_step<Config>(params, work_tile, splits[place.split], scores);
       if (kind != TileClass::empty) break;
     }
     next.k_begin = scores.k_begin;

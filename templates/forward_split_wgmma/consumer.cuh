@@ -14,6 +14,7 @@
 #include "split_keys/load_queries.cuh"
 #include "split_keys/packed_maxima.cuh"
 #include "split_keys/row_functors.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "split_keys/split_dequant.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
@@ -80,7 +81,7 @@ class Consumer {
     wgmma_wait_group<0>();
     apply_functors();
     release_k();
-    begin_maximum(scores_, state_, scale_log2());
+    begin_maximum<split_rescale<Config>>(scores_, state_, scale_log2());
     exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((info_.flags & key_info_end) == 0) {

@@ -39,8 +39,8 @@ class Consumer {
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                      const DescaleParams& descale, unsigned smem)
-      : Consumer(params, dropout, descale, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
+                      const DescaleParams& descale, const SpanMemory& spans, unsigned smem)
+      : Consumer(params, dropout, descale, spans, smem, uniform(threadIdx.x / warpgroup_size - 1)) {}
 
   JIT_DEVICE void run() {
     bool has_work = take_work();
@@ -62,11 +62,11 @@ class Consumer {
 
  private:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
-                      const DescaleParams& descale, unsigned smem, int consumer)
+                      const DescaleParams& descale, const SpanMemory& spans, unsigned smem, int consumer)
       : queries_(params, descale, smem, consumer),
         keys_(smem, consumer),
         scores_(params, dropout, consumer),
-        output_(params, dropout, descale, smem, consumer) {}
+        output_(params, dropout, descale, spans, smem, consumer) {}
 
   // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
   // if it has asked.
@@ -78,6 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
+    if constexpr (Traits::has_spans) output_.spans().begin(first_span());
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -91,7 +92,14 @@ class Consumer {
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
       while (!keys_.is_last()) {
+        const bool begins_span = Traits::has_spans && keys_.ends_span();
         keys_.take();
+        if constexpr (Traits::has_spans) {
+          if (begins_span) {
+            run_on_to_span(keys_.span());
+            continue;
+          }
+        }
         // Only the last tile of a work tile is worth a second copy of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
@@ -107,11 +115,13 @@ class Consumer {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && keys_.has_any()) {
+          const int span = first_span();
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
           keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
+          if constexpr (Traits::has_spans) output_.spans().begin(span);
           continue;
         }
       }
@@ -121,6 +131,22 @@ class Consumer {
       keys_.skip_v();
       return {done, Traits::runs_on, has_work};
     }
+  }
+
+  // The span of the first tile of keys, before it is released.
+  JIT_DEVICE int first_span() const {
+    if constexpr (Traits::has_spans) return keys_.span();
+    return 0;
+  }
+
+  // The first scores of a span are computed under the last output of the one before.
+  JIT_DEVICE void run_on_to_span(int span) {
+    output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
+    start_scores_and_output(false, [] {});
+    scores_.finish_first_of_span(queries_, keys_);
+    finish_output();
+    scores_.pack();
+    output_.begin_span(span);
   }
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.

@@ -17,6 +17,7 @@
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "scheduling/tile_sequences.cuh"
+#include "split_keys/waiting_spans.cuh"
 #include "steps/dropout.cuh"
 #include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
@@ -33,11 +34,13 @@ class ConsumerOutput {
 
  public:
   JIT_DEVICE ConsumerOutput(const AttentionParams& params, const DropoutParams& dropout,
-                            const DescaleParams& descale, unsigned smem, int consumer)
+                            const DescaleParams& descale, const SpanMemory& spans, unsigned smem,
+                            int consumer)
       : params_(params),
         dropout_(dropout),
         descale_(descale),
         consumer_(consumer),
+        spans_(spans),
         o_pipeline_(QoPipelines<Traits>(smem).o) {}
 
   JIT_DEVICE void clear() {
@@ -71,14 +74,36 @@ class ConsumerOutput {
     sums_.scale_rows(factors);
   }
 
+  /// Where keys are summed in spans, those of the work tile.
+  JIT_DEVICE auto& spans() { return spans_; }
+  /// When all scores of a span are done, of which `state` is left.
+  template <class State>
+  JIT_DEVICE void end_scores_of_span(const State& state, float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) {
+      const float sum = MmaLayout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+      ended_[r] = row_state(state.row_max[r], scale_log2, sum);
+    }
+  }
+  /// Behind its last P V: goes on to span `next`.
+  JIT_DEVICE void begin_span(int next) {
+    spans_.put(output_, ended_, next);
+    output_.clear();  // mutate: OutputOfTheSpanBefore
+  }
+
   /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
   /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
   template <class State>
   JIT_DEVICE void finish_rows(const State& state, const RowFactors& sums,
                               ConsumerQueries<KernelTraits<Config>>& queries) {
     RowFactors lse;
-    jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
-                                probability_raise<typename Traits::Weight>);
+    if constexpr (Traits::has_spans) {
+      end_scores_of_span(state, queries.scale_log2());
+      finish_rows_of_spans(lse, queries.work().head);
+    } else {
+      jit::finish_rows<MmaLayout>(state, queries.scale_log2(), inverse_, lse,
+                                  probability_raise<typename Traits::Weight>);
+    }
     if constexpr (Traits::sums_by_products) {
 #pragma unroll
       for (int r = 0; r < Output::rows; ++r) inverse_[r] = sums[r];
@@ -90,7 +115,7 @@ class ConsumerOutput {
       add_lse_shift<Config, Output>(descale_, params_.softmax_scale, queries.context(),
                                     queries.work().q_begin + queries.warp_row(), lse);
     }
-    if constexpr (Config::sinks)
+    if constexpr (Config::sinks && !Traits::has_spans)
       key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
     if (params_.lse != nullptr) {
@@ -114,6 +139,7 @@ class ConsumerOutput {
                          const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
     if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
     sums_.finish(output_);
+    if constexpr (Traits::has_spans) spans_.merge(output_, ended_);
     if constexpr (Traits::sums_by_products) {
       // Each lane has a quarter.
 #pragma unroll
@@ -122,7 +148,13 @@ class ConsumerOutput {
     RowFactors factors;
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
-    output_.scale_rows(factors);
+    if constexpr (Traits::has_spans) {
+      Output::for_each_place([&](int r, int n, int i) {
+        output_.at(r, n, i) = normalized<Config>(output_.at(r, n, i), factors[r]);
+      });
+    } else {
+      output_.scale_rows(factors);
+    }
     const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
     if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Traits>(output_rows<Config>(params_, work),
@@ -137,6 +169,20 @@ class ConsumerOutput {
   }
 
  private:
+  // The ends of rows, as those who share the spans of a work tile have them (split_keys/result_pieces.cuh).
+  JIT_DEVICE void finish_rows_of_spans(RowFactors& lse, int head) {
+    RowState states[Output::rows];
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) states[r] = ended_[r];
+    spans_.merge_states(states);
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r) {
+      const RowEnd end = row_end<Config>(states[r], params_, head);
+      inverse_[r] = end.factor == 0 ? inverse_without_keys : end.factor;
+      lse[r] = end.lse;
+    }
+  }
+
   JIT_DEVICE void clear_tile_sums() {
 #pragma unroll
     for (int i = 0; i < 4; ++i) tile_sums_[0][i] = 0;
@@ -195,7 +241,9 @@ class ConsumerOutput {
   float tile_sums_[1][4];  // accumulators beside those of O
   PromotedSums<Config, Output> sums_;
   RowFactors inverse_;
-  SeenShares<Config, Output::rows> key_shares_;  // of the rows that inverse_ is of
+  typename ChosenType<Traits::has_spans, WaitingSpans<Traits>, NoSpans>::type spans_;
+  RowState ended_[Traits::has_spans ? Output::rows : 1];  // of the span whose P V is next
+  SeenShares<Config, Output::rows> key_shares_;           // of the rows that inverse_ is of
 };
 
 }  // namespace jit::forward_wgmma

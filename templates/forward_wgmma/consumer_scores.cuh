@@ -131,10 +131,17 @@ class ConsumerScores {
     exponentiate(queries);
   }
 
+  /// The same where a later span of the work tile begins.
+  JIT_DEVICE void finish_first_of_span(Queries& queries, Keys& keys) {
+    const State before = state_;
+    finish_first(queries, keys);
+    if constexpr (State::keeps_largest) keep_largest(state_, before.largest);
+  }
+
   /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.
   JIT_DEVICE bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
-    if constexpr (Config::rescale == Rescale::on_overflow) {
+    if constexpr (Traits::rescale == Rescale::on_overflow) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
       keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
       return move;
@@ -214,7 +221,7 @@ class ConsumerScores {
       factors.maxima(scores_, state_.row_max);
       relate_to_maxima(state_, queries.scale_log2(), factors.subtract_from(scores_));
     } else {
-      begin_maximum(scores_, state_, queries.scale_log2());
+      begin_maximum<Traits::rescale>(scores_, state_, queries.scale_log2());
     }
     clear_exact_sums();
     // mutate: KeysOfEarlierWorkTilesCount
@@ -244,10 +251,10 @@ class ConsumerScores {
     if constexpr (has_block_factors<Config>) {
       float of_tile[Traits::Scores::rows];
       queries.scales().factors().maxima(scores_, of_tile);
-      return take_maxima<Config::rescale, Weight>(of_tile, state_, queries.scale_log2(), correction,
+      return take_maxima<Traits::rescale, Weight>(of_tile, state_, queries.scale_log2(), correction,
                                                   queries.scales().factors().subtract_from(scores_));
     } else {
-      return update_maximum<Config::rescale, Weight>(scores_, state_, queries.scale_log2(), correction);
+      return update_maximum<Traits::rescale, Weight>(scores_, state_, queries.scale_log2(), correction);
     }
   }
 

@@ -19,6 +19,7 @@
 #include "problem/scores.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "split_keys/span_memory.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_wgmma {
@@ -47,7 +48,8 @@ JIT_DEVICE void convert(unsigned smem) {
 }
 
 template <class Config>
-JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMaps& maps) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMaps& maps,
+                                  const SpanMemory& spans = {}) {
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
@@ -99,7 +101,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
     }
   } else {
     if constexpr (Config::consumer_registers != 0) setmaxnreg_inc<Config::consumer_registers>();
-    Consumer<Config>(params, params.dropout, params.descale, smem).run();
+    Consumer<Config>(params, params.dropout, params.descale, spans, smem).run();
   }
 }
 

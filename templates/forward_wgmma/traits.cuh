@@ -10,6 +10,7 @@
 #include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/work_tiles.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
 #include "tiles/accumulator.cuh"
@@ -58,7 +59,14 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks ||
+                                      upcasts || Config::split_keys != 0;
+  /// Whether keys are summed in spans, which a consumer computes one after another.
+  static constexpr bool has_spans = Config::split_keys != 0;
+  static_assert(!has_spans || (Config::rescale == Rescale::lazy && rows_are_apart<Config> &&
+                               Config::split_keys % Config::tile_kv == 0),
+                "rows move their maxima by themselves, and no tile lies in two spans");
+  static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// The part of the work that a consumer keeps in registers through its loop: all only if it writes O
   /// itself.

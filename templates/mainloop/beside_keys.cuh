@@ -25,6 +25,10 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
                               const SeqlenInfo& seqlens) {
   using Config = typename Traits::Config;
   int flags = tiles.has(1) ? 0 : key_info_all_last;
+  if constexpr (requires { requires Traits::has_spans; }) {
+    const int span = tiles.key(0) / Config::split_keys, next = tiles.key(1) / Config::split_keys;
+    if (span != next) flags |= key_info_span_end;  // mutate: SpansThatDoNotEnd
+  }
   if (!tiles.is_partial()) return flags;
   flags |= key_info_partial;  // mutate: NoInfoOfPartialTiles
   constexpr bool descending = Config::descending;

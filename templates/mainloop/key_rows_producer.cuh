@@ -6,12 +6,14 @@
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
+#include "problem/key_lists.cuh"
 #include "problem/paged_kv.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "split_keys/work_tile_keys.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -40,7 +42,8 @@ class KeyRowCopies {
   JIT_DEVICE KeyRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : params_(params), warp_(warp), panels_(smem) {}
 
-  JIT_DEVICE Place place(const SplitWorkTile& work_tile, int k_begin) const {
+  /// Places of the rows of the tile from key `k_begin` on, of a split of the work tile.
+  JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
     Place place{.head = work_tile.kv_head};
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
@@ -49,10 +52,11 @@ class KeyRowCopies {
       place.batch[i] = -1;
       place.seq[i] = row;
       if (own >= rows || key >= work_tile.kv.length) continue;
-      const RowPlace at = PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, row);
+      const RowPlace at = place_of(work_tile, info, key);
       place.batch[i] = at.batch;
       place.seq[i] = at.seq;
-      if constexpr (Traits::has_pages) expect_page<Config>(params_, work_tile, key, 1, at.batch);
+      if constexpr (Traits::has_pages && !has_key_lists<Config>)
+        expect_page<Config>(params_, work_tile, key, 1, at.batch);
     }
     return place;
   }
@@ -72,6 +76,15 @@ class KeyRowCopies {
   }
 
  private:
+  JIT_DEVICE RowPlace place_of(const SplitWorkTile& work_tile, const Info<Config>& info, int key) const {
+    if constexpr (has_key_lists<Config>) {
+      return Config::Lists::template place<Config>(params_, info.owner, work_tile.batch, work_tile.kv_head,
+                                                   key);
+    } else {
+      return PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, work_tile.kv.begin + key);
+    }
+  }
+
   // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile, and
   // behind its columns that are keys alone, or these themselves.
   template <class Tile, bool is_behind_keys_alone, class Pipeline>
@@ -160,6 +173,7 @@ class KeyRowsProducer {
   JIT_DEVICE KeyRowsProducer(const AttentionParams& params, unsigned char* bytes, unsigned smem, int warp)
       : params_(params),
         tells_(Traits::key_warps == 1 || warp == 0),  // mutate: BothWarpsLeaveInfos
+        smem_(smem),
         infos_(smem),
         copies_(params, smem, warp),
         splits_(bytes, smem) {}
@@ -178,24 +192,48 @@ class KeyRowsProducer {
   JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
                              WorkTileKeys<Config>& tiles) {
     if (tells_) splits_.put(info);  // queries are longer on their way than keys
-    if (!tiles.has(0)) return tell({0, key_info_none});
-    auto place = copies_.place(work_tile, tiles.key(0));
+    if (!tiles.has(0)) return tell({0, key_info_none}, info);
+    auto place = copies_.place(work_tile, info, tiles.key(0));
     while (true) {
       const bool has_next = tiles.has(1);
-      tell(info_of(tiles));
+      tell(info_of(tiles), info);
       copies_.copy_tile(place, !has_next);
       if (!has_next) return;
-      place = copies_.place(work_tile, tiles.key(1));
+      place = copies_.place(work_tile, info, tiles.key(1));
       tiles.advance();
     }
   }
 
-  JIT_DEVICE void tell(const KeyTileInfo& info) {
-    if (tells_) infos_.put(info);
+  JIT_DEVICE void tell(const KeyTileInfo& tile, const Info<Config>& info) {
+    if (!tells_) return;
+    if constexpr (has_key_lists<Config>) {
+      infos_.put(tile, [&](int stage) { write_list(tile, info, list_words_of<Traits>(smem_, stage)); });
+    } else {
+      infos_.put(tile);
+    }
+  }
+  // Writes where the keys of a tile stand, for who asks masks and scores, and who sees them, to shared address `words`.
+  JIT_DEVICE void write_list(const KeyTileInfo& tile, const ListInfo& info, unsigned words) const {
+    using Lists = typename Config::Lists;
+    if ((tile.flags & key_info_none) != 0) return;
+    if (Config::Score::is_identity && (tile.flags & key_info_partial) == 0) return;
+#pragma unroll 1
+    for (int i = lane_id(); i < Config::tile_kv; i += warp_size) {
+      const int key = tile.k_begin + i;
+      const int position =
+          Lists::template position<Config>(params_, info.owner, info.batch, info.kv_head, key);
+      store_shared(words + i * 4, position);
+      if constexpr (Lists::queries > 1) {
+        unsigned members = 0;
+        if (position >= 0) members = Lists::members(params_.tensors, info.batch, info.kv_head, key);
+        store_shared(words + (Config::tile_kv + i) * 4, static_cast<int>(members));
+      }
+    }
   }
 
   const AttentionParams& params_;
   const bool tells_;  // whether the warp tells the others of the block
+  const unsigned smem_;
   KeyInfoPipeline<Traits> infos_;
   KeyRowCopies<Traits> copies_;
   SplitPipeline<Traits> splits_;

@@ -23,6 +23,8 @@ enum KeyTileFlags : int {
   key_info_known = 1024,
   /// Consumer 0 sees nothing of this tile, which is one of the first ones in descending order; those of others follow.
   key_info_unseen = 2048,
+  /// The next tile, if there is one, is of another span.
+  key_info_span_end = 16384,
   /// The last tile for everyone.
   key_info_all_last = key_info_end | 7 * key_info_last,
 };

@@ -128,6 +128,13 @@ JIT_DEVICE unsigned key_scales_of(unsigned smem, int stage) {
   return smem + Traits::layout.key_scales + stage * Traits::Config::tile_kv * 4;
 }
 
+/// Shared address of where the keys of a stage's tile stand that are a list's, behind which are their members.
+template <class Traits>
+JIT_DEVICE unsigned list_words_of(unsigned smem, int stage) {
+  // mutate: ListWordsOfOneStage
+  return smem + Traits::layout.list_words + stage * Traits::list_words * Traits::Config::tile_kv * 4;
+}
+
 /// By one thread.
 JIT_DEVICE void store_key_info(unsigned info, const KeyTileInfo& value) {
   store_shared(info, value.k_begin);
@@ -152,15 +159,22 @@ struct KeyInfoPipeline {
 
   JIT_DEVICE explicit KeyInfoPipeline(unsigned smem) : k(smem, Traits::layout.infos), smem_(smem) {}
 
-  /// Tells of a tile. By a whole warp, as is `take`.
+  /// Tells of a tile. By a whole warp, as is `take`. `beside(stage)` writes what accompanies it.
   JIT_DEVICE void put(const KeyTileInfo& info) {
+    put(info, [](int) {});
+  }
+  template <class Beside>
+  JIT_DEVICE void put(const KeyTileInfo& info, Beside beside) {
     k.producer_acquire();
     if (lane_id() == 0) store_key_info(key_tile_info<Traits>(smem_, k.stage()), info);
+    beside(k.stage());
     k.producer_commit();
     k.advance();
   }
   /// The tile info that was taken, until it is released.
   JIT_DEVICE KeyTileInfo info() const { return load_key_info(key_tile_info<Traits>(smem_, k.stage())); }
+  /// Shared address of what was told of the tile's keys, where they are a list's.
+  JIT_DEVICE unsigned list_words() const { return list_words_of<Traits>(smem_, k.stage()); }
   JIT_DEVICE void release() {
     k.consumer_release();
     k.advance();

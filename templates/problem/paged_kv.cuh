@@ -59,8 +59,12 @@ class PagedKv {
   const AttentionParams& params_;
 };
 
+/// Whether the place of each row of a tile is looked up.
+template <class Config>
+inline constexpr bool looks_up_rows = PagedKv<Config>::has_pages || has_key_lists<Config>;
+
 /// Where the rows of a tile of keys, or values, begin, or their scales lie, of which so many rows share one; null for
-/// one that does not exist. `pages` are those of the tile's rows, where there are pages.
+/// one that does not exist. `pages` are those of the tile's rows, where there are pages; of keys of lists, places (KeyLists).
 template <class Config, class Element = KvElement<Config>, int rows_together = 1>
 struct KvRows {
   static constexpr bool has_pages = PagedKv<Config>::has_pages;
@@ -86,11 +90,19 @@ struct KvRows {
 
   /// Where there are pages.
   JIT_DEVICE const Element* operator()(int row) const {
+    if constexpr (has_key_lists<Config>) return at_place(row);
     const int page = pages[minimum(row, Config::tile_kv - 1)];
     const bool exists = row < count && page >= 0 && page < page_count;
     const Element* start =
         first + page * strides.batch + (place + row) % Config::page_size / rows_together * strides.seq;
     return exists ? start : nullptr;
+  }
+  /// Where there are lists of keys.
+  JIT_DEVICE const Element* at_place(int row) const {
+    const int at = pages[minimum(row, Config::tile_kv - 1)];
+    const int rows_of_page = has_pages ? maximum(1, Config::page_size) : 0x7fffffff;
+    const Element* start = first + at / rows_of_page * strides.batch + at % rows_of_page * strides.seq;
+    return row < count && at >= 0 ? start : nullptr;  // mutate: RowsOfKeysThatAreNone
   }
   /// Where there are none.
   JIT_DEVICE DenseRows<const Element> dense() const { return {first + place * strides.seq, strides.seq}; }

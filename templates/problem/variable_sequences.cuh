@@ -42,6 +42,15 @@ class VariableSequences {
   /// The queries of a batch entry. Rows count from its own place in dense tensors, from the first of all in varlen
   /// ones.
   JIT_DEVICE Sequence q(int batch) const {
+    if constexpr (has_key_lists<Config>) {
+      constexpr int queries = Config::Lists::queries;
+      return {batch * queries, minimum(queries, params_.sequences.total_q - batch * queries)};
+    } else {
+      return stored_q(batch);
+    }
+  }
+  /// Queries of a sequence, where a batch entry may be a list.
+  JIT_DEVICE Sequence stored_q(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q};
     if constexpr (Config::sequences_q == SequenceKind::varlen)
@@ -54,8 +63,17 @@ class VariableSequences {
   /// Its keys. In pages, rows count from the first of the sequence's own. Values along the sequence can be copied from some
   /// rows on alone: a sequence that begins with another one counts as one without keys.
   JIT_DEVICE Sequence kv(int batch) const {
+    if constexpr (has_key_lists<Config>) {
+      return {0, Config::Lists::length(params_, batch)};
+    } else {
+      return stored_kv(batch);
+    }
+  }
+  /// Keys of a sequence, likewise.
+  JIT_DEVICE Sequence stored_kv(int batch) const {
     const SequenceParams& given = params_.sequences;
     Sequence rows{0, Config::seqlen_kv != 0 ? Config::seqlen_kv : params_.seqlen_kv};
+    if constexpr (has_key_lists<Config>) rows.length = given.max_pages * Config::page_size;
     if constexpr (Config::sequences_kv == SequenceKind::varlen)
       rows = between({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, given.total_k);
     if (given.seqused_k != nullptr)  // mutate: LengthsFromTheBoundariesAlone

@@ -376,12 +376,16 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 template <class Config, class Work, class F>
 JIT_DEVICE void for_each_split(const AttentionParams& params, Work& work, F f) {
   // Tiles [begin, end) of the work tile's.
-  const auto visit = [&](const Info<Config>& info, int begin, int end) {
-    const WorkTileMask<Config> mask{params, work.work_tile};
+  const auto visit = [&](const auto& info, int begin, int end) {
+    const auto mask = mask_of<Config>(params, work.work_tile);
     const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
                         (work.tiles.begin + end) * Config::tile_kv};
     WorkTileKeys<Config> tiles(mask, queries_of<Config>(work.work_tile), keys, work.work_tile.kv.length);
-    f(info, tiles);
+    if constexpr (has_key_lists<Config>) {
+      f(ListInfo{info, mask.owner}, tiles);
+    } else {
+      f(info, tiles);
+    }
   };
   for (; work.has_work_tile(params); work.next(params)) {
     const WorkTileSplit mine = work.split();

@@ -2,6 +2,7 @@
 // then over the four that share a row.
 #pragma once
 
+#include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
@@ -31,7 +32,8 @@ class ScoreBlocksConsumer {
       : params_(params),
         first_row_(consumer * rows_per_warpgroup),
         q_(smem, Traits::layout.q),
-        k_(smem, Traits::layout.k) {}
+        k_(smem, Traits::layout.k),
+        order_(consumer) {}
 
   JIT_DEVICE void run() {
 #pragma unroll 1
@@ -74,11 +76,13 @@ class ScoreBlocksConsumer {
   JIT_DEVICE void score(const Item& item, const Entry& entry, int tile, Sums& sums) {
     k_.consumer_wait();  // mutate: BlockKeysReadEarly
     Scores scores;
+    order_.wait();
     wgmma_fence();  // mutate: NoFenceBeforeBlockScores
     Config::template wgmma_qk<Q, K>(scores.registers[0],
                                     lower_word(Q::along_columns(q_.tile(), first_row_, 0)),
                                     lower_word(K::along_columns(k_.tile(), 0, 0)));
     wgmma_commit_group();
+    order_.pass();
     const BlockContext& context = entry.context;
     const Mask mask(context);
     const int first_key = tile * score_blocks_keys, key_end = first_key + score_blocks_keys;
@@ -150,6 +154,8 @@ class ScoreBlocksConsumer {
   const int first_row_;
   typename Traits::QPipeline q_;
   typename Traits::KPipeline k_;
+  // Products of one at a time: else both would multiply together, and then both reduce.
+  const WarpgroupOrderBarrier<Traits> order_;
 };
 
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/varlen_tiles.cuh"
+#include "jit/options.h"
 #include "pipeline/pipeline.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/masks.cuh"
@@ -23,6 +24,8 @@ struct ScoreBlocksTraits {
   using K = PanelTile<Element, score_blocks_keys, Config::head_dim>;
   using Scores = Accumulator<MmaLayout, MmaLayout::block_rows, score_blocks_keys>;
   static constexpr ScoreBlocksSmem layout = score_blocks_smem(Config::head_dim);
+  static constexpr int consumers = score_blocks_consumers, order_barrier = 1;
+  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;
   static constexpr int blocks = score_blocks_keys / Config::block_size;  ///< of a tile of keys
   using QPipeline = Pipeline<layout.q.stages, Q::bytes>;
   using KPipeline = Pipeline<layout.k.stages, K::bytes>;

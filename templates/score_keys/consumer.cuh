@@ -2,6 +2,7 @@
 // over heads, first within a lane and then over the four that share a key.
 #pragma once
 
+#include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
@@ -26,7 +27,8 @@ class ScoreKeysConsumer {
         smem_(smem),
         first_row_(consumer * rows_per_warpgroup),
         q_(smem, Traits::layout.q),
-        k_(smem, Traits::layout.k) {}
+        k_(smem, Traits::layout.k),
+        order_(consumer) {}
 
   JIT_DEVICE void run() {
 #pragma unroll 1
@@ -63,11 +65,13 @@ class ScoreKeysConsumer {
     const int warp_row = first_row_ + warp_id() % 4 * MmaLayout::block_rows;
     k_.consumer_wait();  // mutate: KeysReadEarly
     Products products;
+    order_.wait();
     wgmma_fence();  // mutate: NoFenceBeforeScores
     Config::template wgmma_keys<K, Q>(products.registers[0],
                                       lower_word(K::along_columns(k_.tile(), first_row_, 0)),
                                       lower_word(Q::along_columns(q_.tile(), 0, 0)));
     wgmma_commit_group();
+    order_.pass();
     // The lane writes rows of one half alone.
     const int lane = lane_id(), half = lane % 2, row = warp_row + MmaLayout::lane_row(lane) + half * 8;
     const int scale = load_shared(smem_ + Traits::layout.scales +
@@ -119,9 +123,23 @@ class ScoreKeysConsumer {
       const float score = static_cast<unsigned>(scale) == scale_of_no_key ? negative_infinity()
                                                                           : sums[j] * __int_as_float(scale);
       const long long at = static_cast<long long>(item.entry) * params_.tokens + item.first_token + token;
-      // mutate: ScoresOfOthersKeys
-      if (key >= start && key < end) params_.scores[at * params_.score_token + key] = score;
+      const bool is_seen = key >= start && key < end;  // mutate: ScoresOfOthersKeys
+      if (is_seen) params_.scores[at * params_.score_token + key] = score;
+      if constexpr (Config::block_max) {
+        const float largest = largest_of_block(is_seen ? score : negative_infinity());
+        const int block = key / score_keys_block, first_key = block * score_keys_block;
+        const bool is_first = MmaLayout::lane_row(lane_id()) == 0;
+        if (is_first && start < end && first_key < end && first_key + score_keys_block > start)
+          params_.block_scores[at * params_.block_score_token + block] = largest;
+      }
     }
+  }
+  // The eight rows of a block lie in as many lanes, four apart.
+  static JIT_DEVICE float largest_of_block(float x) {
+    static_assert(score_keys_block * 4 == warp_size);
+#pragma unroll
+    for (int step = 4; step < warp_size; step *= 2) x = max_nan(x, __shfl_xor_sync(full_warp, x, step));
+    return x;
   }
 
   const ScoreKeysParams& params_;
@@ -129,6 +147,8 @@ class ScoreKeysConsumer {
   const int first_row_;
   typename Traits::QPipeline q_;
   typename Traits::KPipeline k_;
+  // Products of one at a time: else all would multiply together, and then all sum.
+  const WarpgroupOrderBarrier<Traits> order_;
   float weights_[blocks][2];
 };
 

@@ -24,6 +24,8 @@ struct ScoreKeysParams {
   long long table_stride;
   float* scores;  ///< (tokens, columns)
   long long score_token;
+  float* block_scores;  ///< (tokens, blocks)
+  long long block_score_token;
   int table_pages;
   int pages;
   int columns;            ///< that any token may see
@@ -38,8 +40,13 @@ struct ScoreKeysParams {
 inline constexpr int score_keys_consumers = 4;
 inline constexpr int score_keys_tile = score_keys_consumers * rows_per_warpgroup;
 inline constexpr int score_keys_columns = 128;
-/// Keys that come at once: pages are multiples of so many.
-inline constexpr int score_keys_box = 64;
+/// Keys that come at once: pages are multiples of so many, or smaller than that.
+JIT_HOST_DEVICE constexpr int score_keys_box(int page_size) {
+  constexpr int most = 64;
+  return page_size == 0 || page_size > most ? most : page_size;
+}
+/// Keys whose largest score is written, too, where it is asked for.
+inline constexpr int score_keys_block = 8;
 inline constexpr int score_keys_threads = (score_keys_consumers + 1) * 128;
 
 struct ScoreKeysSmem {

@@ -14,7 +14,8 @@ class ScoreKeysProducer {
   using Config = typename Traits::Config;
   using Q = typename Traits::Q;
   using K = typename Traits::K;
-  static constexpr int boxes = score_keys_tile / score_keys_box;
+  static constexpr int box_keys = score_keys_box(Config::page_size), boxes = score_keys_tile / box_keys;
+  static_assert(boxes <= warp_size, "a lane has a box");
   static constexpr bool is_paged = Config::page_size > 0;
 
  public:
@@ -54,7 +55,7 @@ class ScoreKeysProducer {
   JIT_DEVICE void load_keys(const ScoreKeysItem<Traits>& item, int tile) {
     // A lane has the page of a box. The table is read ahead of the wait for room.
     const int lane = lane_id(), first = tile * score_keys_tile;
-    int page = 0, row = first + lane % boxes * score_keys_box;
+    int page = 0, row = first + lane % boxes * box_keys;
     if constexpr (is_paged) {
       const int place = row / Config::page_size;
       page =
@@ -67,11 +68,11 @@ class ScoreKeysProducer {
     const float* const own = params_.k_scale;
 #pragma unroll 1
     for (int i = 0; i < score_keys_tile / warp_size; ++i) {
-      const int box = i * warp_size / score_keys_box, in_box = i * warp_size % score_keys_box + lane;
+      const int key = i * warp_size + lane, box = key / box_keys, in_box = key % box_keys;
       const int box_page = __shfl_sync(full_warp, page, box), box_row = __shfl_sync(full_warp, row, box);
       const bool has_page = __shfl_sync(full_warp, is_there, box) != 0;
-      const unsigned target = scales + static_cast<unsigned>((i * warp_size + lane) * 4);
-      const bool is_key = first + i * warp_size + lane < params_.columns;
+      const unsigned target = scales + static_cast<unsigned>(key * 4);
+      const bool is_key = first + key < params_.columns;
       if (!has_page || !Config::has_scales) {
         store_shared(target, has_page ? __float_as_int(1.0f) : static_cast<int>(scale_of_no_key));
       } else {
@@ -87,7 +88,7 @@ class ScoreKeysProducer {
       // A page that is not there is read as zeros.
 #pragma unroll
       for (int panel = 0; panel < K::panels; ++panel) {
-        cp_async_bulk_tensor_load(k_.tile() + panel * K::panel_bytes + lane * score_keys_box * K::row_bytes,
+        cp_async_bulk_tensor_load(k_.tile() + panel * K::panel_bytes + lane * box_keys * K::row_bytes,
                                   params_.k, k_.full(), panel * K::columns, row, 0,
                                   is_there ? page : params_.pages);
       }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/prelude.cuh"
+#include "jit/options.h"
 #include "pipeline/pipeline.cuh"
 #include "ptx/math.cuh"
 #include "score_keys/params.cuh"
@@ -18,6 +19,8 @@ struct ScoreKeysTraits {
   using K = PanelTile<Element, score_keys_tile, Config::head_dim>;
   using Products = Accumulator<MmaLayout, MmaLayout::block_rows, score_keys_columns>;
   static constexpr ScoreKeysSmem layout = score_keys_smem(Config::head_dim, sizeof(Element));
+  static constexpr int consumers = score_keys_consumers, order_barrier = 1;
+  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;
   static constexpr int tokens = score_keys_columns / Config::heads;  ///< of a tile
   static constexpr int steps = Config::head_dim / ElementTraits<Element>::mma_k;
   using QPipeline = Pipeline<layout.q.stages, Q::bytes>;

@@ -171,8 +171,9 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
   const RowEnd end = row_end<Config>(state, params, place.head);
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
-  float4 values = make_float4(piece.values.x * end.factor, piece.values.y * end.factor,
-                              piece.values.z * end.factor, piece.values.w * end.factor);
+  const auto ended = [&](float value) { return normalized<Config>(value, end.factor); };
+  float4 values =
+      make_float4(ended(piece.values.x), ended(piece.values.y), ended(piece.values.z), ended(piece.values.w));
   finish_columns<Config>(values, end, params, info, column);
   store_four<Config::alignment>(o, values);
   if (column == 0 && params.lse != nullptr)

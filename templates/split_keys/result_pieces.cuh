@@ -10,6 +10,7 @@
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "steps/softmax.cuh"

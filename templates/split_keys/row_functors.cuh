@@ -1,14 +1,17 @@
 // Score functor and mask of a tile of scores whose rows are of several query heads.
 #pragma once
 
+#include "base/bit_words.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_lists.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_info.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -49,16 +52,111 @@ class RowMask {
   KeyRange range_;
 };
 
+/// Where the keys of a tile stand that are a list's, from key `first` along it on; negative for those that are none.
+template <class Config>
+struct ListInMemory {
+  using Lists = typename Config::Lists;
+  const AttentionParams& params;
+  const ListInfo& info;
+  int first;
+
+  JIT_DEVICE int position(int key) const {
+    return Lists::template position<Config>(params, info.owner, info.batch, info.kv_head, first + key);
+  }
+  JIT_DEVICE unsigned members(int key) const {
+    return Lists::members(params.tensors, info.batch, info.kv_head, first + key);
+  }
+};
+/// Places that a producer has left, at shared address `words`.
+template <class Config>
+struct ListInWords {
+  unsigned words;
+
+  JIT_DEVICE int position(int key) const { return load_shared(words + key * 4); }
+  JIT_DEVICE unsigned members(int key) const {
+    if constexpr (Config::Lists::queries == 1) return 1;
+    return static_cast<unsigned>(load_shared(words + (Config::tile_kv + key) * 4));
+  }
+};
+
+/// Which keys of a tile the query of a row sees, of those that a lane has scores of: a bit for each, found in a loop, as what
+/// is looked up takes registers. `query` is the row's among those of the list.
+template <class Scores, class List, class Keeps>
+JIT_DEVICE auto seen_keys(const List& list, int query, const Keeps& keeps) {
+  using Layout = typename Scores::Layout;
+  constexpr int pair = Scores::pair, columns = Scores::column_blocks * pair;
+  using Bits = typename ChosenType<(columns > bits_of_word), unsigned long long, unsigned>::type;
+  const int lane_column = Layout::lane_column(lane_id());
+  Bits bits = 0;
+#pragma unroll 1
+  for (int i = 0; i < columns; ++i) {
+    const int key = Layout::column(lane_column, i / pair, i % pair), position = list.position(key);
+    if (position < 0) continue;                           // mutate: KeysThatAreNone
+    if ((list.members(key) >> query & 1) == 0) continue;  // mutate: KeysOfOtherMembers
+    if (keeps(position)) bits |= Bits{1} << i;
+  }
+  return bits;
+}
+
+/// Applies functors to the scores of queries that have a list: they are asked about where its keys stand.
+template <class Config, class Scores, class List>
+JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& params, const ListInfo& info,
+                                    const ScoreOrigin& origin, const List& list) {
+  using Mask = typename Config::Mask;
+  using Score = typename Config::Score;
+  using Factors = ScoreFactors<Score>;
+  const ListOwner& owner = info.owner;
+  if (Score::is_identity && !origin.is_partial) return;
+  Scores::for_each_row(origin.row + Scores::Layout::lane_row(lane_id()), [&](int r, int row) {
+    const PackedRow<Config> place(info.kv_head, row);
+    const int query = owner.query + minimum(place.query, maximum(owner.queries, 1) - 1);
+    const BlockContext context{owner.sequence,  place.head,    params.heads_q, owner.q.length,
+                               owner.kv.length, owner.q.begin, params.tensors};
+    if constexpr (!Score::is_identity) {
+      const Score score(context);
+      const float scale = params.softmax_scale * Factors::input;
+      const int lane_column = Scores::Layout::lane_column(lane_id());
+      scores.for_each_of_row(r, [&](float& s, int column) {
+        s = Factors::apply(score, s * scale, query, maximum(list.position(lane_column + column), 0));
+      });
+    }
+    if (!origin.is_partial) return;
+    const auto seen = [&] {
+      if constexpr (is_same<Mask, NoMask>) {
+        return seen_keys<Scores>(list, place.query, [](int) { return true; });
+      } else {
+        const RowMask<Mask> mask(context, query);
+        return seen_keys<Scores>(list, place.query, [&](int position) {
+          return mask.keeps(position);  // mutate: MasksOfPlacesInLists
+        });
+      }
+    }();
+    const bool exists = place.query < owner.queries;  // mutate: KeysOfRowsBehindTheSequence
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < Scores::pair; ++i) {
+        float& s = scores.at(r, n, i);
+        s = exists && (seen >> (n * Scores::pair + i) & 1) != 0 ? s : negative_infinity();
+      }
+    }
+  });
+}
+
 /// Leaves the scores, products of queries and keys so far, as the functors want them (steps/apply_functors.cuh).
 /// Functors are built for each row: its head is its own.
 template <class Config, class Scores>
-JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const SplitInfo& info,
+JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const Info<Config>& info,
                                    const ScoreOrigin& origin) {
   using Layout = typename Scores::Layout;
   using Mask = typename Config::Mask;
   using Score = typename Config::Score;
   using Factors = ScoreFactors<Score>;
   if (Score::is_identity && !origin.is_partial) return;
+  if constexpr (has_key_lists<Config>) {
+    apply_list_functors<Config>(scores, params, info, origin, ListInMemory<Config>{params, info, origin.key});
+    return;
+  }
   const int first_key = origin.key + Layout::lane_column(lane_id());
   Scores::for_each_row(origin.row + Layout::lane_row(lane_id()), [&](int r, int row) {
     const PackedRow<Config> place(info.kv_head, row);

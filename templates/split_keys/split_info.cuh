@@ -53,6 +53,11 @@ struct SpanInfo : SplitInfo {
   mutable unsigned ticket;  ///< how many splits of the work tile were done before, once the split is
 };
 
+/// A split of a work tile whose queries have a list of keys.
+struct ListInfo : SplitInfo {
+  ListOwner owner;
+};
+
 /// Info of a split where keys are summed in spans of `split_keys`, and where they are not.
 template <int split_keys>
 struct InfoFor {
@@ -62,8 +67,14 @@ template <>
 struct InfoFor<0> {
   using type = SplitInfo;
 };
+/// Info where queries have lists of keys.
+inline constexpr int by_lists = -1;
+template <>
+struct InfoFor<by_lists> {
+  using type = ListInfo;
+};
 template <class Config>
-using Info = typename InfoFor<Config::split_keys>::type;
+using Info = typename InfoFor<has_key_lists<Config> ? by_lists : Config::split_keys>::type;
 
 /// Whether queries come with what is recorded: spans of a split have the same.
 template <class Config>
@@ -78,14 +89,9 @@ JIT_HOST_DEVICE constexpr bool takes_queries(const Info<Config>& info) {
   return true;
 }
 
-JIT_HOST_DEVICE constexpr int info_bytes(bool has_spans) {
-  return static_cast<int>(has_spans ? sizeof(SpanInfo) : sizeof(SplitInfo));
+JIT_HOST_DEVICE constexpr int info_bytes(bool has_spans, bool has_lists = false) {
+  return static_cast<int>(has_lists ? sizeof(ListInfo) : has_spans ? sizeof(SpanInfo) : sizeof(SplitInfo));
 }
-
-/// When a row's output is rescaled. Where its bits must not depend on rows beside it, at each new maximum.
-template <class Config>
-// mutate: RescaledWhereOthersNeedIt
-inline constexpr Rescale split_rescale = Config::split_keys != 0 ? Rescale::always : Rescale::lazy;
 
 /// Tiles of keys of a span.
 template <class Config>

@@ -95,8 +95,8 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
                              result.first_column;
     store_by_quads<Output::column_blocks>(
         columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
-          const unsigned pair =
-              pack<Element>(result.output.at(r, n, 0) * end.factor, result.output.at(r, n, 1) * end.factor);
+          const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
+                                              normalized<Config>(result.output.at(r, n, 1), end.factor));
           return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
         });
     if (exists && result.speaks_for_rows() && params.lse != nullptr)

@@ -4,6 +4,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "jit/options.h"
+#include "problem/seqlen_info.cuh"
 #include "ptx/fp8.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "tiles/accumulator.cuh"
@@ -32,7 +33,7 @@ struct WarpTraits {
   static constexpr int head_dim_steps =
       padded_head_dim(Config::head_dim, keys_are_packed<Config> ? chunk_columns<KvElement<Config>> : mma_k) /
       mma_k;
-  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged;
+  static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged || has_key_lists<Config>;
 
   /// Whether a warp has its queries in registers, or each stage has them.
   static constexpr bool holds_queries = Config::head_dim <= most_warp_columns;

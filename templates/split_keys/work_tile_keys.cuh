@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "problem/functor.cuh"
+#include "problem/key_lists.cuh"
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/paged_kv.cuh"
@@ -52,6 +53,7 @@ JIT_DEVICE int heads_to_ask(const AttentionParams& params, const SplitWorkTile& 
 /// heads: where heads see different keys, it is around those of all of them.
 template <class Config>
 JIT_DEVICE KeyRange keys_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
+  if constexpr (has_key_lists<Config>) return {0, work_tile.kv.length};
   using Mask = typename Config::Mask;
   const ScoreTile queries = queries_of<Config>(work_tile);
   const auto keys_of_head = [&](int head) {
@@ -128,9 +130,61 @@ struct WorkTileMask {
   }
 };
 
+/// Classes of tiles of keys along a list: the mask is asked about a range of positions around them.
+template <class Config>
+struct ListMask {
+  const AttentionParams& params;
+  const SplitWorkTile& work_tile;
+  ListOwner owner;
+
+  JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_begin >= tile.k_end) return TileClass::empty;
+    using Lists = typename Config::Lists;
+    constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
+    int first = 0x7fffffff, last = -1;
+    bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
+#pragma unroll 1
+    for (int key = tile.k_begin + lane_id(); key < tile.k_end; key += warp_size) {
+      const int position =
+          Lists::template position<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
+      are_all &= position >= 0;
+      if (position < 0) continue;
+      first = minimum(first, position);
+      last = maximum(last, position);
+      const unsigned members = Lists::members(params.tensors, work_tile.batch, work_tile.kv_head, key);
+      are_all &= (members & all_queries) == all_queries;  // mutate: TilesWithoutMembersAreFull
+    }
+    last = __reduce_max_sync(full_warp, last);
+    if (last < 0) return TileClass::empty;
+    first = __reduce_min_sync(full_warp, first);
+    TileClass kind = TileClass::full;
+    if constexpr (!Lists::has_slots) {
+      const SplitWorkTile owned{owner.sequence,    work_tile.kv_head, work_tile.row_begin,
+                                work_tile.row_end, owner.q,           owner.kv};
+      kind =
+          jit::classify<Config>(params, owned, {owner.query, owner.query + owner.queries, first, last + 1});
+    }
+    // mutate: TilesOfListsAreFull
+    if (!__all_sync(full_warp, are_all) && kind == TileClass::full) return TileClass::partial;
+    return kind;
+  }
+};
+
+/// The one of a Config.
+template <class Config>
+JIT_DEVICE auto mask_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
+  if constexpr (has_key_lists<Config>) {
+    return ListMask<Config>{params, work_tile, owner_of<Config>(params, work_tile.batch)};
+  } else {
+    return WorkTileMask<Config>{params, work_tile};
+  }
+}
+
 /// The tiles of keys of a split that the rows of its work tile see.
 template <class Config>
-using WorkTileKeys = KvTiles<WorkTileMask<Config>, Config::tile_kv, 1>;
+using WorkTileKeys =
+    KvTiles<typename ChosenType<has_key_lists<Config>, ListMask<Config>, WorkTileMask<Config>>::type,
+            Config::tile_kv, 1>;
 
 /// Tile info of the tile at which `tiles` stands.
 template <class Tiles>

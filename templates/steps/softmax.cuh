@@ -28,6 +28,10 @@ inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f
 template <class Element>
 inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  // mutate: RaisedTwice
 
+/// As Rescale::lazy, but each row by itself, so that no bit of it depends on the rows beside it. No config has it;
+/// kernels do where keys are summed in spans.
+inline constexpr Rescale rescale_by_row{3};
+
 /// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's
 /// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
 template <int rows>
@@ -116,8 +120,8 @@ JIT_DEVICE void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) 
 }
 
 /// Relates a tile of scores to its rows' maxima, which take it in. Where one of the warp's is large, `subtract` subtracts
-/// maxima, or 0 where a row has no keys, from the scores.
-template <class State, class Scale, class Subtract>
+/// maxima, or 0 where a row has no keys, from the scores: of all rows, or with rescale_by_row of those that are large.
+template <Rescale rescale = Rescale::lazy, class State, class Scale, class Subtract>
 JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Subtract& subtract) {
   set_offsets(state, scale_log2);
   if constexpr (State::may_be_large) {
@@ -126,6 +130,8 @@ JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Su
     if (__builtin_expect(__any_sync(full_warp, has_large), false)) {
 #pragma unroll
       for (int r = 0; r < static_cast<int>(sizeof(state.offset) / sizeof(float)); ++r) {
+        if (rescale == rescale_by_row && !is_large(state.offset[r]))
+          continue;  // mutate: LargeRowsBesideOthers
         subtract(r, finite_or_zero(state.row_max[r]));
         state.offset[r] = 0;
       }
@@ -146,7 +152,7 @@ JIT_DEVICE float tile_maximum(const Scores& scores, int r) {
 }
 
 /// The state that a first tile of scores leaves, before its exponentials.
-template <class Scores, class State, class Scale>
+template <Rescale rescale = Rescale::lazy, class Scores, class State, class Scale>
 JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_log2) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
@@ -154,14 +160,15 @@ JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_l
     state.row_sum[r] = 0;
     if constexpr (State::keeps_largest) state.largest[r] = state.row_max[r];
   }
-  relate_to_maxima(state, scale_log2, subtract_from(scores));
+  relate_to_maxima<rescale>(state, scale_log2, subtract_from(scores));
 }
 
 /// Takes the maxima of a tile of scores into those of its rows, brings the sums up to them, and relates the scores to
 /// them by `subtract`. Returns whether the rows' maxima moved, and then `correction` is what the output must be multiplied
 /// by. `scale_log2` is what makes a score an exponent of 2. Unless they must `always` move, they do when a probability
 /// became too large or may be a large part of its row's sum, of which a thread knows its own part, and where a maximum
-/// is large. Probabilities become an `Element`.
+/// is large. With rescale_by_row those of a row do when its own four lanes say so, whatever the warp's other rows are;
+/// the correction of a row that stays is 1. Probabilities become an `Element`.
 template <Rescale rescale, class Element = bf16, int rows, class State, class Scale, class Subtract>
 JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Scale& scale_log2,
                             float (&correction)[rows], const Subtract& subtract) {
@@ -171,34 +178,42 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
   keep_largest(state, of_tile);  // mutate: LargestScoresOfTheFirstTile
 
   bool move = true;
+  bool row_wants[rows];
   if constexpr (rescale != Rescale::always) {
     set_offsets(state, scale_log2);
     move = false;
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
-      move |=
+      row_wants[r] =
           (State::may_be_large && is_large(state.offset[r])) ||
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
+      move |= row_wants[r];
     }
     move = __any_sync(full_warp, move);
   }
   if (move) {
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
+      if constexpr (rescale == rescale_by_row) {
+        const unsigned wanting = __ballot_sync(full_warp, row_wants[r]) >> (lane_id() & 28) & 15;
+        if (wanting == 0) new_max[r] = state.row_max[r];  // mutate: RowsMoveTogether
+      }
       correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r));
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
-    relate_to_maxima(state, scale_log2, subtract);
+    relate_to_maxima<rescale>(state, scale_log2, subtract);
   }
   return move;
 }
 
-/// Softmax of a tile of scores.
+/// Softmax of a tile of scores. Accumulators with rescale_by_row are in MmaLayout, whose quads of lanes share rows.
 template <Rescale rescale, class Element = bf16, class Scores, class State, class Scale>
 JIT_DEVICE bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
                                float (&correction)[Scores::rows]) {
+  static_assert(rescale != rescale_by_row || is_same<typename Scores::Layout, MmaLayout>,
+                "a quad of lanes has a row");
   float of_tile[Scores::rows];
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) of_tile[r] = tile_maximum(scores, r);

@@ -8,7 +8,8 @@
 
 namespace jit {
 
-/// `for_each(f)` calls f(is_there, key, column) for each candidate, by whole warps. By the whole block, behind a barrier.
+/// `for_each(begin, end, f)` calls f(is_there, key, column) for each candidate among these columns, and perhaps for others, by
+/// whole warps. By the whole block, behind a barrier.
 template <class Config, class ForEach>
 JIT_DEVICE void write_ascending(const TopKParams& params, const TopKRow<Config>& row,
                                 const Threshold& threshold, unsigned* smem, const ForEach& for_each) {
@@ -27,11 +28,12 @@ JIT_DEVICE void write_ascending(const TopKParams& params, const TopKRow<Config>&
       const int bit = column - base;
       if (bit >= 0 && bit < top_k_window) atomicOr(&bits[bit / bits_of_word], 1u << bit % bits_of_word);
     };
-    for_each([&](bool is_there, unsigned key, int column) {
-      if (!is_there || key < threshold.key || key == no_key) return;
-      if (key > threshold.key) set(sure, column);
-      if (key == threshold.key && threshold.ties > 0) set(tied, column);
-    });
+    for_each(base, row.end - base < top_k_window ? row.end : base + top_k_window,
+             [&](bool is_there, unsigned key, int column) {
+               if (!is_there || key < threshold.key || key == no_key) return;
+               if (key > threshold.key) set(sure, column);
+               if (key == threshold.key && threshold.ties > 0) set(tied, column);
+             });
     for (int i = thread; i < row.free_begin - row.begin; i += top_k_threads) set(sure, row.begin + i);
     for (int i = thread; i < row.end - row.free_end; i += top_k_threads) set(sure, row.free_end + i);
     __syncthreads();  // mutate: BitsReadEarly

@@ -35,73 +35,48 @@ class Candidates {
         numbers_(smem + layout.numbers),
         smem_(smem) {}
 
-  /// A score that many more than `wanted` free columns of a long row reach, and not many more than there is room for; of a
-  /// row that fits, that of every candidate. By the whole block.
+  /// A score that more than `wanted` free columns of a long row reach, and not more than there is room for; of a row that
+  /// fits, that of every candidate. By the whole block.
   JIT_DEVICE unsigned bound() const {
     const int columns = row_.free_end - row_.free_begin;
     if (columns <= capacity) return no_key + 1;
-    const int groups = minimum(capacity, maximum(2048, columns / 32)) / group;
-    const int samples = groups * group;
-    const long long target = (row_.wanted + capacity) / 2;
-    const int rank = maximum(1, static_cast<int>(target * samples / columns));
+    const int groups = minimum(capacity, maximum(1024, columns / 32)) / group, samples = groups * group;
     for_each_of_block(samples, [&](bool is_there, int i) {
       if (is_there)
         keys_[i] = row_.key(row_.free_begin +
                             static_cast<int>(static_cast<long long>(i / group) * (columns - group) / groups) +
                             i % group);
     });
+    const int rank = sample_rank(samples, columns);
     const Threshold found = radix_select(
-        smem_ + layout.bins, smem_ + layout.sums, numbers_, no_key, 0xffffffffu, rank, [&](const auto& f) {
+        smem_ + layout.bins, smem_ + layout.sums, numbers_, no_key, 0xffffffffu, rank,
+        [&](const auto& f) {
           for_each_of_block(samples, [&](bool is_there, int i) { f(is_there, is_there ? keys_[i] : 0); });
-        });
+        },
+        rank / 8);
     return maximum(found.ties == 0 ? found.key + 1 : found.key, no_key + 1);
   }
 
   /// Collects the free columns of a part of the row whose keys are at least `bound`. By the whole block, behind a barrier;
-  /// `count()` and `largest()` are known behind another one.
+  /// `count()` is known behind another one.
   JIT_DEVICE void collect(unsigned bound, int begin, int end) {
-    constexpr int per_load = 16 / static_cast<int>(sizeof(Element)), loads = 16 / per_load;
-    constexpr int step = per_load * loads * warp_size, all = step * (top_k_threads / warp_size);
-    // Scores that stand in front of a multiple of 16 bytes, and behind the last whole 16 bytes, come one by one.
-    const auto address = reinterpret_cast<unsigned long long>(row_.scores + begin);
-    const int front = static_cast<int>((16 - address % 16) % 16 / sizeof(Element));
-    const int wide_begin = minimum(begin + front, end);
-    const int wide = (end - wide_begin) / per_load;  // loads of 16 bytes
-    const int wide_end = wide_begin + wide * per_load;
-    if (warp_id() == 0) {
-      const int lane = lane_id();
-      const bool is_front = lane < wide_begin - begin,
-                 is_behind = !is_front && lane >= 16 && lane - 16 < end - wide_end;
-      const int column = is_front ? begin + lane : wide_end + lane - 16;
-      append(is_front || is_behind ? row_.key(column) >= bound : 0, [&](int) { return column; });
+    if (bound > nan_key) {
+      collect(begin, end, [least = score_of(bound)](float score) { return score >= least; });
+    } else {
+      collect(begin, end, [](float score) { return key_of(score) != no_key; });
     }
-    const bool is_number = bound > nan_key;
-    const float least = is_number ? score_of(bound) : 0;
-#pragma unroll 1
-    for (int first = wide_begin + warp_id() * step; first < wide_end; first += all) {
-      alignas(16) Element x[loads][per_load];
-#pragma unroll
-      for (int i = 0; i < loads; ++i) {
-        const int column = first + (i * warp_size + lane_id()) * per_load;
-        if (column < wide_end)
-          *reinterpret_cast<uint4*>(x[i]) = *reinterpret_cast<const uint4*>(row_.scores + column);
-      }
-      unsigned hits = 0;
-#pragma unroll
-      for (int i = 0; i < loads; ++i) {
-        const bool is_there = first + (i * warp_size + lane_id()) * per_load < wide_end;
-#pragma unroll
-        for (int j = 0; j < per_load; ++j) {
-          const float score = is_there ? to_float(x[i][j]) : negative_infinity();
-          const bool is_hit = is_number ? score >= least : key_of(score) >= bound;
-          hits |= static_cast<unsigned>(is_hit) << (i * per_load + j);
-        }
-      }
-      append(hits, [&](int bit) {
-        return first + (bit / per_load * warp_size + lane_id()) * per_load + bit % per_load;
-      });
-    }
-    const unsigned largest = __reduce_max_sync(full_warp, largest_);
+  }
+
+  /// Reads the keys of the columns that were collected. Each thread, and behind a barrier all know `largest()`.
+  JIT_DEVICE void read_keys() {
+    unsigned largest = 0;
+    for_each_of_block(minimum(count(), capacity), [&](bool is_there, int i) {
+      if (!is_there) return;
+      const unsigned key = row_.key(static_cast<int>(columns_[i]));
+      keys_[i] = key;
+      largest = maximum(largest, key);
+    });
+    largest = __reduce_max_sync(full_warp, largest);
     if (lane_id() == 0 && largest != 0) atomicMax(&numbers_[5], largest);
   }
 
@@ -113,7 +88,7 @@ class Candidates {
   }
 
   /// Adds those of the other blocks of the cluster to the first one's, as many as there is room for. By all blocks, behind
-  /// `collect`, and in place of a barrier; only the first one has something left to do then.
+  /// `read_keys`, and in place of a barrier; only the first one has something left to do then.
   JIT_DEVICE void gather() {
     cluster_sync();  // mutate: CandidatesOfOthersReadEarly
     if (cluster_rank() == 0) {
@@ -156,8 +131,68 @@ class Candidates {
  private:
   static constexpr int group = 4;  // samples side by side, of a sector
 
-  // Stores the lane's hits, each a bit. By a whole warp. A hit's score is read again, from L1: in registers it would need to
-  // be at a place that is known when the kernel is compiled.
+  static constexpr int per_load = 16 / static_cast<int>(sizeof(Element)), loads = 16 / per_load;
+  static constexpr int step = per_load * loads * warp_size;  // columns that a warp looks at together
+  struct Scores {
+    alignas(16) Element x[loads][per_load];
+  };
+
+  // The rank of the bound in the sample: by five deviations more than `wanted` columns reach it, or as far as there is room.
+  JIT_DEVICE int sample_rank(int samples, int columns) const {
+    const float share = static_cast<float>(samples) / static_cast<float>(columns);
+    const float least = static_cast<float>(row_.wanted) * share, most = static_cast<float>(capacity) * share;
+    const float safe = least + 5 * sqrtf(least) + 13;
+    return maximum(1, static_cast<int>(minimum(safe, (least + most) / 2)));
+  }
+
+  template <class IsHit>
+  JIT_DEVICE void collect(int begin, int end, const IsHit& is_hit) {
+    constexpr int all = step * (top_k_threads / warp_size);
+    // Scores that stand in front of a multiple of 16 bytes, and behind the last whole 16 bytes, come one by one.
+    const auto address = reinterpret_cast<unsigned long long>(row_.scores + begin);
+    const int front = static_cast<int>((16 - address % 16) % 16 / sizeof(Element));
+    const int wide_begin = minimum(begin + front, end);
+    const int wide_end = wide_begin + (end - wide_begin) / per_load * per_load;
+    if (warp_id() == 0) {
+      const int lane = lane_id();
+      const bool is_front = lane < wide_begin - begin,
+                 is_behind = !is_front && lane >= 16 && lane - 16 < end - wide_end;
+      const int column = is_front ? begin + lane : wide_end + lane - 16;
+      append((is_front || is_behind) && is_hit(to_float(row_.scores[column])), [&](int) { return column; });
+    }
+    // The next scores are on their way while the present ones are looked at.
+    int first = wide_begin + warp_id() * step;
+    Scores present = load(first, wide_end);
+#pragma unroll 1
+    for (; first < wide_end; first += all) {
+      const Scores next = load(first + all, wide_end);
+      unsigned hits = 0;
+#pragma unroll
+      for (int i = 0; i < loads; ++i) {
+        const bool is_there = column_of(first, i * per_load) < wide_end;
+#pragma unroll
+        for (int j = 0; j < per_load; ++j)
+          hits |= static_cast<unsigned>(is_there && is_hit(to_float(present.x[i][j]))) << (i * per_load + j);
+      }
+      append(hits, [&](int bit) { return column_of(first, bit); });
+      present = next;
+    }
+  }
+  static JIT_DEVICE int column_of(int first, int bit) {
+    return first + (bit / per_load * warp_size + lane_id()) * per_load + bit % per_load;
+  }
+  JIT_DEVICE Scores load(int first, int end) const {
+    Scores scores{};
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      const int column = column_of(first, i * per_load);
+      if (column < end)
+        *reinterpret_cast<uint4*>(scores.x[i]) = *reinterpret_cast<const uint4*>(row_.scores + column);
+    }
+    return scores;
+  }
+
+  // Stores the columns of the lane's hits, each a bit. By a whole warp.
   template <class ColumnOf>
   JIT_DEVICE void append(unsigned hits, const ColumnOf& column_of) {
     const int own = __popc(static_cast<int>(hits));
@@ -168,11 +203,7 @@ class Candidates {
     unsigned place = __shfl_sync(full_warp, first, warp_size - 1) + static_cast<unsigned>(up_to_lane - own);
     for (; hits != 0; hits &= hits - 1, ++place) {
       if (place >= capacity) break;  // mutate: CandidatesBehindTheirRoom
-      const int column = column_of(__ffs(static_cast<int>(hits)) - 1);
-      const unsigned key = row_.key(column);
-      keys_[place] = key;
-      largest_ = maximum(largest_, key);
-      columns_[place] = static_cast<unsigned>(column);
+      columns_[place] = static_cast<unsigned>(column_of(__ffs(static_cast<int>(hits)) - 1));
     }
   }
 
@@ -181,7 +212,6 @@ class Candidates {
   unsigned* const columns_;
   unsigned* const numbers_;
   unsigned* const smem_;
-  unsigned largest_ = 0;
 };
 
 }  // namespace jit

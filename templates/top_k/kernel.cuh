@@ -34,45 +34,75 @@ JIT_DEVICE void choose_by_block(const TopKParams& params, int unit, unsigned* sm
   const TopKRow<Config> row(params, unit);
   const KeyRange part = part_of_row<Config>(row);
   Candidates<Config> candidates(row, smem);
-  const unsigned bound = candidates.bound();
+  unsigned bound = candidates.bound();
   candidates.clear();
   __syncthreads();  // mutate: CountOfCandidatesBeforeItIsZero
   candidates.collect(bound, part.begin, part.end);
+  __syncthreads();  // mutate: ColumnsReadEarly
+  candidates.read_keys();
   if constexpr (Config::cluster == 1) {
     __syncthreads();  // mutate: CandidatesReadEarly
   } else {
     candidates.gather();
     if (cluster_rank() != 0) return;
   }
-  const int count = candidates.count();
-  const bool are_all = bound == no_key + 1;
-  const auto choose = [&](bool has_more, unsigned low, unsigned high, const auto& for_each) {
-    Threshold threshold{no_key, 0};
-    if (row.wanted == 0) {
-      threshold.key = 0xffffffffu;  // no score has it
-    } else if (has_more) {
-      threshold = radix_select(
-          smem + layout.bins, smem + layout.sums, smem + layout.numbers, low, high, row.wanted,
-          [&](const auto& f) { for_each([&](bool is_there, unsigned key, int) { f(is_there, key); }); });
+  // Columns with these keys are looked at, besides the candidates: none where these are known to have all that is wanted.
+  enum { none, equal_to_bound, all } others = none;
+  int listed = candidates.count();
+  Threshold threshold{no_key, 0};
+  bool is_known = row.wanted == 0;
+  if (is_known) threshold.key = 0xffffffffu;  // no score has it
+  if (listed > candidates.room && bound > nan_key) {
+    // Perhaps too many have the bound's score: the others alone.
+    __syncthreads();  // mutate: CountGoneBeforeItIsRead
+    candidates.clear();
+    __syncthreads();  // mutate: CountOfOthersBeforeItIsZero
+    candidates.collect(bound + 1, row.free_begin, row.free_end);
+    __syncthreads();  // mutate: OtherColumnsReadEarly
+    candidates.read_keys();
+    __syncthreads();  // mutate: OtherKeysReadEarly
+    listed = candidates.count();
+    if (listed < row.wanted) {
+      others = equal_to_bound;
+      threshold = {bound, row.wanted - listed};
+      is_known = true;
+    } else {
+      bound += 1;
     }
-    write_ascending(params, row, threshold, smem, for_each);
-  };
-  if (count <= candidates.room && (are_all || count >= row.wanted)) {
-    choose(count > row.wanted, bound, candidates.largest(),
-           [&](const auto& f) { candidates.for_each(count, f); });
-    return;
   }
-  // The bound was too low or too high: all of the row's keys.
-  const auto for_each = [&](const auto& f) {
-    for_each_of_block(row.free_end - row.free_begin, [&](bool is_there, int i) {
-      const int column = row.free_begin + i;
-      f(is_there, is_there ? row.key(column) : no_key, column);
+  // The bound was too low or too high.
+  if (listed > candidates.room || (listed < row.wanted && others == none && bound != no_key + 1)) {
+    others = all;
+    listed = 0;
+  }
+  const auto for_each = [&](int begin, int end, const auto& f) {
+    candidates.for_each(listed, f);
+    if (others == none) return;
+    const int first = maximum(begin, row.free_begin);
+    for_each_of_block(minimum(end, row.free_end) - first, [&](bool is_there, int i) {
+      const unsigned key = is_there ? row.key(first + i) : no_key;
+      f(is_there && (others == all || key == bound), key, first + i);
     });
   };
-  int keys = 0;
-  for_each([&](bool, unsigned key, int) { keys += key != no_key; });
-  const int all = block_sum(keys, smem + layout.sums).all;
-  choose(all > row.wanted, no_key + 1, 0xffffffffu, for_each);
+  if (!is_known) {
+    unsigned low = bound, high = candidates.largest();
+    int keys = listed;
+    if (others == all) {
+      low = no_key + 1;
+      high = 0xffffffffu;
+      int own = 0;
+      for_each(row.free_begin, row.free_end, [&](bool, unsigned key, int) { own += key != no_key; });
+      keys = block_sum(own, smem + layout.sums).all;
+    }
+    if (keys > row.wanted) {
+      threshold = radix_select(smem + layout.bins, smem + layout.sums, smem + layout.numbers, low, high,
+                               row.wanted, [&](const auto& f) {
+                                 for_each(row.free_begin, row.free_end,
+                                          [&](bool is_there, unsigned key, int) { f(is_there, key); });
+                               });
+    }
+  }
+  write_ascending(params, row, threshold, smem, for_each);
 }
 
 template <class Config>
@@ -84,9 +114,9 @@ JIT_DEVICE void choose_top_k(const TopKParams& params) {
     if (unit >= params.rows * params.heads) return;
     constexpr int most = top_k_warp_columns / warp_size;
     if (params.columns <= top_k_warp_columns / 2) {
-      choose_by_warp<Config, most / 2>(params, unit);
+      choose_by_warp<Config, most / 2>(params, unit, smem);
     } else {
-      choose_by_warp<Config, most>(params, unit);
+      choose_by_warp<Config, most>(params, unit, smem);
     }
   } else {
     choose_by_block<Config>(params, static_cast<int>(blockIdx.x) / Config::cluster, smem);

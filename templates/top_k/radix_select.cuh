@@ -22,10 +22,11 @@ JIT_DEVICE void count_bin(unsigned* bins, bool has_one, unsigned bin) {
 }
 
 /// The threshold of the `wanted` ≥ 1 largest keys from `low` to `high`, of which there are more. `for_each_key(f)` calls
-/// f(is_there, key), by whole warps. By the whole block, behind a barrier and in front of one.
+/// f(is_there, key), by whole warps. Up to `tolerance` keys more may exceed it. By the whole block, behind a barrier and in front of one.
 template <class ForEachKey>
 JIT_DEVICE Threshold radix_select(unsigned* bins, unsigned* sums, unsigned* numbers, unsigned low,
-                                  unsigned high, int wanted, const ForEachKey& for_each_key) {
+                                  unsigned high, int wanted, const ForEachKey& for_each_key,
+                                  int tolerance = 0) {
   constexpr int own = top_k_bins / top_k_threads;
   const int last = top_k_bins - 1 - static_cast<int>(threadIdx.x) * own;  // the largest first
 #pragma unroll 1
@@ -54,7 +55,8 @@ JIT_DEVICE Threshold radix_select(unsigned* bins, unsigned* sums, unsigned* numb
     __syncthreads();  // mutate: BinReadEarly
     wanted -= static_cast<int>(numbers[1]);
     low += numbers[0] << shift;
-    if (static_cast<int>(numbers[2]) == wanted) return {low - 1, 0};
+    const int in_bin = static_cast<int>(numbers[2]);
+    if (in_bin == wanted || in_bin <= tolerance) return {low - 1, 0};
     if (shift == 0) return {low, wanted};
     const unsigned width = (1u << shift) - 1;
     high = high - low < width ? high : low + width;

@@ -15,16 +15,27 @@ JIT_DEVICE int count_from(const unsigned (&keys)[own], unsigned least) {
   return __reduce_add_sync(full_warp, count);
 }
 
+/// The largest number that at least `wanted` of the lanes' keys reach, of which none that counts is less than `least`; 0: fewer
+/// lanes have keys.
+JIT_DEVICE unsigned lane_threshold(unsigned key, unsigned least, int wanted) {
+  const unsigned largest = __reduce_max_sync(full_warp, key);
+  // Bits that all have are known.
+  const int differ = 32 - __clz(static_cast<int>(largest ^ least));
+  unsigned threshold = differ == 32 ? 0 : largest >> differ << differ;
+#pragma unroll 1
+  for (int bit = differ - 1; bit >= 0; --bit) {
+    const unsigned higher = threshold | 1u << bit;
+    if (__popc(__ballot_sync(full_warp, key >= higher)) >= wanted) threshold = higher;
+  }
+  return threshold;
+}
+
+/// Halves the interval that the threshold lies in: more than `wanted` keys are at least `low`.
 template <int own>
-JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[own], int wanted) {
-  if (count_from(keys, no_key + 1) <= wanted) return {no_key, 0};
-  unsigned largest = 0;
-#pragma unroll
-  for (int i = 0; i < own; ++i) largest = maximum(largest, keys[i]);
-  // More than `wanted` keys are at least `low`, and fewer are at least `high`.
-  unsigned low = no_key + 1, high = __reduce_max_sync(full_warp, largest) + 1;
+JIT_DEVICE Threshold halved_threshold(const unsigned (&keys)[own], unsigned low, unsigned largest,
+                                      int wanted) {
+  unsigned high = largest + 1;  // fewer are at least that
   int above = 0;
-  if (wanted == 0) return {high - 1, 0};
 #pragma unroll 1
   while (high - low > 1) {
     const unsigned middle = low + (high - low) / 2;
@@ -40,9 +51,39 @@ JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[own], int wanted) {
   return {low, wanted - above};
 }
 
-/// Of a row that has at most 32 columns for each of a lane's `own` keys. By a whole warp.
+/// `few` has a word for each lane.
+template <int own>
+JIT_DEVICE Threshold warp_threshold(const unsigned (&keys)[own], int wanted, unsigned* few) {
+  unsigned most = 0;
+#pragma unroll
+  for (int i = 0; i < own; ++i) most = maximum(most, keys[i]);
+  const unsigned largest = __reduce_max_sync(full_warp, most);
+  if (wanted == 0) return {largest, 0};
+  // As many lanes as are wanted have a key that is at least `low`, and so that many keys are.
+  const unsigned low =
+      wanted > warp_size
+          ? no_key + 1
+          : maximum(lane_threshold(most, __reduce_min_sync(full_warp, most), wanted), no_key + 1);
+  const int count = count_from(keys, low);
+  if (count <= wanted) return {low - 1, 0};
+  if (count > warp_size) return halved_threshold(keys, low, largest, wanted);
+  int written = 0;
+#pragma unroll
+  for (int i = 0; i < own; ++i) {
+    const bool is_one = keys[i] >= low;
+    const unsigned lanes = __ballot_sync(full_warp, is_one);
+    if (is_one) few[written + __popc(static_cast<int>(lanes & ((1u << lane_id()) - 1)))] = keys[i];
+    written += __popc(static_cast<int>(lanes));
+  }
+  __syncwarp();  // mutate: FewKeysReadEarly
+  const unsigned key = lane_id() < count ? few[lane_id()] : no_key;
+  const unsigned threshold = lane_threshold(key, low, wanted);
+  return {threshold, wanted - __popc(__ballot_sync(full_warp, key > threshold))};
+}
+
+/// Chooses from a row of at most 32 columns for each of a lane's `own` keys. By a whole warp.
 template <class Config, int own>
-JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit) {
+JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit, unsigned* smem) {
   const TopKRow<Config> row(params, unit);
   const int lane = lane_id();
   unsigned keys[own];
@@ -51,7 +92,7 @@ JIT_DEVICE void choose_by_warp(const TopKParams& params, int unit) {
     const int column = i * warp_size + lane;
     keys[i] = row.is_free(column) ? row.key(column) : no_key;
   }
-  const Threshold threshold = warp_threshold(keys, row.wanted);
+  const Threshold threshold = warp_threshold(keys, row.wanted, smem + warp_id() * warp_size);
   int* const indices = indices_of(params, row);
   const unsigned lanes_before = (1u << lane) - 1;
   int written = 0, ties = threshold.ties;

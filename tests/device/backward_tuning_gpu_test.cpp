@@ -215,8 +215,8 @@ TEST_F(BackwardTuningTest, WhatCannotBeMeasuredIsRefused) {
   const BackwardRun run(empty);
   EXPECT_THAT(error_of([&] { tune(empty.spec, run.arguments(), in_memory); }).message(),
               HasSubstr("nothing to compute"));
-  const AttentionSpec spans{.head_dim = 64, .split_keys = 256};
-  EXPECT_EQ(error_of([&] { sized_backward_arguments(spans, shape); }).code(), ErrorCode::invalid_spec);
+  const AttentionSpec latents{.head_dim = 64, .values_in_keys = true};
+  EXPECT_EQ(error_of([&] { sized_backward_arguments(latents, shape); }).code(), ErrorCode::invalid_spec);
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST(Counts, ScoresSkipTilesThatTheyMakeInfinite) {
   std::uint64_t index = 0;
   for (const char* config :
        {"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "family=forward_wgmma tile_q=64 tile_kv=32",
-        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=32 stages=2",
+        "family=forward_split_kv row_warps=4 key_warps=1 tile_kv=64 stages=2",
         "family=forward_split_wgmma tile_kv=64"}) {
     ++index;  // another score first with the next config
     for (const Meaning& meaning :

@@ -33,6 +33,7 @@
 #include <jit/kernel_config.h>
 #include <jit/key_exchange.h>
 #include <jit/key_mass.h>
+#include <jit/key_union.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>

@@ -14,6 +14,7 @@
 #include "generator/operations/block_mask/program.h"
 #include "generator/operations/exchange_merge/program.h"
 #include "generator/operations/key_mass/program.h"
+#include "generator/operations/key_union/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
@@ -65,6 +66,7 @@ void add_selection(Programs& programs) {
   };
   add_scores("score_keys.fp8_h64", {});
   add_scores("score_keys.fp8_h8", {.heads = 8});
+  add_scores("score_keys.fp8_h32_levels", {.heads = 32, .page_size = 8, .block_max = true});
   add_scores("score_keys.bf16_h32_pages",
              {.dtype = DType::bf16, .heads = 32, .page_size = 64, .k_scale = false});
   const auto add_blocks = [&](const char* name, const ScoreBlocksSpec& spec) {
@@ -231,6 +233,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_block_mask(programs);
   add_quantize(programs);
   add_key_mass(programs);
+  programs.add("key_union.8", sm_90a, [] { return key_union_program({.queries = 8}); });
   add_selection(programs);
   add_matmul(programs);
   add_steps_of_backward(programs);

@@ -5,8 +5,8 @@
 namespace jit::testing::split_spans_mutations {
 namespace {
 
-constexpr const char* split_kv = "family=forward_split_kv key_warps=1 tile_kv=16 stages=3 blocks_per_sm=1";
-constexpr const char* split_wgmma = "family=forward_split_wgmma tile_rows=64 tile_kv=32 stages=2 stages_q=1";
+constexpr const char* split_kv = "family=forward_split_kv key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1";
+constexpr const char* split_wgmma = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=1";
 
 // What is wrong with a call, or with the same in chunks of queries. Empty: nothing. With `num_splits` = 1 no two blocks
 // share keys.
@@ -14,7 +14,7 @@ std::string noticed_in_chunks(const TemplateMutation* mutation, const char* conf
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   AttentionCase problem{
-      .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 64, .mask = parse_mask("window(300, 0)")},
+      .spec = {.head_dim = 64, .gqa_ratio = 2, .split_keys = 192, .mask = parse_mask("window(700, 0)")},
       .seqlen_q = 100,
       .seqlen_kv = 900,
       .seed = 11};

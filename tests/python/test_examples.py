@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["distributed_training.py", "minilm.py", "serve.py", "train_sums.py"])
+@pytest.mark.parametrize("name", ["distributed_training.py", "grpo.py", "minilm.py", "serve.py", "train_sums.py"])
 def test_one_sentence_where_a_package_is_missing(name):
     run = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", run, EXAMPLES / name], capture_output=True, text=True, timeout=120)

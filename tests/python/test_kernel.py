@@ -174,8 +174,8 @@ def test_tuning_wants_a_gpu(emulated):
         ja.tune(ja.AttentionSpec(), **sizes | {"batch": 0}, backward=True)
     with pytest.raises(ja.InvalidArgumentError, match="deterministic: is True; it is of gradients"):
         ja.tune(ja.AttentionSpec(), **sizes, deterministic=True)
-    with pytest.raises(ja.InvalidSpecError, match="split_keys.*has no backward"):
-        ja.tune(ja.AttentionSpec(split_keys=256), **sizes, backward=True)
+    with pytest.raises(ja.InvalidSpecError, match="values_in_keys.*has no backward"):
+        ja.tune(ja.AttentionSpec(values_in_keys=True), **sizes, backward=True)
 
 
 def test_the_logger_tells_what_was_done_and_how_long_it_took(tmp_path, caplog):

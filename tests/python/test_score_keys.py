@@ -53,7 +53,7 @@ def test_dense(rng, place, fetch, dtype, heads, head_dim):
 
 
 @pytest.mark.parametrize("heads", [64, 16])
-def test_ragged(rng, place, fetch, heads):
+def test_starts_and_ends(rng, place, fetch, heads):
     """Tokens of several requests, each of which sees keys of its own up to its position; some see none."""
     tokens, keys = 40, 2600
     q, k, weights, k_scale = problem(rng, tokens, (keys,), heads, 128, E4M3)
@@ -100,6 +100,43 @@ def test_pages_with_their_scales_behind(rng, place, fetch, tokens_of_entry, head
         assert (scores[token, end:] == POISON).all()
 
 
+@pytest.mark.parametrize("heads", [32, 64, 128])
+def test_two_levels(rng, place, fetch, heads):
+    """As DeepSeek-V4.1: the largest scores of blocks of 8 keys choose what a second indexer scores."""
+    tokens, keys, blocks, best = 9, 4003, 40, 64
+    q, k, weights, k_scale = problem(rng, tokens, (keys,), heads, 128, E4M3)
+    starts = rng.integers(0, 500, tokens).astype(numpy.int32)
+    ends = rng.integers(900, keys, tokens).astype(numpy.int32)
+    ends[0], ends[1] = starts[0], keys
+    number = (keys + 7) // 8
+    out, block_out = place(poisoned(tokens, keys)), place(poisoned(tokens, number))
+    scores = ja.score_keys(place(q), place(k), place(weights), k_scale=place(k_scale), starts=place(starts),
+                                    ends=place(ends), out=out, block_out=block_out)
+    largest = block_out
+    assert scores is out
+    is_seen = seen(starts, ends, tokens, keys)
+    wide = numpy.full((tokens, number * 8), -numpy.inf)
+    wide[:, :keys] = numpy.where(is_seen, fetch(scores), -numpy.inf)
+    wanted = wide.reshape(tokens, number, 8).max(-1)
+    numpy.testing.assert_array_equal(fetch(largest), numpy.where(numpy.isinf(wanted), POISON, wanted))
+
+    # The second level: keys in pages of 8, of which each token has a list.
+    first_blocks, block_ends = starts // 8, (ends + 7) // 8
+    lists, counts = ja.top_k(largest, blocks, starts=place(first_blocks), ends=place(block_ends.astype(numpy.int32)))
+    q2, k2, weights2, _ = problem(rng, tokens, (number * 8,), heads, 128, E4M3)
+    compact = ja.score_keys(place(q2), place(k2.reshape(number, 8, 128)), place(weights2), block_table=lists)
+    chosen, chosen_counts = ja.top_k(compact, best, block_table=lists, page_size=8)
+    exact2, lists, counts = exact(q2, k2, weights2), fetch(lists).astype(int), fetch(counts).astype(int)
+    for token in range(tokens):
+        own = lists[token, : counts[token]]
+        places = (own[:, None] * 8 + numpy.arange(8)).reshape(-1)
+        close(fetch(compact)[token, : len(places)], exact2[token, places], q2)
+        assert numpy.isneginf(fetch(compact)[token, len(places):]).all()
+        order = numpy.argsort(-fetch(compact)[token, : len(places)], kind="stable")[:best]
+        assert fetch(chosen_counts)[token] == len(order)
+        numpy.testing.assert_array_equal(fetch(chosen)[token, : len(order)], places[numpy.sort(order)])
+
+
 def test_more_work_than_blocks(rng, place, fetch):
     """Blocks take several items, of other tokens, and rings go round."""
     tokens, keys = 300, 5000
@@ -139,8 +176,8 @@ def test_nothing_to_do(place):
 @pytest.mark.parametrize("change, match", [
     (dict(q=(2, 12, 64)), "must be 8, 16, 32, 64 or 128"), (dict(q=(2, 8, 96), k=(40, 96)), "64 or 128"),
     (dict(k=(40, 128)), "k"), (dict(k=(40, 1, 64)), "k"), (dict(k_scale=(39,)), "k_scale"), (dict(starts=(3,)), "starts"),
-    (dict(weights=(2, 9)), "weights"), (dict(out=(2, 41)), "out"),
-    (dict(k=(4, 32, 64), block_table=(2, 4)), "multiple of 64"), (dict(k=(4, 64, 64), block_table=(3, 4)), "entries"),
+    (dict(weights=(2, 9)), "weights"), (dict(out=(2, 41)), "out"), (dict(block_out=(2, 6)), "block_out"),
+    (dict(k=(4, 48, 64), block_table=(2, 4)), "multiple of 64"), (dict(k=(4, 64, 64), block_table=(3, 4)), "entries"),
 ])
 def test_bad_arguments(place, change, match):
     types = dict(q=ml_dtypes.bfloat16, k=ml_dtypes.bfloat16, starts=numpy.int32, block_table=numpy.int32)

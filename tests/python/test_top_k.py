@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-SHARE = 3
+SHARE = 5
 POISON = -77
 
 

@@ -57,9 +57,12 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
         name, to_string(spec.key_dtype()));
   }
   if (config.copies == Copies::tma) {
+    if (has_lists(spec))
+      return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
+                         spec.list_block);
     if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
   }
-  return span_rejection(spec, tile_kv);
+  return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
 
 Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
@@ -67,7 +70,8 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
-                                     .has_spans = spec.split_keys != 0})
+                                     .has_spans = spec.split_keys != 0,
+                                     .list_words = list_words(spec)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,

@@ -15,6 +15,10 @@ constexpr RegisterShares register_shares(Copies copies) {
   if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
   return {.producer = 56, .consumer = 160, .score = 136};
 }
+/// Words that the score warpgroup is told of each key of a list.
+inline int list_words(const AttentionSpec& spec) {
+  return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
+}
 /// The spec of the kernel that reads latents: 8-bit ones become 16-bit numbers ahead of it.
 inline AttentionSpec read_spec(const AttentionSpec& spec) {
   return has_narrow_keys(spec) ? upcast_spec(spec) : spec;
@@ -30,6 +34,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = false;
   static constexpr bool reads_latents = true;
+  static constexpr bool reads_lists = true;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};

@@ -120,9 +120,17 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
   if (config.row_warps * config.key_warps > 16)
     return fmt::format("row_warps · key_warps = {} must be at most 16", config.row_warps * config.key_warps);
   if (config.copies == Copies::tma) {
+    if (has_lists(problem.spec))
+      return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
+                         problem.spec.list_block);
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
-  return span_rejection(problem.spec, config.tile_kv);
+  if (has_equal_bits(problem.spec, problem.limits.arch) && config.key_warps != 1) {
+    return fmt::format(
+        "key_warps = {} must be 1 with split_keys = {}: all kernels of the spec sum a row alike",
+        config.key_warps, problem.spec.split_keys);
+  }
+  return span_rejection(problem.spec, problem.limits.arch, config.tile_kv);
 }
 
 Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const ForwardSplitKv& config) {
@@ -152,22 +160,22 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
   // what they add is spilled.
   const int slack = spill_allowance + (cap == max_registers_per_thread ? functors * functor_registers : 0);
   return {.threads = threads,
-          .smem_bytes =
-              uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
-                                                       .head_dim_v = spec.value_head_dim(),
-                                                       .row_warps = config.row_warps,
-                                                       .warp_rows = config.warp_rows,
-                                                       .key_warps = config.key_warps,
-                                                       .tile_kv = config.tile_kv,
-                                                       .stages = config.stages,
-                                                       .has_spans = spec.split_keys != 0},
-                                                      storage_of(spec))
-                             .total
-                       : forward_split_kv::smem_layout(
-                             spec.head_dim, spec.value_head_dim(), config.row_warps, config.warp_rows,
-                             config.key_warps, config.tile_kv, config.stages,
-                             spec.sequences_kv == SequenceKind::paged, spec.split_keys != 0, storage_of(spec))
-                             .total,
+          .smem_bytes = uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
+                                                                 .head_dim_v = spec.value_head_dim(),
+                                                                 .row_warps = config.row_warps,
+                                                                 .warp_rows = config.warp_rows,
+                                                                 .key_warps = config.key_warps,
+                                                                 .tile_kv = config.tile_kv,
+                                                                 .stages = config.stages,
+                                                                 .has_spans = spec.split_keys != 0},
+                                                                storage_of(spec))
+                                       .total
+                                 : forward_split_kv::smem_layout(
+                                       spec.head_dim, spec.value_head_dim(), config.row_warps,
+                                       config.warp_rows, config.key_warps, config.tile_kv, config.stages,
+                                       spec.sequences_kv == SequenceKind::paged || has_lists(spec),
+                                       spec.split_keys != 0, storage_of(spec), has_lists(spec))
+                                       .total,
           .registers = output + scores + q + others + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0),
           .register_cap = cap,
@@ -188,7 +196,9 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const auto warp_counts =
       is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
-              : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
+      : has_equal_bits(problem.spec, problem.limits.arch)
+          ? std::vector<Warps>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}
+          : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
   const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 64, 128};
   const auto add = [&](const ForwardSplitKv& config) {
     for (const Copies copies : kinds) {

@@ -17,6 +17,7 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   static constexpr ForwardSplitKv smallest = {.key_warps = 1, .tile_kv = 16, .stages = 2, .blocks_per_sm = 1};
   static constexpr int most_head_dim = max_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
+  static constexpr bool reads_lists = true;
 
   static std::span<const ConfigField<ForwardSplitKv>> fields();
   static bool suits(const ProblemShape& shape);

@@ -141,7 +141,7 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
              "call";
   }
   if (std::string reason = box_rejection(spec, config.tile_kv, false); !reason.empty()) return reason;
-  return span_rejection(spec, config.tile_kv);
+  return span_rejection(spec, limits.arch, config.tile_kv);
 }
 
 Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const ForwardSplitWgmma& config) {

@@ -98,7 +98,8 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores))
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) ||
+      spec.split_keys != 0)
     return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
@@ -210,6 +211,21 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
                        own_warps, to_string(spec.key_dtype()));
   }
   return "";
+}
+
+// Why the kernel cannot sum keys in spans, as the spec wants it; empty: it can.
+std::string spans_rejection(const Case& problem, const ForwardWgmma& config) {
+  const AttentionSpec& spec = problem.spec;
+  if (spec.split_keys == 0) return "";
+  if (const std::string reason = unequal_bits(spec, problem.limits.arch); !reason.empty())
+    return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}",
+                       Family<ForwardWgmma>::name, spec.split_keys, reason);
+  if (config.rescale != Rescale::lazy) {
+    return fmt::format(
+        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
+        spec.split_keys);
+  }
+  return span_rejection(spec, problem.limits.arch, config.tile_kv);
 }
 
 // Registers that a consumer needs for dropout.
@@ -374,9 +390,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (spec.split_keys != 0)
-    return fmt::format("{} sums keys without a break, not in spans of split_keys = {}", name,
-                       spec.split_keys);
+  if (std::string reason = spans_rejection(problem, config); !reason.empty()) return reason;
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or many_queries with family={}", name);

@@ -12,6 +12,9 @@ namespace forward_wgmma {
 
 /// How blocks read the precomputed dropout mask.
 DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config);
+/// Bytes of results of spans that wait, of all blocks of a launch (templates/split_keys/waiting_spans.cuh).
+std::size_t span_bytes(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params,
+                       int sm_count);
 
 }  // namespace forward_wgmma
 
@@ -52,7 +55,8 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
     return !config.upcast_ahead || has_room_for_upcast(spec, shape);
   }
   static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardWgmma& config,
-                                     const AttentionParams& params, int /*sm_count*/) {
+                                     const AttentionParams& params, int sm_count) {
+    if (spec.split_keys != 0) return forward_wgmma::span_bytes(spec, config, params, sm_count);
     if (config.dropout_mask_ahead)
       return dropout_mask_bytes(params, forward_wgmma::dropout_mask_tiles(config));
     return config.upcast_ahead ? upcast_bytes(spec, params) : 0;

@@ -82,7 +82,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   }
   source += "};\n";
   source += params_assertion() + functors.assertions;
-  const bool plain = is_plain(spec);
+  const bool plain = is_plain(spec), has_spans = spec.split_keys != 0;
   const auto [maps, maps_bytes] =
       plain ? std::pair("TensorMaps", sizeof(TensorMaps)) : std::pair("SequenceMaps", sizeof(SequenceMaps));
   source += fmt::format(
@@ -95,9 +95,10 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
       "extern \"C\" __global__ void __launch_bounds__(forward_wgmma::KernelTraits<Config>::threads, "
       "Config::blocks_per_sm)\n"
       "{}(const __grid_constant__ AttentionParams params, "
-      "const __grid_constant__ {} maps) {{\n"
-      "  forward_wgmma::attention_forward<Config>(params, maps);\n}}\n",
-      program.name, maps);
+      "const __grid_constant__ {} maps{}) {{\n"
+      "  forward_wgmma::attention_forward<Config>(params, maps{});\n}}\n",
+      program.name, maps, has_spans ? ", const __grid_constant__ SpanMemory spans" : "",
+      has_spans ? ", spans" : "");
   if (config.upcast_ahead) {
     program.ahead = upcast_keys_name(program.name);
     source += upcast_keys_source(stored, functors, program.name);

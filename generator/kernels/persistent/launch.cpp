@@ -14,6 +14,7 @@
 #include "generator/launch/tensor_maps.h"
 #include "runtime/launch.h"
 #include "templates/mainloop/tensor_maps.cuh"
+#include "templates/split_keys/span_memory.cuh"
 #include "templates/tiles/panel_tile.cuh"
 
 namespace jit {
@@ -39,22 +40,22 @@ std::int64_t most_tiles(const AttentionSpec& spec, const AttentionParams& params
 }
 
 template <class Maps>
-void launch_grid(const KernelLaunch& launch, AttentionParams& params, Maps& maps, int blocks) {
+void launch_grid(const KernelLaunch& launch, AttentionParams& params, Maps& maps, void* more, int blocks) {
   const LoadedKernel& kernel = launch.kernel;
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
                           .block = {kernel.threads, 1, 1},
                           .smem_bytes = kernel.smem_bytes,
                           .dependent = true};
-  void* arguments[] = {&params, &maps};
+  void* arguments[] = {&params, &maps, more};
   jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
 // Drivers before 12.1 take at most this much.
-static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) <= 4096);
+static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) + sizeof(SpanMemory) <= 4096);
 
 // Blocks find the list of work tiles on the device.
 void launch_lengths(const KernelLaunch& launch, const AttentionSpec& spec, const PersistentTiles& tiles,
-                    AttentionParams params) {
+                    AttentionParams params, void* more) {
   const LoadedKernel& kernel = launch.kernel;
   const std::int64_t most = most_tiles(launch.spec, launch.params, tiles.tile_q);
   if (most > max_work_tiles) {
@@ -78,15 +79,15 @@ void launch_lengths(const KernelLaunch& launch, const AttentionSpec& spec, const
                     part.v,
                     part.o};
   const std::int64_t resident = std::int64_t{kernel.sm_count} * tiles.blocks_per_sm / tiles.blocks_per_tile;
-  launch_grid(launch, params, maps,
+  launch_grid(launch, params, maps, more,
               tiles.blocks_per_tile * static_cast<int>(std::clamp<std::int64_t>(most, 1, resident)));
 }
 
 }  // namespace
 
 void launch_persistent(const KernelLaunch& launch, const AttentionSpec& spec, const PersistentTiles& tiles,
-                       AttentionParams params) {
-  if (!is_plain(launch.spec)) return launch_lengths(launch, spec, tiles, params);
+                       AttentionParams params, void* more) {
+  if (!is_plain(launch.spec)) return launch_lengths(launch, spec, tiles, params, more);
   const LoadedKernel& kernel = launch.kernel;
   const int resident = kernel.sm_count * tiles.blocks_per_sm / tiles.blocks_per_tile;
   const int entries = entries_of_launch(launch.spec, params, tiles, resident);
@@ -102,7 +103,7 @@ void launch_persistent(const KernelLaunch& launch, const AttentionSpec& spec, co
                                                    .tile_q = tiles.tile_q,
                                                    .blocks = resident,
                                                    .l2_bytes = kernel.l2_bytes});
-    launch_grid(launch, params, maps,
+    launch_grid(launch, params, maps, more,
                 tiles.blocks_per_tile * std::min(maps.schedule.order.tiles(), resident));
   }
 }

@@ -42,7 +42,8 @@ void validate(const KeyMassSpec& spec) {
                 "must be dense or varlen for key masses", "varlen");
   for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
                                     {"k_positions", given.k_positions},
-                                    {"checked", given.checked}}) {
+                                    {"checked", given.checked},
+                                    {"list_block", given.list_block != 0}}) {
     if (value) refuse_spec(name, "true", "must be false for key masses", "false");
   }
 }

@@ -55,7 +55,7 @@ void fill_keys(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, C
 }  // namespace
 
 bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, ScoreKeysParams& params) {
-  const auto& [q, k, k_scale, weights, starts, ends, block_table, scores] = arguments;
+  const auto& [q, k, k_scale, weights, starts, ends, block_table, block_scores, scores] = arguments;
   const bool is_paged = spec.page_size > 0;
   params = {};
   CallSizes sizes;
@@ -69,15 +69,29 @@ bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments,
   sizes.check({"scores", is_paged ? DimNames("tokens, columns") : DimNames("tokens, keys"), DType::fp32},
               scores);
   check_dense_last("scores", scores);
-  check_no_self_overlap("scores", scores);
-  for (const auto& [name, input] : {std::pair{"q", &q},
-                                    {"k", &k},
-                                    {"k_scale", &k_scale},
-                                    {"weights", &weights},
-                                    {"starts", &starts},
-                                    {"ends", &ends},
-                                    {"block_table", &block_table}})
-    if (input->is_present()) check_no_overlap("scores", scores, name, *input);
+  const auto check_output = [&](std::string_view output, const TensorView& view) {
+    check_no_self_overlap(output, view);
+    for (const auto& [name, input] : {std::pair{"q", &q},
+                                      {"k", &k},
+                                      {"k_scale", &k_scale},
+                                      {"weights", &weights},
+                                      {"starts", &starts},
+                                      {"ends", &ends},
+                                      {"block_table", &block_table}})
+      if (input->is_present()) check_no_overlap(output, view, name, *input);
+  };
+  check_output("scores", scores);
+  if (spec.block_max) {
+    sizes.know("blocks", ceil_div(static_cast<int>(scores.shape[1]), score_keys_block));
+    sizes.check({"block_scores", "tokens, blocks", DType::fp32}, block_scores);
+    check_dense_last("block_scores", block_scores);
+    check_output("block_scores", block_scores);
+    check_no_overlap("block_scores", block_scores, "scores", scores);
+    params.block_scores = static_cast<float*>(block_scores.data);
+    params.block_score_token = stride_along(block_scores, 0);
+  } else if (block_scores.is_present()) {
+    refuse("block_scores", "needs spec.block_max, which is false");
+  }
   const std::int64_t tokens = sizes["tokens"], entries = is_paged ? sizes["entries"] : 1;
   if (tokens > 0 && (entries == 0 || tokens % entries != 0))
     refuse("block_table",
@@ -124,7 +138,7 @@ void fill_work(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, i
                          .seqlen = is_paged ? spec.page_size : k.shape[0],
                          .heads = 1,
                          .columns = spec.head_dim,
-                         .box_rows = score_keys_box,
+                         .box_rows = score_keys_box(spec.page_size),
                          .dtype = spec.dtype});
   // Few tiles of keys share the work evenly; many amortize queries and weights.
   constexpr int least_chunk = 4, most_chunk = 32, items_of_block = 8;

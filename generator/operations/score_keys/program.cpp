@@ -24,15 +24,16 @@ void validate(const ScoreKeysSpec& spec) {
   if (spec.head_dim != 64 && spec.head_dim != 128)
     refuse_spec("head_dim", std::to_string(spec.head_dim), "must be 64 or 128",
                 spec.head_dim < 64 ? "64" : "128");
-  if (spec.page_size < 0 || spec.page_size % score_keys_box != 0 || spec.page_size > 65536)
-    refuse_spec("page_size", std::to_string(spec.page_size), "must be a multiple of 64 up to 65536, or 0",
+  const int page = spec.page_size;
+  if (page != 0 && page != 8 && page != 16 && page != 32 && (page < 0 || page % 64 != 0 || page > 65536))
+    refuse_spec("page_size", std::to_string(page), "must be 8, 16, 32 or a multiple of 64 up to 65536, or 0",
                 "64");
 }
 
 Program score_keys_program(const ScoreKeysSpec& spec) {
-  const std::string what = fmt::format("{} h{} d{}{}{}", to_string(spec.dtype), spec.heads, spec.head_dim,
+  const std::string what = fmt::format("{} h{} d{}{}{}{}", to_string(spec.dtype), spec.heads, spec.head_dim,
                                        spec.page_size > 0 ? fmt::format(" page{}", spec.page_size) : "",
-                                       spec.k_scale ? " k_scale" : "");
+                                       spec.k_scale ? " k_scale" : "", spec.block_max ? " block_max" : "");
   Program program;
   program.threads = score_keys_threads;
   program.blocks_per_sm = 1;
@@ -58,6 +59,8 @@ Program score_keys_program(const ScoreKeysSpec& spec) {
   source += constant_line("int", "page_size", std::to_string(spec.page_size),
                           "of k; 0: keys lie one behind another");
   source += constant_line("bool", "has_scales", spec.k_scale ? "true" : "false", "keys have scales");
+  source += constant_line("bool", "block_max", spec.block_max ? "true" : "false",
+                          "the largest scores of blocks of keys are written, too");
   source += "};\n" +
             kernel_text(program, "ScoreKeysParams", sizeof(ScoreKeysParams), "score_keys",
                         fmt::format("static_assert(ScoreKeysTraits<Config>::layout.total == {}, \"host and "

@@ -94,7 +94,7 @@ def attention(
         seqused_k: As in `jit_attention.attention`.
         page_table: As in `jit_attention.attention`; without gradients.
         cache_leftpad: As in `jit_attention.attention`; without gradients.
-        split_keys: As in `jit_attention.attention`; without gradients.
+        split_keys: As in `jit_attention.attention`.
         q_descale: As in `jit_attention.attention`.
         k_descale: As in `jit_attention.attention`.
         v_descale: As in `jit_attention.attention`.
@@ -216,7 +216,7 @@ def _forward(problem, return_lse, arrays, tensors):
 
 
 def _check_gradients(problem, arrays, tensors, perturbed):
-    reasons = {**{name: name in arrays for name in _FORWARD_ONLY}, "split_keys": problem.spec.split_keys != 0,
+    reasons = {**{name: name in arrays for name in _FORWARD_ONLY},
                "head_dim_v": problem.spec.values_in_keys, "k": arrays["k"].dtype.itemsize == 1}
     for name, is_one in reasons.items():
         if perturbed and is_one:

@@ -97,7 +97,7 @@ void expect_smallest_is_legal(const AttentionSpec& spec) {
     const Case problem{spec, limits};
     for_each_family([&]<class Config>(const Config&) {
       if (legal_space<Config>(problem).empty()) return;
-      const Config smallest = Family<Config>::smallest_for(spec);
+      const Config smallest = smallest_of<Config>(problem);
       EXPECT_EQ(family_rejection(problem, smallest), "") << to_string(spec) << " " << to_string(smallest);
     });
   }

@@ -274,7 +274,6 @@ TEST(BackwardArguments, TextsThatGiveTheirDerivativeSpeakOfTensors) {
 TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
   for (const auto& [wrong, field] :
        {std::pair(AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16}, "spec.sequences_kv"),
-        {AttentionSpec{.split_keys = 64}, "spec.split_keys"},
         {AttentionSpec{.dtype = DType::fp8_e4m3}, "spec.dtype"},
         {AttentionSpec{.kv_dtype = DType::fp8_e4m3}, "spec.kv_dtype"},
         {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"}}) {

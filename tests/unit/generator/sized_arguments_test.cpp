@@ -80,7 +80,8 @@ TEST(SizedArguments, OfBackwardPassTheChecks) {
     EXPECT_EQ(arguments.dv.shape[arguments.dv.rank - 1], 32);
   }
   EXPECT_EQ(error_of([] { sized_backward_arguments(spec, {.heads_q = 6}); }).field(), "heads_q");
-  EXPECT_EQ(error_of([] { sized_backward_arguments({.split_keys = 256}, {}); }).field(), "spec.split_keys");
+  EXPECT_EQ(error_of([] { sized_backward_arguments({.values_in_keys = true}, {}); }).field(),
+            "spec.values_in_keys");
 }
 
 TEST(SizedArguments, CandidatesAreRankedForThem) {

@@ -1,0 +1,49 @@
+#include <jit/bits.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <jit/spec_table.h>
+
+#include "generator/kernels/equal_bits.h"
+
+namespace jit {
+namespace {
+
+// The fields that decide bits of a query, and not how calls find it.
+constexpr std::array<std::string_view, 9> deciding_fields = {
+    "dtype", "head_dim", "head_dim_v", "sinks", "split_keys", "q_positions", "k_positions", "mask", "score"};
+
+}  // namespace
+
+std::string bits_of(const AttentionSpec& spec, Arch arch) {
+  validate(spec);
+  const auto refuse = [](ErrorCode code, const std::string& field, const std::string& why) {
+    throw Error(code, "bits_of", field, fmt::format("{}; bits depend on more than a text says", why));
+  };
+  if (spec.split_keys == 0) {
+    refuse(ErrorCode::invalid_spec, "spec.split_keys",
+           "spec.split_keys = 0: sums depend on config and batch; 4096 fixes their order");
+  }
+  if (const std::string reason = unequal_bits(spec, arch); !reason.empty()) {
+    const std::string field = reason.substr(0, reason.find(' '));
+    const bool is_device = field == "device";
+    refuse(is_device ? ErrorCode::unsupported_device : ErrorCode::invalid_spec,
+           is_device ? field : "spec." + field, (is_device ? "" : "spec.") + reason);
+  }
+  std::string bits = fmt::format("bits {} on {}, tile_kv = {}, softmax_scale = {:a}", bits_version,
+                                 to_string(arch), equal_bits_tile(spec), spec.scale());
+  for (const SpecField& field : spec_fields()) {
+    if (std::find(deciding_fields.begin(), deciding_fields.end(), field.name) != deciding_fields.end())
+      bits += fmt::format(", {} = {}", field.name, key_text(field, spec));
+  }
+  return bits;
+}
+
+std::string bits_of(const AttentionSpec& spec, const DeviceInfo& device) {
+  return bits_of(spec, native_arch(device));
+}
+
+}  // namespace jit

@@ -1,0 +1,32 @@
+/// @file
+/// What decides the bits of results.
+///
+/// @code
+/// const jit::Arch arch = jit::parse_arch("sm_90a");
+/// const jit::AttentionSpec trained{.sequences_q = jit::SequenceKind::varlen, .split_keys = 4096};
+/// const jit::AttentionSpec served{
+///     .sequences_kv = jit::SequenceKind::paged, .page_size = 16, .split_keys = 4096};
+/// assert(jit::bits_of(trained, arch) == jit::bits_of(served, arch));  // whatever kernels they take
+/// @endcode
+#pragma once
+
+#include <string>
+
+#include <jit/arch.h>
+#include <jit/device.h>
+#include <jit/error.h>
+#include <jit/spec.h>
+
+namespace jit {
+
+/// Everything that decides the bits of o and LSE of a query beside q, k and v and what mask and score read, as a text:
+/// the version of the arithmetic, the architecture, and of the spec type, head dims, mask, score, scale, sinks,
+/// positions and split_keys. Calls whose texts are equal compute equal bits, whatever their layouts, batches, chunks,
+/// configs and kernel families (docs/batch-invariance.md). A trainer and an engine compare theirs before the first
+/// step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of fp8,
+/// narrow keys, latents or head dims above 256; unsupported_device for another architecture than sm_90a.
+std::string bits_of(const AttentionSpec& spec, Arch arch);
+/// The same for a device.
+std::string bits_of(const AttentionSpec& spec, const DeviceInfo& device);
+
+}  // namespace jit

@@ -1,0 +1,16 @@
+"""Attention to keys that were chosen: a list of tokens, or of blocks of keys, for each query, or block of queries.
+
+    o = ja.sparse.dsa(q, latents, indices, page_table=pages, seqused_k=lengths, cu_seqlens_q=starts)
+    o = ja.sparse.block_top_k(q, k, v, blocks, block=128, mask=ja.mask.causal(), page_table=pages, …)
+    o = ja.sparse.video(q, k, v, blocks, valid_rows=valid)
+
+Each is a few lines over a spec with `list_block`, or over a block mask. Lists are int32 arrays where the queries are. Only the
+device reads them: no call waits for it, and calls can be captured. Entries may have any order; −1, and all that name no
+key, are skipped.
+"""
+
+from .dsa import dsa
+from .lists import block_top_k, union
+from .video import video
+
+__all__ = ["block_top_k", "dsa", "union", "video"]

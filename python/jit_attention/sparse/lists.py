@@ -1,0 +1,195 @@
+"""Calls whose queries have lists of keys."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .. import _core
+from .._frameworks import adapter_of
+from ..errors import InvalidArgumentError
+from ..mask import Mask
+from ..score import Score
+from ..spec import AttentionSpec
+from ..typing import Array, ArrayT
+
+
+def block_top_k(
+    q: ArrayT,
+    k: Array,
+    v: Array | None,
+    indices: Array,
+    counts: Array | None = None,
+    *,
+    block: int = 128,
+    queries: int = 1,
+    head_dim_v: int | None = None,
+    mask: Mask | None = None,
+    score: Score | None = None,
+    softmax_scale: float | None = None,
+    return_lse: bool | Array = False,
+    **arrays: Any,
+) -> Any:
+    """Attention of each query to the blocks of keys that it has a list of.
+
+    Args:
+        q: Queries (tokens, heads_q, head_dim).
+        k: Keys (rows, heads_kv, head_dim), or pages of them (pages, page_size, heads_kv, head_dim).
+        v: Values, likewise; None: the first head_dim_v columns of k, of one head.
+        indices: int32 (tokens, heads_kv or 1, entries): the blocks that a query sees. Block i holds the keys from
+            i · block on of the query's sequence. With pages but without page_table, of k's rows, page behind page. Any
+            order; entries that name no key, such as −1, are skipped; what is listed twice counts twice.
+        counts: int32 (tokens or 1, heads_kv or 1): how many of the entries count. None: all.
+        block: Keys of a block, from 1 to 128.
+        queries: Rows of q, up to 32, that are computed together: blocks that several of them list are read once, and what a
+            row lists twice counts once. Worth it where neighbors share half of their lists, and heads are few: queries ·
+            heads of a KV head should be at most 64. Rows of a group are of one sequence: those behind its end see nothing.
+        head_dim_v: Columns of the values, where v is None.
+        mask: Which keys of the blocks a query sees, by positions in its sequence. None: all.
+        score: The function of a score, by positions likewise. None: none.
+        softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
+        return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
+        **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
+            stream, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
+
+    Returns:
+        o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, as has a row of q that
+        is no sequence's.
+
+    Raises:
+        InvalidArgumentError: An argument is wrong. Contents of lists are not checked: no entry reads outside of k and v.
+        InvalidSpecError: No kernel serves the problem.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> q = np.ones((3, 2, 64), ml_dtypes.bfloat16)
+        >>> k = v = np.ones((40, 1, 64), ml_dtypes.bfloat16)
+        >>> blocks = np.array([[[0, -1]], [[1, 0]], [[2, 7]]], np.int32)
+        >>> ja.sparse.block_top_k(q, k, v, blocks, block=16).shape
+        (3, 2, 64)
+    """
+    if len(q.shape) != 3:
+        raise InvalidArgumentError(f"q: has {len(q.shape)} dimensions; it must have 3, (tokens, heads_q, head_dim)",
+                                   "launch", "q")
+    has_pages = len(k.shape) == 4
+    asks_positions = mask is not None or score is not None or "cu_seqlens_k" in arrays
+    has_slots = "page_table" not in arrays if has_pages else not asks_positions
+    if has_slots and has_pages:
+        if asks_positions:
+            raise InvalidArgumentError("page_table: is missing; a mask or score asks where keys stand in sequences",
+                                       "launch", "page_table")
+        arrays["page_table"] = _numbers(q, 0, (1, 1))
+    if not has_pages and "cu_seqlens_k" not in arrays:
+        arrays["cu_seqlens_k"] = _ends(q, int(k.shape[0]))
+    if arrays.get("cu_seqlens_q") is None:
+        arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
+    if counts is None:
+        counts = _numbers(q, int(indices.shape[-1]), (1, 1))
+    heads_kv = int(k.shape[-2])
+    lists = {"key_lists": indices, "key_counts": counts}
+    if queries > 1:
+        lists = union(indices, counts, queries=queries, limit=-(-_rows(k, arrays, has_slots) // block),
+                      stream=arrays.get("stream"))
+    attention = _prepared(
+        dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
+        gqa_ratio=max(1, int(q.shape[1]) // max(1, heads_kv)), sequences_q="varlen",
+        sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
+        sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
+        list_queries=queries, mask=mask, score=score, softmax_scale=softmax_scale)
+    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}),
+                     return_lse=return_lse, **arrays)
+
+
+def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Any = None) -> dict[str, Any]:
+    """The union of the lists of `queries` rows each, ascending, with a bit for each row that has the entry.
+
+    Args:
+        indices: int32 (tokens, heads_kv, entries), as `block_top_k` has them.
+        counts: int32 (tokens or 1, heads_kv or 1). None: all entries count.
+        queries: Rows that share a list, from 2 to 32.
+        limit: Entries from here on, and negative ones, are skipped: as many as there are keys, or blocks.
+        stream: As in `attention`.
+
+    Returns:
+        Tensors key_lists, key_members and key_counts of calls whose spec has list_queries.
+
+    Raises:
+        InvalidArgumentError: An argument is wrong.
+        InvalidSpecError: `queries` is.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> made = ja.sparse.union(np.array([[[7, 2]], [[2, 9]]], np.int32), queries=2, limit=10)
+        >>> n = int(made["key_counts"][0, 0])
+        >>> made["key_lists"][0, 0, :n].tolist(), made["key_members"][0, 0, :n].tolist()
+        ([2, 7, 9], [3, 1, 2])
+    """
+    if counts is not None:
+        shape = [int(n) for n in indices.shape[:2]]
+        missing = [own == 1 < n for own, n in zip(counts.shape, shape)]
+        if any(missing):
+            shape = tuple(n if is_missing else int(own) for own, n, is_missing in zip(counts.shape, shape, missing))
+            counts = _broadcast(counts, shape)
+    made = _core._key_union(indices, counts, queries=queries, limit=limit, stream=stream)
+    return dict(zip(("key_lists", "key_members", "key_counts"), made))
+
+
+def _broadcast(array: Any, shape: tuple[int, ...]) -> Any:
+    if hasattr(array, "expand"):
+        return array.expand(shape)
+    import numpy
+
+    return numpy.broadcast_to(array, shape).copy() if isinstance(array, numpy.ndarray) else array
+
+
+def _rows(k: Any, arrays: dict[str, Any], has_slots: bool) -> int:
+    """Keys that entries may name."""
+    if len(k.shape) == 3:
+        return int(k.shape[0])
+    pages = int(k.shape[0]) if has_slots else int(arrays["page_table"].shape[1])
+    return pages * int(k.shape[1])
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _prepared(**fields: Any) -> Any:
+    return _core.prepare(AttentionSpec(**fields))
+
+
+def _name_of(dtype: Any) -> str:
+    return {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype).rpartition(".")[2], str(dtype))
+
+
+def _numbers(like: Any, number: int, shape: tuple[int, ...]) -> Any:
+    """int32 where `like` is. PyTorch's are made there, so that a call can be captured."""
+    if type(like).__module__.partition(".")[0] == "torch":
+        return like.new_full(shape, number, dtype=_torch().int32)
+    import numpy
+
+    return _placed(like, numpy.full(shape, number, numpy.int32))
+
+
+def _ends(like: Any, rows: int) -> Any:
+    """Boundaries of one sequence."""
+    if type(like).__module__.partition(".")[0] == "torch":
+        return _torch().arange(2, dtype=_torch().int32, device=like.device) * rows
+    import numpy
+
+    return _placed(like, numpy.array([0, rows], numpy.int32))
+
+
+def _placed(like: Any, array: Any) -> Any:
+    placed = adapter_of(type(like)).place(like, array)
+    if placed is None:
+        raise InvalidArgumentError(f"q: is an array of {type(like).__module__}, beside which no numbers can be placed; "
+                                   "give counts and cu_seqlens_q", "launch", "q")
+    return placed
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

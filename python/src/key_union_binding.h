@@ -1,0 +1,10 @@
+// Unions of lists of keys, as ja.sparse makes them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+void bind_key_union(nanobind::module_& module);
+
+}  // namespace jit::python

@@ -1,0 +1,124 @@
+// The spans of a work tile that one block computes from the first key to the last: results of earlier ones wait in
+// global memory until that of their right sibling in the tree (split_keys/span_tree.cuh) is there.
+//
+// Spans come in ascending order, and some may be missing, whose keys no row sees. Two that follow each other meet in
+// the lowest node that is above both; what waits there is merged when all spans below that node are done. So results
+// are merged in the order of the tree, and a level has one that waits at most.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/prelude.cuh"
+#include "ptx/math.cuh"
+#include "ptx/warpgroup.cuh"
+#include "split_keys/result_pieces.cuh"
+#include "split_keys/span_memory.cuh"
+#include "split_keys/span_tree.cuh"
+
+namespace jit {
+
+/// What waits of the rows of a consumer warp. Each lane keeps what its own registers had, which no other lane reads. A
+/// Traits is that of a kernel family: its Config, the Output of a warp and the threads of all consumers.
+template <class Traits>
+class WaitingSpans {
+  using Config = typename Traits::Config;
+  using Output = typename Traits::Output;
+  static constexpr int threads = Traits::consumer_warps * warp_size;
+
+ public:
+  using States = RowState[Output::rows];
+
+  JIT_DEVICE explicit WaitingSpans(const SpanMemory& memory) : memory_(memory) {}
+
+  /// Before the first tile of keys of a work tile, which lies in `span`.
+  JIT_DEVICE void begin(int span) {
+    span_ = span;
+    levels_ = 0;
+  }
+  /// Goes on to `next`: puts away the output of the span at hand, and the states of its rows.
+  JIT_DEVICE void put(Output& output, States& states, int next) {
+    const int level = warp_size - __clz(span_ ^ next);  // of the node where they meet
+    merge_levels(output, states, (1u << level) - 1);    // mutate: SpansInTheOrderOfKeys
+    float2* const place = place_of(level);
+    for_each_pair(output, [&](int i, float& x, float& y) { place[i * threads] = make_float2(x, y); });
+#pragma unroll
+    for (int r = 0; r < Output::rows; ++r)
+      place[(output_pairs + r) * threads] = make_float2(states[r].max, states[r].sum);
+    levels_ |= 1u << level;
+    span_ = next;
+  }
+  /// Merges all that waits with the output of the last span.
+  JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, ~0u); }
+  /// The states of the rows of all spans, of those of the last one; what waits stays.
+  JIT_DEVICE void merge_states(States& states) const {
+#pragma unroll 1
+    for (unsigned left = levels_; left != 0; left &= left - 1) {
+      const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1);
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) join_states(state_at(place, r), states[r]);
+    }
+  }
+
+ private:
+  static constexpr int output_pairs = Output::rows * Output::column_blocks;
+  static_assert(span_node_pairs(Config::head_dim_v) == output_pairs + Output::rows,
+                "host and device disagree on what waits");
+
+  // Merges what waits at these levels, the lowest first: it is nearest to the keys at hand.
+  JIT_DEVICE void merge_levels(Output& output, States& states, unsigned levels) {
+#pragma unroll 1
+    for (unsigned left = levels_ & levels; left != 0; left &= left - 1) {
+      const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1);
+      JoinWeights weights[Output::rows];
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) weights[r] = join_states(state_at(place, r), states[r]);
+      constexpr int reads = 8;
+#pragma unroll
+      for (int first = 0; first < output_pairs; first += reads) {
+        float2 pairs[reads] = {};
+#pragma unroll
+        for (int i = 0; i < reads && first + i < output_pairs; ++i)
+          pairs[i] = __ldcg(place + (first + i) * threads);
+        for_each_pair(output, [&](int i, float& x, float& y) {
+          if (i < first || i >= first + reads) return;
+          const JoinWeights& weight = weights[i / Output::column_blocks];
+          x = weight.sum(pairs[i - first].x, x);
+          y = weight.sum(pairs[i - first].y, y);
+        });
+        asm volatile("" ::: "memory");  // what is read next is not on its way before
+      }
+    }
+    levels_ &= ~levels;
+  }
+
+  // Calls f(i, x, y) for each pair, row by row.
+  template <class F>
+  static JIT_DEVICE void for_each_pair(Output& output, F f) {
+#pragma unroll
+    for (int i = 0; i < output_pairs; ++i) {
+      const int r = i / Output::column_blocks, n = i % Output::column_blocks;
+      f(i, output.at(r, n, 0), output.at(r, n, 1));
+    }
+  }
+  static JIT_DEVICE RowState state_at(const float2* place, int r) {
+    const float2 state = __ldcg(place + (output_pairs + r) * threads);
+    return {state.x, state.y};
+  }
+  // Made at each use: it would take registers through the loop.
+  JIT_DEVICE float2* place_of(int level) const {
+    const int thread = reread_thread_index() - warpgroup_size;
+    const long long node = static_cast<long long>(blockIdx.x) * memory_.levels + level - 1;
+    return reinterpret_cast<float2*>(memory_.pairs) + node * span_node_pairs(Config::head_dim_v) * threads +
+           thread;
+  }
+
+  const SpanMemory& memory_;
+  int span_ = 0;
+  unsigned levels_ = 0;  // a bit for each at which a result waits
+};
+
+/// Of kernels that sum keys without a break.
+struct NoSpans {
+  JIT_DEVICE explicit NoSpans(const SpanMemory& /*memory*/) {}
+};
+
+}  // namespace jit

@@ -1,0 +1,166 @@
+"""Calls whose `bits_of` are equal compute equal bits: layouts, pages, chunks, batches, families and configs."""
+
+import hashlib
+import os
+import pathlib
+
+import jit_attention as ja
+import numpy
+import pytest
+from bit_cases import AXES, CONFIGS, BitCase, Computed, differences, draw, pairwise
+from exact_attention import exact_attention
+from seeded import SEED, some
+
+COVER = pairwise(AXES, BitCase.is_possible, numpy.random.default_rng(49))
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "equal_bits.txt"
+GOLDEN_CASES = [
+    ((64, 64), 1, "none", "none", False, 64, "3 * S + 17"), ((64, 64), 4, "causal", "none", True, 128, "S + 1"),
+    ((64, 64), 8, "window", "alibi", False, 64, "S + 1"), ((64, 64), 4, "text", "text", False, 192, "S - 1"),
+    ((64, 64), 1, "prefix", "softcap", True, 64, "3 * S + 17"), ((64, 64), 4, "range", "none", False, 64, "T + 1"),
+    ((40, 72), 4, "causal", "none", False, 64, "3 * S + 17"), ((40, 72), 8, "none", "text", True, 64, "1"),
+    ((128, 128), 4, "causal", "none", False, 128, "3 * S + 17"), ((128, 128), 8, "causal", "softcap", True, 64, "S + 1"),
+    ((192, 128), 4, "causal", "none", False, 64, "S + 1"), ((256, 256), 1, "causal", "none", True, 64, "3 * S + 17"),
+]  # fmt: skip
+DRAWS = int(os.environ.get("JIT_ATTENTION_BIT_DRAWS", "0"))
+
+
+@pytest.fixture
+def is_hopper():
+    if not str(ja.devices()[0].arch).startswith("sm_90"):
+        pytest.skip("one config serves all calls of other GPUs")
+
+
+@pytest.mark.parametrize("case", some(COVER, 24), ids=lambda case: "-".join(map(str, vars(case).values())))
+def test_pairs(case, rng, place, fetch, is_hopper):
+    assert not differences(case, rng, place, fetch)
+
+
+@pytest.mark.skipif(DRAWS == 0, reason="JIT_ATTENTION_BIT_DRAWS says how many")
+def test_draws(place, fetch, is_hopper):
+    wrong = []
+    for number in range(DRAWS):
+        rng = numpy.random.default_rng([SEED, number])
+        case = draw(rng)
+        found = differences(case, rng, place, fetch)
+        if found:
+            wrong.append((SEED, number, case, found))
+            print(wrong[-1])
+    assert not wrong
+
+
+def spec(**changes):
+    return ja.AttentionSpec(**dict(head_dim=64, split_keys=128) | changes)
+
+
+def test_bits_of_layouts_are_equal():
+    layouts = ({}, {"sequences_q": "varlen"}, {"sequences_kv": "varlen", "gqa_ratio": 4}, {"alignment": 8},
+               {"sequences_kv": "paged", "page_size": 16}, {"softmax_scale": 0.125}, {"checked": True})
+    texts = {ja.bits_of(spec(**layout), "sm_90a") for layout in layouts}
+    assert len(texts) == 1, texts
+    assert next(iter(texts)).startswith("bits 1 on sm_90a, tile_kv = 128, ")
+
+
+def test_bits_of_what_decides_are_not():
+    own = (ja.mask.text("return k <= q;", name="own"), ja.mask.text("return k < q;", name="own"))
+    specs = ({}, {"split_keys": 64}, {"split_keys": 256}, {"dtype": "fp16"}, {"head_dim": 72}, {"head_dim_v": 72},
+             {"softmax_scale": 0.25}, {"sinks": True}, {"mask": ja.mask.causal()}, {"score": ja.score.softcap(3)},
+             {"mask": own[0]}, {"mask": own[1]}, {"q_positions": True})
+    assert len({ja.bits_of(spec(**changes), "sm_90a") for changes in specs}) == len(specs)
+
+
+@pytest.mark.parametrize("changes, device, error, message", [
+    ({"split_keys": 0}, "sm_90a", ja.InvalidSpecError, "split_keys = 0: .*4096"),
+    ({"kv_dtype": "fp8_e4m3"}, "sm_90a", ja.InvalidSpecError, "kv_dtype = fp8_e4m3: "),
+    ({"head_dim": 512}, "sm_90a", ja.InvalidSpecError, "head_dim = 512: .* 256 is the most"),
+    ({}, "sm_80", ja.UnsupportedDeviceError, "device = sm_80: one config serves all calls there; sm_90a"),
+    ({}, "sm_1", ja.InvalidArgumentError, "sm_1"),
+])  # fmt: skip
+def test_bits_that_no_text_says(changes, device, error, message):
+    with pytest.raises(error, match=message):
+        ja.bits_of(spec(**changes), device)
+
+
+def test_the_device_is_the_current_one(is_hopper):
+    assert ja.bits_of(spec()) == ja.bits_of(spec(), 0) == ja.bits_of(spec(), "sm_90a")
+
+
+@pytest.mark.parametrize("config, message", [
+    ("family=forward_wgmma tile_kv=112", "tile_kv = 112 must be 128 with split_keys = 128"),
+    ("family=forward_wgmma tile_kv=128 rescale=on_overflow", "rescale must be lazy with split_keys = 128"),
+    ("family=forward_split_wgmma tile_kv=64", "tile_kv = 64 must be 128"),
+    ("family=forward_split_kv tile_kv=128 key_warps=2", "key_warps = 2 must be 1 with split_keys"),
+    ("family=forward_split_cluster", "no spans"),
+])  # fmt: skip
+def test_configs_of_other_bits_are_refused(config, message):
+    with pytest.raises(ja.NoValidConfigError, match=message):
+        ja.compile(spec(), "sm_90a", config=config)
+
+
+def test_no_text_is_fused():
+    """The compiler would make a multiply-add of the product and the sum."""
+    text = ja.score.text("return score * 1.37f + k;", name="scaled")
+    fused = {keys: ja.compile(spec(score=text, split_keys=keys), "sm_90a", "family=forward_wgmma tile_kv=128")
+             for keys in (0, 128)}
+    count = {keys: kernel.ptx.count(f"mul.f32 \t%f") for keys, kernel in fused.items()}  # noqa: F541
+    scaled = {keys: kernel.ptx.count("0f3FAF5C29") for keys, kernel in fused.items()}  # 1.37
+    assert scaled[0] > 0 and scaled[128] > 0
+    lines = {keys: [line for line in kernel.ptx.splitlines() if "0f3FAF5C29" in line] for keys, kernel in fused.items()}
+    assert all("mul.f32" in line or "mul.rn.f32" in line for line in lines[128]), (lines[128][:3], count)
+    assert any("fma" in line for line in lines[0]), lines[0][:3]
+
+
+def test_results_are_right(rng, place, fetch, is_hopper):
+    """One case that forward_wgmma computes in many spans, by double precision."""
+    case = BitCase("dense", "whole", 1, ("forward_wgmma", CONFIGS["forward_wgmma"][1]), (64, 64), 4, "causal", "none",
+                   False, 64, "7 * S + 5", None)
+    computed = Computed(case, rng, place, fetch)
+    [(_, _, (o, lse))] = computed.by_the_case()
+    q, k, v = (x[0][None] for x in (computed.batch.q, computed.batch.k, computed.batch.v))
+    late = k.shape[1] - q.shape[1]
+    exact_attention(q, k, v, keep=lambda b, h, i, j: j <= i + late).check(o[None], lse[None])
+
+
+@pytest.mark.parametrize("family", some(list(CONFIGS)))
+def test_largest_scores_of_all_spans(family, rng, place, fetch, is_hopper):
+    q, k, v = (rng.standard_normal((1, n, h, 64)).astype(numpy.float16) for n, h in ((40, 4), (300, 2), (300, 2)))
+    wanted = ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=2, split_keys=64, row_max=True)
+    kernel = ja.prepare(wanted, config=f"family={family} tile_kv=64 {CONFIGS[family][0]}")
+    _, aux = kernel(place(q), place(k), place(v), return_aux=("row_max",))
+    scores = numpy.einsum("bqhd,bkhd->bhqk", q.astype(float), numpy.repeat(k, 2, 2).astype(float)) / 8
+    numpy.testing.assert_allclose(fetch(aux["row_max"]), scores.max(-1), rtol=4e-6)
+
+
+def test_gradients(make, rng):
+    """The spans are forward's: gradients are those of its o and LSE."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    import jit_attention.torch as jt
+
+    q, k, v, do = (make(70 + late, heads, 64) for late, heads in ((0, 4), (130, 2), (130, 2), (0, 4)))
+    lengths = dict(cu_seqlens_q=torch.tensor([0, 30, 70]), cu_seqlens_k=torch.tensor([0, 120, 200]))
+    lengths = {name: array.int().to(q.device) for name, array in lengths.items()}
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    o, lse = jt.attention(*leaves, mask=ja.mask.causal(), split_keys=64, return_lse=True, deterministic=True, **lengths)
+    gradients = torch.autograd.grad(o, leaves, do)
+    alone = ja.attention_backward(do, q, k, v, o.detach(), lse.detach(), mask=ja.mask.causal(), deterministic=True,
+                                  **lengths)
+    for own, other in zip(gradients, alone):
+        assert torch.equal(own, other) and own.abs().max() > 0.01
+
+
+def test_bits_of_a_version(is_hopper, emulated, place, fetch):
+    """Bits that move want another version, by which trainers and engines know: raise bits_version in
+    generator/kernels/equal_bits.h, and renew the file with JIT_ATTENTION_RENEW_BITS=1."""
+    if not emulated:
+        pytest.skip("numbers of the emulator")
+    version = ja.bits_of(spec()).split(" on ")[0]
+    lines = [version]
+    for number, (head_dims, ratio, mask, score, sinks, split_keys, length) in enumerate(GOLDEN_CASES):
+        case = BitCase("dense", "whole", 1, ("any", ""), head_dims, ratio, mask, score, sinks, split_keys, length, None)
+        computed = Computed(case, numpy.random.default_rng([49, number]), place, fetch)
+        words = b"".join(numpy.ascontiguousarray(x).tobytes() for x in computed.canon())
+        lines.append(f"{hashlib.sha256(words).hexdigest()[:16]} {mask} {score} d{head_dims} keys {case.keys()}")
+    if os.environ.get("JIT_ATTENTION_RENEW_BITS") == "1":
+        GOLDEN.write_text("\n".join(lines) + "\n")
+    wanted = GOLDEN.read_text().splitlines()
+    assert lines[0] == wanted[0], f"the file is of {wanted[0]}: renew it"
+    assert lines == wanted, f"bits moved, and are still called {version}"

@@ -1,0 +1,112 @@
+"""jit_attention.sparse: chosen latents, blocks of keys, blocks of videos; unions of lists."""
+
+import jit_attention as ja
+import numpy
+import pytest
+from exact_attention import exact_attention, random_qkv
+from request_batches import int32, paged, requests
+from seeded import some
+from test_key_lists import alike, check, latents, random_lists
+
+SHARE = 2  # kernels take long to compile
+
+
+def distinct(rng, tokens, heads, count, limit):
+    """Lists as block top-k leaves them: ascending, each key once, −1 behind."""
+    lists = int32([[numpy.sort(rng.permutation(limit)[:count]) for _ in range(heads)] for _ in range(tokens)])
+    lists[:, :, -1] = -1
+    return lists
+
+
+@pytest.mark.parametrize("queries", some([2, 8, 9, 17, 32]))
+def test_unions(rng, place, fetch, queries):
+    tokens, heads, entries, limit = 3 * queries + 1, 2, 40, some([50, 300, 70000])[0]
+    lists = rng.integers(-3, limit + 3, (tokens, heads, entries)).astype(numpy.int32)
+    counts = rng.integers(-1, entries + 3, (tokens, heads)).astype(numpy.int32)
+    made = ja.sparse.union(place(lists), place(counts), queries=queries, limit=limit)
+    united, members, united_counts = (
+        fetch(made[name]).astype(numpy.int64) for name in ("key_lists", "key_members", "key_counts"))
+    assert united.shape == (4, heads, min(limit, queries * entries))
+    for group in range(4):
+        for head in range(heads):
+            bits = {}
+            for i, row in enumerate(range(group * queries, min(tokens, (group + 1) * queries))):
+                for entry in lists[row, head, : max(counts[row, head], 0)]:
+                    if 0 <= entry < limit:
+                        bits[entry] = bits.get(entry, 0) | 1 << i
+            count = united_counts[group, head]
+            assert united[group, head, :count].tolist() == sorted(bits)
+            own = members[group, head, :count] & 0xFFFFFFFF
+            assert own.tolist() == [bits[entry] for entry in sorted(bits)]
+
+
+def test_unions_that_are_refused(place):
+    lists = place(numpy.zeros((4, 1, 3), numpy.int32))
+    with pytest.raises(ja.InvalidSpecError, match="queries = 33 must be from 2 to 32"):
+        ja.sparse.union(lists, queries=33, limit=4)
+    with pytest.raises(ja.InvalidArgumentError, match="limit: is -1"):
+        ja.sparse.union(lists, queries=2, limit=-1)
+    with pytest.raises(ja.InvalidArgumentError, match="counts"):
+        ja.sparse.union(lists, place(numpy.zeros((5, 1), numpy.int32)), queries=2, limit=4)
+
+
+@pytest.mark.parametrize("queries", some([1, 4]))
+def test_latents(rng, place, fetch, queries):
+    """Of all that there are, and without counts."""
+    if not ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
+        pytest.skip("latents are of sm_90a")
+    batch = latents(rng, [9], [200], heads=8, head_dim=576, head_dim_v=512)
+    lists = distinct(rng, 9, 1, 70, 200)
+    o, lse = ja.sparse.dsa(place(batch.q[0]), place(batch.k[0]), place(lists), queries=queries, return_lse=True)
+    check(batch, fetch(o), fetch(lse), lists, numpy.full((9, 1), 70), 1)
+
+
+@pytest.mark.parametrize("queries", some([1, 3]))
+def test_blocks_in_pages(rng, place, fetch, queries):
+    batch = requests(rng, [6, 3], [700, 300], heads_kv=2, ratio=4)
+    lists, counts = random_lists(rng, batch, 4, 128)
+    if queries > 1:  # a union has each block once
+        lists = distinct(rng, 9, 2, 4, 6)
+    arrays = {name: place(array) for name, array in paged(rng, batch, 128).items()}
+    o, lse = ja.sparse.block_top_k(
+        place(numpy.concatenate(batch.q)), arrays.pop("k"), arrays.pop("v"), place(lists), place(counts), block=128,
+        queries=queries, mask=ja.mask.causal(), cu_seqlens_q=place(int32([0, 6, 9])), return_lse=True, **arrays)
+    check(batch, fetch(o), fetch(lse), lists, counts, 128, keep=alike)
+
+
+@pytest.mark.parametrize("is_ragged", some([False, True]))
+def test_video(rng, place, fetch, is_ragged):
+    arrays = random_qkv(rng, seqlen_q=200, seqlen_kv=330, heads_q=2, head_dim=64)
+    lists = rng.integers(-2, 8, (1, 2, 4, 5)).astype(numpy.int32)
+    counts = rng.integers(0, 6, (1, 2, 4)).astype(numpy.int32)
+    valid = rng.integers(0, 65, 6).astype(numpy.int32) if is_ragged else numpy.full(6, 64)
+    blocks = numpy.zeros((2, 4, 6), bool)
+    for h in range(2):
+        for row in range(4):
+            listed = lists[0, h, row, : counts[0, h, row]]
+            blocks[h, row, listed[(listed >= 0) & (listed < 6)]] = True
+    expected = exact_attention(
+        *arrays, keep=lambda b, h, i, j: blocks[h, i // 64, j // 64] & (j % 64 < valid[j // 64]))
+    o, lse = ja.sparse.video(*map(place, arrays), place(lists), place(counts), return_lse=True,
+                             valid_rows=place(valid) if is_ragged else None)
+    expected.check(fetch(o), fetch(lse))
+
+
+def test_what_is_refused(place):
+    q, k = place(numpy.ones((3, 2, 64), numpy.float16)), place(numpy.ones((40, 1, 64), numpy.float16))
+    lists = place(numpy.zeros((3, 1, 4), numpy.int32))
+
+    def refused(match, *arguments, kind=ja.InvalidArgumentError, **options):
+        with pytest.raises(kind, match=match):
+            ja.sparse.block_top_k(*arguments, **options)
+
+    refused("q: has 2 dimensions; it must have 3", q[0], k, k, lists)
+    refused("list_block = 129 must be from 0 to 128", q, k, k, lists, block=129, kind=ja.InvalidSpecError)
+    refused("key_lists: has list_rows = 2", q, k, k, lists[:2], block=16)
+    refused("key_counts", q, k, k, lists, place(numpy.zeros((2, 1), numpy.int32)), block=16)
+    refused("key_lists.*int32", q, k, k, place(numpy.zeros((3, 1, 4), numpy.int64)), block=16)
+    with pytest.raises(ja.InvalidSpecError, match="sequences_q is varlen"):
+        ja.AttentionSpec(list_block=16)
+    with pytest.raises(ja.InvalidSpecError, match="list_slots.*mask or score"):
+        ja.AttentionSpec(sequences_q="varlen", sequences_kv="varlen", list_block=16, list_slots=True,
+                         mask=ja.mask.causal())
