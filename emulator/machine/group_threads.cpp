@@ -6,11 +6,15 @@ namespace jit::emulator {
 
 namespace {
 
+// Whether the thread is past its end, where static objects of the main thread still call.
+thread_local bool has_left = false;
+
 /// A thread's places among those of groups, which it leaves at its end.
 struct GroupMemberships {
   std::vector<std::weak_ptr<GroupThreads>> groups;
 
   ~GroupMemberships() {
+    has_left = true;
     for (const auto& group : groups) {
       if (const auto threads = group.lock()) {
         const std::lock_guard lock(threads->mutex);
@@ -23,6 +27,7 @@ struct GroupMemberships {
 }  // namespace
 
 void add_this_thread(const std::shared_ptr<GroupThreads>& to) {
+  if (has_left) return;
   thread_local GroupMemberships memberships;
   const std::lock_guard lock(to->mutex);
   if (to->ids.insert(std::this_thread::get_id()).second) memberships.groups.push_back(to);

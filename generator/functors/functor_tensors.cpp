@@ -31,6 +31,12 @@ constexpr FunctorTensorRow global_seqlens_row{
       return static_cast<double>(i == 0 ? sizes.seqlen_q : sizes.seqlen_kv);
     }};
 
+// Zeros: no pieces, and all keys are there.
+constexpr FunctorTensorRow key_arrivals_row{.name = "key_arrivals",
+                                            .dtype = DType::int32,
+                                            .dims = "pieces+, 4",
+                                            .typical = [](const Extents&, std::int64_t) { return 0.0; },
+                                            .alignment = 16};
 // Entries of a list, and how many of them count.
 constexpr FunctorTensorRow key_lists_row{
     .name = "key_lists",
@@ -151,6 +157,8 @@ std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
                .is_dense = tensor.access == TensorAccess::pointer,
                .has_gradient = tensor.access != TensorAccess::pointer,
                .is_of_output = true});
+  // Behind all others, whose places programs without it know.
+  if (spec.key_arrivals) add(uses, table_use(key_arrivals_row));
   return uses;
 }
 

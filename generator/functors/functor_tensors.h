@@ -38,7 +38,7 @@ bool asks_by_positions(const AttentionSpec& spec);
 bool is_of_positions(std::string_view name);
 
 /// Each name once, in the order of the kernel's parameters: tables of positions, lists of keys, then what the mask, the score
-/// and the output read. Throw Error invalid_spec when two of one name differ in dtype, or in the sizes that follow from
+/// and the output read, then key_arrivals. Throw Error invalid_spec when two of one name differ in dtype, or in the sizes that follow from
 /// parameters, or when the output is one of the two.
 std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec);
 std::vector<FunctorTensorUse> functor_tensor_uses(const Mask& mask);

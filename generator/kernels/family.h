@@ -94,6 +94,8 @@ struct FamilyDefaults {
   static constexpr int most_head_dim_v = most_warp_columns;
   /// Whether it serves 8-bit latents, rows of a format of their own.
   static constexpr bool reads_latents = false;
+  /// Whether it waits for keys that come while it computes.
+  static constexpr bool waits_for_keys = false;
   /// Whether it serves lists of keys.
   static constexpr bool reads_lists = false;
   /// Its outputs beside o and LSE.
@@ -158,6 +160,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;
+  { Family<Config>::waits_for_keys } -> std::convertible_to<bool>;
   { Family<Config>::reads_lists } -> std::convertible_to<bool>;
   { Family<Config>::outputs } -> std::convertible_to<FamilyOutputs>;
   { Family<Config>::applies_output } -> std::convertible_to<bool>;
@@ -244,6 +247,10 @@ std::string rule_rejection(const Case& problem, const Config& config) {
   if (!Family<Config>::reads_latents && facts(problem.spec.key_dtype()).row_bytes != 0) {
     return fmt::format("{} does not read rows of {}", Family<Config>::name,
                        to_string(problem.spec.key_dtype()));
+  }
+  if (problem.spec.key_arrivals && !Family<Config>::waits_for_keys) {
+    return fmt::format("{} does not wait for keys that come while it computes; spec.key_arrivals is true",
+                       Family<Config>::name);
   }
   if (!Family<Config>::reads_lists && has_lists(problem.spec))
     return fmt::format("{} does not read lists of keys; spec.list_block is {}", Family<Config>::name,

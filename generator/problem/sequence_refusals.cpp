@@ -47,4 +47,13 @@ std::optional<Refusal> refuse_query_positions(const SpecField& field, const Atte
   return refuse(field, "true", "must be false with draft_tree, whose rows are a call's own queries", "false");
 }
 
+// Its pieces are those of one sequence.
+std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.key_arrivals) return {};
+  const bool is_dense = spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
+  if (is_dense && !has_narrow_keys(spec) && !has_fp8_queries(spec)) return {};
+  return refuse(field, "true", "must be false unless sequences are dense, and q, k and v of 16 bits",
+                "false");
+}
+
 }  // namespace jit

@@ -15,6 +15,20 @@ std::optional<Refusal> refuse_paged_queries(const SpecField& field, const Attent
 std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const AttentionSpec& spec);
+
+/// The row of key_arrivals.
+inline constexpr SpecField key_arrivals_field = {
+    .name = "key_arrivals",
+    .member = &AttentionSpec::key_arrivals,
+    .doc = "whether keys come from other devices while the kernel computes",
+    .record_name = "key_arrivals",
+    .comment = "whether keys come while the kernel computes",
+    .text_label = " key_arrivals=",
+    .name_label = "_arriving_",
+    .is_line_if_set = true,
+    .refusal = refuse_key_arrivals,
+    .samples = [] { return std::vector<AttentionSpec>{{.key_arrivals = true}}; }};
 
 /// The fields of a spec whose rows stand where tables say.
 inline constexpr std::array position_spec_fields = {

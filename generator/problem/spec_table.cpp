@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <span>
 #include <tuple>
 
@@ -440,6 +439,7 @@ constexpr std::array fields = {
               .base = fp8_base},
     position_spec_fields[0],
     position_spec_fields[1],
+    key_arrivals_field,
     list_spec_fields[0],
     list_spec_fields[1],
     list_spec_fields[2],
@@ -476,12 +476,13 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               list_block, list_slots, list_queries, max_logit, row_max, mask, score, output, softmax_scale] = spec;
+               key_arrivals, list_block, list_slots, list_queries, max_logit, row_max, mask, score, output,
+               softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
-                  q_positions, k_positions, list_block, list_slots, list_queries, max_logit, row_max, mask,
-                  score, output, softmax_scale);
+                  q_positions, k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit,
+                  row_max, mask, score, output, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

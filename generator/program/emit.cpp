@@ -107,6 +107,8 @@ std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors)
   }
   if (!functors.places_type.empty())
     text += fmt::format("  using Places = {};  // where queries and keys stand\n", functors.places_type);
+  if (!functors.arrivals_type.empty())
+    text += fmt::format("  using Arrivals = {};  // which keys come when\n", functors.arrivals_type);
   if (!functors.lists_type.empty())
     text += fmt::format("  using Lists = {};  // the keys that each query sees\n", functors.lists_type);
   return text;

@@ -63,6 +63,10 @@ class Writer {
     source.score_type = score(node_of(spec.score));
     source.output_type = output(spec.output);
     source.places_type = positions_;
+    if (spec.key_arrivals) {
+      source.arrivals_type = fmt::format("KeyArrivals<{}>", slot("key_arrivals"));
+      include("mainloop/key_arrivals.cuh");
+    }
     if (has_lists(spec)) {
       include("problem/key_lists.cuh");
       source.lists_type =

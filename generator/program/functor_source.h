@@ -12,13 +12,14 @@ namespace jit {
 inline constexpr std::string_view generated_lines = "generated";
 
 struct FunctorSource {
-  std::string definitions;  ///< structs for user text and constants; may be empty
-  std::string mask_type;    ///< e.g. "AndMask<CausalMask<Alignment::bottom_right>, UserMask0>"
-  std::string score_type;   ///< e.g. "SoftcapScore<SoftcapConstants0>"
-  std::string output_type;  ///< e.g. "UserOutput0"; empty: there is none
-  std::string places_type;  ///< of positions, "Positions<0, 1, 2>"; empty: there are none
-  std::string lists_type;   ///< of lists of keys, "KeyLists<0, 1, 2, 1, 64, false>"; empty: there are none
-  std::string assertions;   ///< behind Config: what the host derived of the mask is what the device has
+  std::string definitions;    ///< structs for user text and constants; may be empty
+  std::string mask_type;      ///< e.g. "AndMask<CausalMask<Alignment::bottom_right>, UserMask0>"
+  std::string score_type;     ///< e.g. "SoftcapScore<SoftcapConstants0>"
+  std::string output_type;    ///< e.g. "UserOutput0"; empty: there is none
+  std::string places_type;    ///< of positions, "Positions<0, 1, 2>"; empty: there are none
+  std::string arrivals_type;  ///< of key_arrivals, "KeyArrivals<3>"; empty: all keys are there
+  std::string lists_type;     ///< of lists of keys, "KeyLists<0, 1, 2, 1, 64, false>"; empty: there are none
+  std::string assertions;     ///< behind Config: what the host derived of the mask is what the device has
 };
 
 /// The type of a score in texts.

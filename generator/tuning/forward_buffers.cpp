@@ -23,6 +23,7 @@
 #include "runtime/driver_api.h"
 #include "runtime/launch.h"
 #include "templates/checks/reference_rows.cuh"
+#include "templates/mainloop/arrival_table.cuh"
 
 namespace jit {
 namespace {
@@ -102,6 +103,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   describe_sequences();
   describe_scales();
   describe_outputs();
+  let_keys_be_there();
   if (spec_.dropout) {
     constexpr std::array<std::int64_t, 2> rng_state = {1, 2};
     DropoutParams& dropout = params_.dropout;
@@ -112,6 +114,17 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
 
   fill_inputs(store, stream);
   run_reference(store, stream);
+}
+
+// Keys of the call may still be on their way, and are not read here.
+void ForwardBuffers::let_keys_be_there() {
+  if (!spec_.key_arrivals) return;
+  constexpr ArrivalHeader all_there = {};
+  const std::vector<FunctorTensorSpec> tensors = functor_tensors(spec_);
+  FunctorTensor& table = params_.tensors[tensors.size() - 1];  // the last one
+  table.data = array_of(&all_there, sizeof all_there);
+  table.rows = arrival_header_rows;
+  dense_.tensors[tensors.size() - 1] = table;
 }
 
 // An array of the call's own, on the device.

@@ -49,6 +49,7 @@ class ForwardBuffers : public TuningBuffers {
   void describe_sequences();
   void describe_scales();
   void describe_outputs();
+  void let_keys_be_there();
   void describe_block_scales(DescaleParams& dense);
   const void* array_of(const void* host, std::size_t bytes);
   void fill_inputs(KernelStore& store, CUstream stream);

@@ -61,6 +61,8 @@ class AttentionSpec:
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
+        key_arrivals: Whether keys come from other devices while the kernel computes, as "arrive" of
+            `jit_attention.distributed.attention` has it. Forward only, with 16-bit q, k and v, on sm_90a.
         list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
             calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
         list_slots: With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen
@@ -108,6 +110,7 @@ class AttentionSpec:
     exact_exponentials: bool = False
     q_positions: bool = False
     k_positions: bool = False
+    key_arrivals: bool = False
     list_block: int = 0
     list_slots: bool = False
     list_queries: int = 1

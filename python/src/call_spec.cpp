@@ -132,6 +132,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
                        to_string(spec.dtype)));
   spec.q_positions = call.has_tensor("q_positions");
   spec.k_positions = call.has_tensor("k_positions");
+  spec.key_arrivals = call.has_tensor("key_arrivals");
   spec.split_keys = split_keys;
   spec.exact_exponentials = exact_exponentials;
   call.ask_for_outputs(spec);

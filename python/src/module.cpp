@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "exchange_binding.h"
 #include "kernel_binding.h"
+#include "key_exchange_binding.h"
 #include "key_mass_binding.h"
 #include "key_union_binding.h"
 #include "merge_binding.h"
@@ -54,6 +55,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_tuning(module);
   jit::python::bind_tile_map(module);
   jit::python::bind_placement(module);
+  jit::python::bind_key_exchange(module);
   jit::python::bind_devices(module);
   jit::python::bind_emulator(module);
   jit::python::bind_cache(module);

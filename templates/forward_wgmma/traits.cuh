@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "forward_wgmma/smem_layout.cuh"
 #include "jit/options.h"
+#include "mainloop/arrival_table.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
@@ -114,7 +115,7 @@ struct KernelTraits {
   /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
   /// holds the values before them, and the producer needs a stage to go on.
   static constexpr int most_skipped =
-      has_lower_tiles && Config::tile_kv < Config::tile_q ? Config::stages_v - 1 : 0;
+      has_lower_tiles && Config::tile_kv < Config::tile_q && !has_arrivals<Config> ? Config::stages_v - 1 : 0;
 
   /// Types of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is
   /// made of two of them in one instruction.

@@ -4,6 +4,8 @@
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/tile_boxes.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -34,6 +36,22 @@ class KvProducer {
     beside.expect(k.full());
     load_key_tile<Traits, typename Traits::StoredKTile>(k.tile(), k_map<Traits>(maps_), k.full(), box);
     beside.start(k.stage(), k.full());
+    k.advance();
+  }
+
+  /// Leaves NaN in place of a tile of keys, so that all scores with it are NaN.
+  template <class Beside = NothingBeside>
+  JIT_DEVICE void poison_keys(const KeyTileInfo& info, const Beside& beside = {}) {
+    constexpr int words = Traits::StoredKTile::bytes / 4;
+    auto& k = pipelines_.k;
+    k.producer_acquire();
+    beside.write(k.stage());
+    for (int word = lane_id(); word < words; word += warp_size) store_shared(k.tile() + word * 4, -1);
+    if (lane_id() == 0) store_key_info(stored_info<Traits>(smem_, k.stage()), info);
+    beside.expect(k.full());
+    beside.start(k.stage(), k.full());
+    fence_proxy_async_shared();  // mutate: PoisonUnseen
+    k.producer_commit();
     k.advance();
   }
 

@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "mainloop/beside_keys.cuh"
+#include "mainloop/key_order.cuh"
 #include "mainloop/key_word_ranges.cuh"
 #include "mainloop/kv_producer.cuh"
 #include "mainloop/mask_memory.cuh"
@@ -40,6 +41,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
   ProducerOf<Traits> producer(maps, smem);
   const KeyWordRanges<Traits> word_ranges(params, maps.schedule, smem);
   MaskMemory<Mask> memory;
+  KeyOrder<Config> order(params);
   NextWork<Traits> work(params, maps.schedule, smem);
   for (Work own = work.take(); is_work(own); own = work.take()) {
     const SeqlenInfo seqlens = seqlens_of<Config>(params, own);
@@ -47,18 +49,18 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
     const RememberedMask<Mask, KeyWordRanges<Traits>> remembered{mask, memory, word_ranges, own.batch};
     const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlens.q.length), 0, 0};
     const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
-    KvTiles<decltype(remembered), Config::tile_kv, 1, Config::descending> tiles(remembered, queries, range,
-                                                                                seqlens.kv.length);
+    typename KeyOrder<Config>::template Tiles<decltype(remembered)> tiles(order, remembered, queries, range,
+                                                                          seqlens.kv.length);
     bool has_next = false;
     do {
-      const Box keys = key_box<Traits>(params, own, tiles.key(0));
+      Box keys = key_box<Traits>(params, own, tiles.key(0));
       const bool has_keys = tiles.has(0);
       if (has_keys) {
         KeyTileInfo info{tiles.key(0),
                          key_tile_flags<Traits>(remembered, tiles, own.q_begin, range.end, seqlens)};
         BesideKeys<Traits> beside{params, mask, own, smem, info};
         beside.find_bits();
-        producer.load_keys(keys, info, beside);
+        order.load(tiles, producer, keys, info, beside);
       } else {
         producer.tell(key_info_none);
       }
@@ -77,7 +79,8 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
       tiles.advance();
     } while (tiles.has(0));
   }
-  producer.load_values();                                          // mutate: ForgetsTheLastValues
+  producer.load_values();  // mutate: ForgetsTheLastValues
+  order.finish();
   if constexpr (Traits::upcasts) producer.tell(key_info_no_more);  // mutate: ConvertersOfManyWithoutEnd
   if constexpr (!Traits::has_value_producer) producer.tell_no_values();
   griddepcontrol_launch_dependents();

@@ -46,6 +46,15 @@ class KvTiles {
   /// Whether some score of the tile must be dropped, by the mask or because the keys end.
   JIT_DEVICE bool is_partial(int ahead = 0) const { return partial_[ahead]; }
 
+  /// Goes on with another part of the keys, instead of the share. Of a look-ahead of 0.
+  JIT_DEVICE void go_on_in(const KeyRange& share) requires(depth == 0 && !descending) {
+    share_ = share;
+    begin_ = share.begin / tile_kv;
+    end_ = (share.end + tile_kv - 1) / tile_kv;
+    index_[0] = begin_ - 1;
+    advance();
+  }
+
   JIT_DEVICE void advance() {
     const int next = index_[depth] + step;
 #pragma unroll

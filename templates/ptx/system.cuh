@@ -21,6 +21,14 @@ JIT_DEVICE unsigned long long load_acquire_sys(const unsigned long long* from) {
   return x;
 }
 
+/// The value of a word of 32 bits, likewise.
+JIT_DEVICE unsigned load_acquire_sys(const unsigned* from) {
+  unsigned x;
+  // mutate: AcquireSysWord
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
 /// Nanoseconds since some time, the same clock for all threads of the device.
 JIT_DEVICE unsigned long long global_timer() {
   unsigned long long time;

@@ -31,6 +31,7 @@
 #include <jit/functor_file.h>
 #include <jit/host_tensor.h>
 #include <jit/kernel_config.h>
+#include <jit/key_exchange.h>
 #include <jit/key_mass.h>
 #include <jit/key_union.h>
 #include <jit/mask.h>

@@ -180,3 +180,40 @@ def test_repeated_calls_neither_write_nor_compare(three, rng):
     for first, *later in three.run(repeated, int(rng.integers(2**31)), placement):
         assert first["fields"] == first["texts"] == 2 and first["store"] > 0  # forward and backward
         assert later == [{"fields": 0, "texts": 0, "store": 0}] * 2
+
+
+def arrived(rank, seed, placement):
+    """Results of "arrive" and "gather", the warnings of two calls, and what failures and resets leave."""
+    import warnings
+
+    from jit_attention.distributed.groups import control_of, group_of
+
+    sizes, found = (256, *SIZES), {}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found["arrive"], _ = (compute(rank, seed, sizes, placement, dict(mask=CAUSAL, method="arrive")) for _ in range(2))
+    found["said"] = [str(warning.message) for warning in said]
+    found["gather"] = compute(rank, seed, sizes, placement, dict(mask=CAUSAL, method="gather"))
+    ja.distributed.check()
+    control = control_of(group_of(None))
+    calls = control.calls
+    if rank == 1:  # its kernel has waited in vain, and the others are a call ahead
+        with pytest.raises(ja.PeerTimeoutError, match="rank 0 has not begun call 3"):
+            control.give_up("rank 0 has not begun call 3 in time")
+        with pytest.raises(ja.PeerTimeoutError, match=r"call jit_attention\.distributed\.reset on all ranks"):
+            compute(rank, seed, sizes, placement, dict(mask=CAUSAL, method="gather"))
+    else:
+        control.calls += 1
+    ja.distributed.reset(timeout=60)
+    found["calls"] = control.calls - calls
+    found["again"] = compute(rank, seed, sizes, placement, dict(mask=CAUSAL, method="gather"))
+    return found
+
+
+def test_arrive_gathers_where_memory_is_not_shared(three, rng):
+    placement = ja.distributed.balance(CAUSAL, seqlen=256, ranks=3, granule=16)
+    for found in three.run(arrived, int(rng.integers(2**31)), placement):
+        assert len(found["said"]) == 1 and 'method: "arrive" needs GPUs' in found["said"][0]
+        for method in ("gather", "again"):
+            assert all(numpy.array_equal(x, y) for x, y in zip(found["arrive"][:5], found[method][:5]))
+        assert found["calls"] == 1

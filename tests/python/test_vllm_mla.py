@@ -130,6 +130,45 @@ def test_latents_are_stored_and_read(rng, device, page_size):
     assert torch.equal(o, step.run(impl, parts=False))
 
 
+def shared_out(step, ranks, run):
+    """What each rank has of a step whose latents are shared out: a step of its own pages, and its local lengths."""
+    for rank in range(ranks):
+        own = object.__new__(Step)
+        own.__dict__.update(step.__dict__)
+        own.k = [k[(numpy.arange(len(k)) // run) % ranks == rank] for k in step.k]
+        own.lengths = [len(k) for k in own.k]
+        own.cache = torch.full_like(step.cache, torch.nan)
+        for b, k in enumerate(own.k):
+            for i, row in enumerate(k):
+                own.cache[int(own.table[b, i // own.page_size]), i % own.page_size] = to_torch(row[0], own.device)
+        yield own
+
+
+@pytest.mark.parametrize("run, new, causal", [(1, (1, 1, 0, 1), True), (16, (3, 1, 0, 40), True), (1, (4, 2, 0, 4), True),
+                                              (16, (4, 4, 0, 4), False)])  # fmt: skip
+def test_latents_that_ranks_share_out(rng, device, monkeypatch, run, new, causal):
+    """As vLLM merges what ranks return, against the whole in double precision."""
+    whole, ranks = Step(rng, device, new, (130, 60, 0, 2)), 3
+    monkeypatch.setattr(mla.JitAttentionMLAImpl, "need_to_return_lse_for_decode", True, raising=False)
+    total = torch.tensor(whole.lengths, dtype=torch.int32, device=device)
+    results = []
+    for rank, own in enumerate(shared_out(whole, ranks, run)):
+        made, common = builder(device), own.common(causal)
+        made.dcp_world_size, made.dcp_rank = ranks, rank
+        made._key_places = torch.tensor([[[0, rank * run, run, ranks * run]]], dtype=torch.int32, device=device)
+        decode = made._build_decode(common.block_table_tensor, common.seq_lens, 4096, common.query_start_loc_cpu,
+                                    common.query_start_loc, common.num_actual_tokens, max(new), total)
+        q = numpy.concatenate([*whole.q, numpy.full((2, HEADS, LATENT + ROTATED), numpy.nan, BF16)])
+        metadata = types.SimpleNamespace(decode=decode, causal=causal)
+        o, lse = impl_of().forward_mqa(to_torch(q, device), own.cache, metadata, None)
+        assert lse.shape == o.shape[:2] and (o[-2:] == 0).all() and (lse[-2:] == -torch.inf).all()
+        assert not torch.isnan(o).any() and not torch.isnan(lse).any()
+        results.append((o[:-2].double(), lse[:-2].double()))
+    lse = torch.stack([lse for _, lse in results])
+    weights = torch.softmax(lse, 0).nan_to_num()
+    whole.check(sum(o * w[..., None] for (o, _), w in zip(results, weights)), causal)
+
+
 def test_blocks_of_drafts_that_are_not_causal(rng, device):
     step, impl = Step(rng, device, new=(4, 4), context=(70, 3)), impl_of()
     step.store(impl)
@@ -176,6 +215,9 @@ def test_what_is_declared():
     assert builder.get_cudagraph_support(None, None) == AttentionCGSupport.UNIFORM_BATCH
     assert builder.query_len_support.value == "varlen" and builder.reorder_batch_threshold == 128
     assert mla.JitAttentionMLABackend.supports_batch_invariance() and not mla.JitAttentionMLAImpl.supports_pcp
+    impl = mla.JitAttentionMLAImpl
+    assert impl.supports_dcp and impl.can_return_lse_for_decode and impl.lse_base_on_e
+    assert impl.supports_mtp_with_cp_non_trivial_interleave_size
 
 
 def configuration(**changed):

@@ -138,6 +138,11 @@ class MLACommonMetadata(Generic[T]):
 class MLACommonMetadataBuilder(AttentionMetadataBuilder[T]):
     """Requests of few new tokens come first, as vLLM orders them."""
 
+    dcp_world_size, dcp_rank = 1, 0
+
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device, metadata_cls=None, supports_dcp_with_varlen=False):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+
     def build(self, common_prefix_len, common, fast_build=False):
         lengths = (common.query_start_loc_cpu[1:] - common.query_start_loc_cpu[:-1]).tolist()
         count = next((i for i, n in enumerate(lengths) if n > self.reorder_batch_threshold), len(lengths))
@@ -152,6 +157,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[T]):
 
 class MLACommonImpl(Generic[T]):
     supports_pcp = True
+    supports_dcp = can_return_lse_for_decode = need_to_return_lse_for_decode = False
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
                  logits_soft_cap, attn_type, kv_sharing_target_layer_name, q_lora_rank, kv_lora_rank, qk_nope_head_dim,

@@ -51,6 +51,13 @@ ExchangeRun::ExchangeRun(const ExchangeCase& problem, std::uint64_t seed) : prob
   fill();
 }
 
+ExchangeRun::~ExchangeRun() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const CurrentDevice device(device_of(rank));
+    driver().cuCtxSynchronize();
+  }
+}
+
 int ExchangeRun::device_of(int rank) const { return rank % static_cast<int>(devices().size()); }
 
 ExchangeRun::Range ExchangeRun::part(ExchangeShare share, std::int64_t all, int rank) const {

@@ -27,6 +27,10 @@ struct ExchangeCase {
 class ExchangeRun {
  public:
   ExchangeRun(const ExchangeCase& problem, std::uint64_t seed);
+  /// Waits for what is left, whatever is wrong with it.
+  ~ExchangeRun();
+  ExchangeRun(const ExchangeRun&) = delete;
+  ExchangeRun& operator=(const ExchangeRun&) = delete;
 
   const ExchangeCase& problem() const { return problem_; }
   int ranks() const { return problem_.spec.ranks; }

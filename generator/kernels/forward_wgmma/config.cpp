@@ -332,7 +332,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
-                     asks_by_positions(spec);
+                     asks_by_positions(spec) || spec.key_arrivals;
   // Producers of keys with scales of their own read these.
   // With fp8 consumers spill before producers do, and lose more by it.
   const bool is_simple =

@@ -25,6 +25,7 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
       "TMA, wgmma and specialized warps: sm_90a, tensors that TMA can map";
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
+  static constexpr bool waits_for_keys = true;
   static constexpr FamilyOutputs outputs = largest_scores;
   static constexpr bool applies_output = true;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels

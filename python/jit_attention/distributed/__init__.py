@@ -14,13 +14,13 @@ from .placement import Placement
 from .predict import Prediction, predict
 
 if TYPE_CHECKING:
-    from .api import attention, unshard
+    from .api import attention, check, reset, unshard
     from .context import context_parallel
 
 #: Names that need PyTorch, which takes seconds to import, and their modules.
-_OF_TORCH = {"attention": "api", "unshard": "api", "context_parallel": "context"}
+_OF_TORCH = {"attention": "api", "check": "api", "reset": "api", "unshard": "api", "context_parallel": "context"}
 
-__all__ = ["Placement", "Prediction", "attention", "balance", "context_parallel", "predict", "unshard"]
+__all__ = ["Placement", "Prediction", "attention", "balance", "check", "context_parallel", "predict", "reset", "unshard"]
 
 
 def __getattr__(name: str) -> Any:

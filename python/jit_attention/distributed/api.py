@@ -16,14 +16,14 @@ from ..score import Score
 from ..torch.op import attention as _attention_here
 from ..torch.op import autocast
 from ..typing import Layout
-from . import heads
+from . import arrive, heads
 from .balance import balance
 from .groups import control_of, exchange_rows, group_of, seconds_of
 from .operator import METHODS, Call, compute
 from .placement import Placement
 from .problem import Problem, mask_of_call
 
-Method = Literal["auto", "gather", "heads", "ring"]
+Method = Literal["auto", "arrive", "gather", "heads", "ring"]
 
 
 @overload
@@ -56,7 +56,9 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         mask: As in `jit_attention.attention`, of the whole sequence.
         score: As in `jit_attention.attention`.
         softmax_scale: As in `jit_attention.attention`.
-        method: "gather": a rank copies the keys that its queries need, and one kernel computes. "ring": keys go around
+        method: "gather": a rank copies the keys that its queries need, and one kernel computes. "arrive": the kernel
+            computes with own keys while those of others are copied, between GPUs of one host with access to each
+            other (sm_90a, granules of multiples of 128); elsewhere "gather", said once. "ring": keys go around
             one shard at a time, and take the least memory. "heads": rows are exchanged for heads; both numbers of heads
             must be multiples of the group's size. "auto": "heads" if it can be and fewer bytes travel, else "gather".
         tensors: What mask and score read, by name: of the whole sequence, equal on all ranks. Gradients of those that
@@ -111,7 +113,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     if not isinstance(placement, Placement) and group.size() > 1:
         placement = _regular(placement, mask, q.shape[1] * group.size(), group.size())
     if method not in ("auto", *METHODS):
-        raise InvalidArgumentError(f'method: is {method!r}; it must be "auto", "gather", "heads" or "ring"', "arguments",
+        raise InvalidArgumentError(f'method: is {method!r}; it must be "auto", "arrive", "gather", "heads" or "ring"', "arguments",
                                    "method")
     if dropout_p == 0:
         rng_state = None
@@ -244,3 +246,33 @@ def unshard(tensor: torch.Tensor, dim: int, *, group: Any = None, placement: Pla
     sent = shard.repeat(control.size, *[1] * (shard.dim() - 1))
     parts = exchange_rows(control, sent, [shard.shape[0]] * control.size, list(rows), seconds).split(list(rows))
     return placement.unshard([part.movedim(0, dim) for part in parts], dim)
+
+
+def check(group: Any = None) -> None:
+    """Waits for all calls with method "arrive" on this rank, and raises if one has failed.
+
+    Without it the next call does: kernels that wait in vain for keys of another rank end after the time-out and leave NaN.
+
+    Args:
+        group: As in `attention`.
+
+    Raises:
+        PeerTimeoutError: A rank has not delivered; the message names it and the keys. `reset` begins anew.
+    """
+    arrive.check(control_of(group_of(group)))
+
+
+def reset(group: Any = None, timeout: float | None = None) -> None:
+    """Begins anew after a call with method "arrive" has failed. All ranks of the group call it, once each.
+
+    Args:
+        group: As in `attention`.
+        timeout: Seconds to wait for the other ranks. None: the time-out of the group.
+
+    Raises:
+        PeerTimeoutError: A rank has not come, or another method has failed: make a new group then.
+    """
+    group = group_of(group)
+    control = control_of(group)
+    control.restart(seconds_of(group, timeout, torch.device("cpu" if not torch.cuda.is_available() else "cuda")))
+    arrive.forget(control)

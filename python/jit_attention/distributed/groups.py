@@ -55,6 +55,8 @@ class Control:
         self.store = dist.PrefixStore("jit_attention", store)
         self.calls = 0
         self.broken = ""
+        self.meetings = self.restarts = 0
+        self._may_restart = False
         self.fields: dict[str, str] = {}
         self._fields_of: dict[Hashable, dict[str, str]] = {}
         self._seen: set[tuple[str, ...]] = set()
@@ -65,8 +67,9 @@ class Control:
         same fields, which are `written` for the first of them. `check` raises where a rank's arguments do not fit; such a
         call is compared again, as ranks that it fits would wait for others."""
         if self.broken:
-            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); make a new one with "
-                                   "torch.distributed.new_group", "exchange", "group")
+            way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
+                "make a new one with torch.distributed.new_group")
+            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
         self.calls += 1
         known = self._fields_of.get(key)
         if known is not None:
@@ -106,6 +109,41 @@ class Control:
             work.wait()
         except RuntimeError as error:
             self._give_up(timeout, f"and a connection was lost ({str(error).splitlines()[0]})")
+
+    def meet(self, text: str, timeout: float) -> list[str]:
+        """Waits until all ranks are here. Returns the text of each."""
+        self.meetings += 1
+        return self._texts(f"meeting {self.meetings}", text, timeout)
+
+    def give_up(self, why: str) -> None:
+        """Raises PeerTimeoutError for what a kernel has waited for in vain, after which ranks may begin anew."""
+        self.broken, self._may_restart = why, True
+        raise PeerTimeoutError(f"group: {why}; here it is {_call(self.fields)}", "exchange", "group")
+
+    def restart(self, timeout: float) -> None:
+        """Goes on after a kernel has waited in vain, with all ranks, from the same number of calls on."""
+        if self.broken and not self._may_restart:
+            raise PeerTimeoutError(f"group: was left in the middle of a collective ({self.broken}); make a new one with "
+                                   "torch.distributed.new_group", "exchange", "group")
+        self.restarts += 1
+        counts = [json.loads(text) for text in self._texts(f"restart {self.restarts}",
+                                                           json.dumps([self.calls, self.meetings]), timeout)]
+        self.calls, self.meetings = (max(values) for values in zip(*counts))
+        self.broken, self._may_restart = "", False
+
+    def _texts(self, what: str, text: str, timeout: float) -> list[str]:
+        self.store.set(f"{what}/{self.rank}", text)
+        end = time.monotonic() + timeout
+        missing = []
+        for rank in range(self.size):
+            try:
+                self.store.wait([f"{what}/{rank}"], timedelta(seconds=max(end - time.monotonic(), 0.01)))
+            except RuntimeError:
+                missing.append(rank)
+        if missing:
+            raise PeerTimeoutError(f"group: {_ranks(missing)} not come to {what} within {timeout:g} s: dead, asleep, or in "
+                                   "another call", "exchange", "group")
+        return [self.store.get(f"{what}/{rank}").decode() for rank in range(self.size)]
 
     def _asks(self, what: str) -> bool:
         try:

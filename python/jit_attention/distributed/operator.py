@@ -19,14 +19,14 @@ from .._written import written as written_problem
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
-from . import gather, heads, ring
+from . import arrive, gather, heads, ring
 from .groups import control_of, group_of, seconds_of, sum_over_ranks
 from .placement import Placement
 from .problem import Problem
 from .written import read as read_placement
 from .written import written as written_placement
 
-METHODS = {"gather": gather, "heads": heads, "ring": ring}
+METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:

@@ -124,9 +124,9 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
 
 
 def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | None = None,
-            with_sinks: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+            with_sinks: bool = True, arrivals: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries over keys of the whole sequence; over those of the shard of rank `source` O is a part
-    of a sum, in fp32 where kernels can."""
+    of a sum, in fp32 where kernels can. `arrivals` tells which keys come when, if some are still on their way."""
     q = problem.q
     if q.shape[1] == 0 or k.shape[1] == 0:
         lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
@@ -134,6 +134,8 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | No
             lse += problem.sinks[:, None]
         return q.new_zeros((*q.shape[:3], v.shape[3])), lse
     options = _options(problem, source, with_sinks)
+    if arrivals is not None:
+        options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
     if source is not None and _parts_are_wide(problem):
         options["out_dtype"] = "fp32"
         q, k, v = map(_aligned, (q, k, v))

@@ -42,7 +42,6 @@ _INSTEAD = {
     "attention sinks not supported": "no other backend has them beside latent attention, either",
     "sliding window not supported": "leave --attention-backend out for models whose latents have windows",
     "PCP not supported": "leave out --prefill-context-parallel-size, or use FLASH_ATTN_MLA",
-    "DCP not supported": "leave out --decode-context-parallel-size, or use FLASH_ATTN_MLA",
 }  # fmt: skip
 
 
@@ -52,9 +51,23 @@ class JitAttentionMLADecodeMetadata(MLACommonDecodeMetadata):
 
     Attributes:
         query_start_loc: int32 (requests + 1), where the tokens of requests begin.
+        key_places: int32 (1, 1, 4), where this rank's latents stand in their sequences, if ranks share them out and some
+            request has several tokens; else None: each token sees all latents of its request that are here.
     """
 
     query_start_loc: torch.Tensor
+    key_places: torch.Tensor | None = None
+    lengths: torch.Tensor | None = None  # tokens and latents of each request, on all ranks together
+
+    def places(self):
+        """Arguments of attention that say where latents stand. Made by the first layer of a step, in a graph if there is
+        one."""
+        if self.key_places is None:
+            return {}
+        if self.lengths is None:
+            tokens = self.query_start_loc[1:] - self.query_start_loc[:-1]
+            self.lengths = torch.stack([tokens, self.dcp_tot_seq_lens.to(torch.int32)], dim=1)
+        return dict(k_positions=self.key_places, global_seqlens=self.lengths)
 
 
 class JitAttentionMLAMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]):
@@ -64,16 +77,22 @@ class JitAttentionMLAMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]
     supports_non_causal_multi_token_decode: ClassVar[bool] = True
     supports_draft_decode_metadata_update = True
     reorder_batch_threshold: int = 128  # new tokens of a request up to which latents are read, as FLASHMLA has it
+    supports_non_causal_multi_token_dcp: ClassVar[bool] = True
+    _key_places = None  # where ranks share latents out
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
-        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device, supports_dcp_with_varlen=True)
+        if self.dcp_world_size > 1:
+            run = vllm_config.parallel_config.cp_kv_cache_interleave_size
+            self._key_places = torch.tensor([[[0, self.dcp_rank * run, run, self.dcp_world_size * run]]],
+                                            dtype=torch.int32, device=device)
         compilation = vllm_config.compilation_config  # kernels are compiled by a run before the capture
         compilation.cudagraph_num_of_warmups = max(1, compilation.cudagraph_num_of_warmups)
 
     def _build_decode(self, block_table_tensor, seq_lens_device, max_seq_len, query_start_loc_cpu,
                       query_start_loc_device, num_decode_tokens, max_query_len, dcp_tot_seq_lens_device):
         return JitAttentionMLADecodeMetadata(block_table_tensor, seq_lens_device, dcp_tot_seq_lens_device,
-                                             query_start_loc_device)
+                                             query_start_loc_device, self._key_places if max_query_len > 1 else None)
 
     def update_draft_decode_metadata(self, metadata):
         """Nothing is made from lengths and pages, so that nothing has to be made anew."""
@@ -86,6 +105,10 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
     """
 
     supports_pcp = False
+    supports_dcp = True
+    can_return_lse_for_decode = True
+    lse_base_on_e = True
+    supports_mtp_with_cp_non_trivial_interleave_size = True
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
                  logits_soft_cap, attn_type, kv_sharing_target_layer_name, **latent):
@@ -114,13 +137,22 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
             attn_metadata: of the builder above; its tokens that read latents come first.
 
         Returns:
-            (tokens, heads, kv_lora_rank), in which rows that are no request's are 0, and None.
+            (tokens, heads, kv_lora_rank), in which rows that are no request's are 0, and None; or, where ranks share latents
+            out, LSE (tokens, heads), natural logarithm, which is -inf where a request has none here.
         """
         decode = attn_metadata.decode
         q = q if isinstance(q, torch.Tensor) else torch.cat(q, dim=-1)
         out = q.new_empty(*q.shape[:2], self.kv_lora_rank)
         rows = self._seen.of(self._views_of, kv_c_and_k_pe_cache)[0]
-        _attend_to_pages(q, rows, None, out, out.shape[0], self._causal if attn_metadata.causal else None, None,
+        mask = self._causal if attn_metadata.causal else None
+        if self.need_to_return_lse_for_decode:
+            places = decode.places() if attn_metadata.causal else {}
+            _, lse = ja.attention(q, rows, out=out, return_lse=True, mask=mask, softmax_scale=self.scale,
+                                  head_dim_v=self.kv_lora_rank, split_keys=self.split_keys, zero_padding=True,
+                                  cu_seqlens_q=decode.query_start_loc, page_table=decode.block_table,
+                                  seqused_k=decode.seq_lens, **places)
+            return out, lse.transpose(0, 1)
+        _attend_to_pages(q, rows, None, out, out.shape[0], mask, None,
                          self.scale, None, None, self.split_keys, decode.query_start_loc, decode.block_table,
                          decode.seq_lens, None, None, None, self.kv_lora_rank)
         return out, None

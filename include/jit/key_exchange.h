@@ -1,0 +1,134 @@
+/// @file
+/// Keys and values of a sequence whose rows are spread over devices, brought by copy engines to the devices whose queries need
+/// them, while the kernel there computes with those that it has.
+///
+/// @code
+/// // One rank here; a rank of several gives the buffers of all, mapped into its address space.
+/// const jit::Placement placement = jit::place(jit::work_of_mask(jit::mask::causal(), 128), 1);
+/// const jit::KeyExchangeSpec exchanged{.heads_kv = 4};
+/// const jit::DeviceBuffer buffer(0, jit::key_exchange_bytes(exchanged, placement));
+/// buffer.fill(0, stream);  // on every rank, before any rank makes its KeyExchange
+/// void* const buffers[] = {buffer.data()};
+/// jit::KeyExchange exchange(exchanged, placement, {.rank = 0, .buffers = buffers, .timeout = 30});
+///
+/// exchange.set_timeout(10, stream);  // from the next call on
+/// const jit::TensorView k = allocate(jit::DType::bf16, {1, 128, 4, 128}), v = allocate(jit::DType::bf16, {1, 128, 4, 128});
+/// const jit::ArrivingKeys keys = exchange.begin(k, v, stream);
+/// exchange.send();
+/// // Then attention of the rank's queries, with spec.key_arrivals and spec.q_positions:
+/// // {.k = keys.k, .v = keys.v, .tensors = {{"key_arrivals", keys.arrivals}, {"q_positions", …}, …}}
+/// exchange.end(stream);
+/// if (const auto fault = exchange.fault(stream)) throw std::runtime_error(fault->to_string());
+/// assert(exchange.calls() == 1);
+/// exchange.reset(stream);
+/// @endcode
+///
+/// Each rank copies what others need of its rows into their buffers, chunk by chunk, and a word behind each chunk. The kernel
+/// visits its own rows first, then chunks in the order of their words, always the same: equal inputs give bitwise identical
+/// results. Keys that have not come before the deadline count as NaN, so that every row that sees them is NaN, and fault()
+/// tells whom it waited for. The context lives on.
+///
+/// All ranks make the same sequence of calls, with equal specs and placements, each on one stream, and launch the kernel of
+/// every call. Calls use the halves of the buffers in turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <jit/error.h>
+#include <jit/placement.h>
+#include <jit/stream.h>
+#include <jit/tensor.h>
+
+namespace jit {
+
+/// The keys and values that travel. All ranks have the same.
+struct KeyExchangeSpec {
+  DType dtype = DType::bf16;           ///< of keys and values: bf16 or fp16
+  std::int64_t batch = 1;              ///< batch entries, all of the placement's length
+  std::int64_t heads_kv = 1;           ///< heads of keys and values
+  int head_dim = 128;                  ///< elements of a key: a multiple of 8
+  int head_dim_v = 128;                ///< elements of a value: the same
+  std::int64_t chunk_bytes = 4 << 20;  ///< about so many are copied before the first word; then more
+
+  bool operator==(const KeyExchangeSpec&) const = default;  ///< member by member
+};
+
+/// Bytes of a rank's buffer, the same on every rank. Throws Error invalid_argument for sizes below 1, a placement whose granule
+/// is no multiple of 128, and one by which a rank has no rows.
+std::size_t key_exchange_bytes(const KeyExchangeSpec& spec, const Placement& placement);
+
+/// One rank's place in an exchange.
+struct KeyExchangeRank {
+  int rank = 0;  ///< from 0 to the placement's ranks − 1
+  /// A buffer of each rank, this one's included, in the order of ranks: addresses at which this device reaches them, at
+  /// multiples of 256. All 0 before any rank's first call; owned by the caller, for as long as any rank's calls run.
+  std::span<void* const> buffers;
+  double timeout = 30;  ///< seconds that a kernel waits for a copy at most
+};
+
+/// The tensors of a call of attention with spec.key_arrivals; they lie in the rank's buffer.
+struct ArrivingKeys {
+  TensorView
+      k;  ///< (batch, seqlen, heads_kv, head_dim), of the whole sequence; rows that are not needed hold anything
+  TensorView v;         ///< the same of values
+  TensorView arrivals;  ///< int32 (rows, 4), the call's tensor "key_arrivals"
+};
+
+/// A copy that a kernel has waited for in vain.
+struct KeyExchangeFault {
+  int peer = 0;            ///< the rank that should have delivered
+  std::uint32_t call = 0;  ///< counted from 1
+  std::uint32_t call_seen =
+      0;  ///< the last call of the peer that has delivered there, among every other one; 0: none
+  IndexRange keys = {};  ///< positions of what is missing; empty: the peer has not begun the call
+
+  /// "rank 1 has not delivered keys 1024 to 2047 of call 17 in time; …": what was seen, as a sentence.
+  std::string to_string() const;
+};
+
+/// The exchange of one rank, on the device that is current when it is made. Use from one thread at a time. Movable.
+class KeyExchange {
+ public:
+  /// Writes the rank's table into its buffer. Throws Error invalid_argument as key_exchange_bytes does, and for a rank, a
+  /// buffer or a time-out out of range; driver_error; driver_unavailable where the driver lacks cuStreamWriteValue32.
+  KeyExchange(const KeyExchangeSpec& spec, const Placement& placement, const KeyExchangeRank& rank);
+  ~KeyExchange();
+  /// Takes over the streams of `other`, which may only be destroyed afterwards.
+  KeyExchange(KeyExchange&& other) noexcept;
+  /// Ends the own exchange, and takes over that of `other`.
+  KeyExchange& operator=(KeyExchange&& other) noexcept;
+
+  /// Begins a call: copies the rank's rows (batch, rows, heads_kv, …) of `k` and `v` into its own buffer, on `stream`, and
+  /// notes them for send(). Rows of a batch entry lie behind one another; only batch strides are free. Both stay unchanged
+  /// until work that `stream` gets behind end(). Throws Error invalid_argument, before anything is enqueued, for tensors of
+  /// other shapes and strides, and under capture.
+  ArrivingKeys begin(const TensorView& k, const TensorView& v, Stream stream);
+  /// Copies the rank's rows into buffers of others, on streams of its own, behind what the stream of begin() had then. Before
+  /// a kernel that may have to be compiled, so that others do not wait for that; else end() does it, behind the launch.
+  void send();
+  /// Sends, unless send() has, and orders the work that `stream` gets from now on after the copies.
+  void end(Stream stream);
+
+  /// Sets how many seconds kernels of later calls wait for a copy. Throws Error invalid_argument for what is not above 0.
+  void set_timeout(double seconds, Stream stream) const;
+
+  /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
+  std::optional<KeyExchangeFault> fault(Stream stream) const;
+  /// Begins anew, with call 1 and without a fault, when no rank has a call under way: between two barriers of all ranks, each
+  /// of which resets.
+  void reset(Stream stream);
+
+  /// Number of calls that have begun.
+  std::uint32_t calls() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace jit

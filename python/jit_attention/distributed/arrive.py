@@ -1,0 +1,220 @@
+"""Method "arrive": kernels compute with a rank's own keys while copy engines bring those of others, chunk by chunk.
+
+Keys stand where the sequence has them, in memory that the ranks of a host share; a kernel visits its own first, then chunks
+in the order in which they are sent. In the backward pass they are gathered.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import warnings
+import weakref
+from typing import Any
+
+import torch
+
+from .. import _core
+from . import gather
+from . import problem as _problem
+from .gather import backward as backward  # noqa: PLC0414
+from .groups import Control
+from .placement import Placement
+from .problem import Problem
+
+#: Shards are made of as many rows, so that no tile of keys lies in two of them.
+_GRANULE = 128
+#: A debugger's setting, by which a kernel ends before the host goes on.
+_LAUNCHES_BLOCK = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0"
+
+
+class _Workspace:
+    """What the ranks of a group share on a device, for calls of one placement and shape at a time."""
+
+    def __init__(self, control: Control, device: torch.device, timeout: float) -> None:
+        self.control = weakref.proxy(control)
+        self.device = device
+        self.memory = torch.empty(1, dtype=torch.uint8, device=device)
+        self.peers: list[int] = []
+        self.exchange: Any = None
+        self._of: Any = None
+        self._timeout = 0.0
+        self._views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
+        self._called: set[Any] = set()
+        self._broken_there = self.memory
+        self._broken = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        where = f"{socket.gethostname()}, {_core.device_of(self.memory, 'q').arch}"
+        places = set(control.meet(where, timeout))
+        self.refusal = ""
+        if len(places) > 1:
+            self.refusal = f"ranks on different hosts or GPUs ({'; '.join(sorted(places))})"
+        elif not where.endswith("sm_90a"):
+            self.refusal = f"kernels that wait for keys, which are of sm_90a alone ({where})"
+
+    def begin_anew(self, problem: Problem, sizes: tuple[Any, ...]) -> None:
+        """Makes the exchange of other calls than before, with all ranks. Leaves `refusal` where memory cannot be shared."""
+        placement, timeout = problem.placement, problem.timeout
+        of_placement = placement.seqlen, placement.granule, placement.runs, placement.needs
+        nbytes = _core.key_exchange_bytes(sizes, *of_placement)
+        if self.exchange is not None:
+            self.exchange.reset(_stream(self.device))
+        self.exchange = None
+        torch.cuda.synchronize(self.device)
+        self.control.meet("", timeout)  # nobody copies any more
+        if nbytes > self.memory.numel():
+            failure = ""
+            try:
+                self._share(nbytes)
+            except RuntimeError as error:
+                failure = str(error).splitlines()[0] or "unknown"
+            failures = [text for text in self.control.meet(failure, timeout) if text]
+            if failures:
+                self.refusal = f"memory that all ranks can write to ({failures[0]})"
+                return
+        self.memory.zero_()
+        self._views = {}
+        self._called = set()
+        self._broken_there = self.memory[12:16].view(torch.int32)
+        torch.cuda.synchronize(self.device)
+        self.control.meet("", timeout)  # nobody's words are cleared any more
+        self.exchange = _core.KeyExchange(sizes, *of_placement, problem.rank, self.peers, min(timeout, 1e9))
+
+    def _share(self, nbytes: int) -> None:
+        from torch.distributed import _symmetric_memory as symmetric
+
+        self.memory = symmetric.empty(nbytes, dtype=torch.uint8, device=self.device)
+        handle = symmetric.rendezvous(self.memory, self.control.group)
+        offset = self.memory.data_ptr() - handle.buffer_ptrs[self.control.rank]
+        self.peers = [address + offset for address in handle.buffer_ptrs]
+
+    def exchange_of(self, problem: Problem, sizes: tuple[Any, ...]) -> Any:
+        """The exchange of such calls; None where memory cannot be shared."""
+        self.raise_fault(waits=False)
+        of = problem.placement, sizes
+        if of != self._of:
+            self._of = None
+            self.begin_anew(problem, sizes)
+            self._of, self._timeout = of, problem.timeout
+        if problem.timeout != self._timeout and self.exchange is not None:
+            self.exchange.set_timeout(min(problem.timeout, 1e9), _stream(self.device))
+            self._timeout = problem.timeout
+        return self.exchange
+
+    def may_compile(self, problem: Problem) -> bool:
+        """Whether such a call has not been made, so that its kernel may have to be compiled; or the host waits for it."""
+        kind = (problem.mask, problem.score, problem.q.shape, problem.sinks is None, problem.dropout_p,
+                *((x.shape, x.dtype) for x in (problem.tensors or {}).values()))
+        if kind in self._called:
+            return _LAUNCHES_BLOCK
+        self._called.add(kind)
+        return True
+
+    def note_fault(self) -> None:
+        """Lets a later call see whether this one has failed, without waiting for it."""
+        self._broken.copy_(self._broken_there, non_blocking=True)
+
+    def raise_fault(self, waits: bool) -> None:
+        """Raises PeerTimeoutError if a call has failed that has ended, or with `waits` any."""
+        if self.exchange is None or not (waits or self._broken.item()):
+            return
+        fault = self.exchange.fault(_stream(self.device))
+        if fault:
+            self._broken.zero_()
+            self.control.give_up(fault)
+
+    def forget(self) -> None:
+        """The next call begins anew."""
+        self._of = None
+        self._broken.zero_()
+
+    def tensors(self, k: torch.Tensor, v: torch.Tensor, exchange: Any, seqlen: int) -> tuple[torch.Tensor, ...]:
+        """Begins a call: the keys and values of the whole sequence, and what kernels are told of them."""
+        own = [(x.data_ptr(), x.stride(0)) for x in (k, v)]
+        addresses = exchange.begin(*own, _stream(self.device))
+        views = self._views.get(addresses)
+        if views is None:
+            shapes = (k.shape[0], seqlen, *k.shape[2:]), (v.shape[0], seqlen, *v.shape[2:]), (addresses[-1], 4)
+            views = tuple(self._view(*view) for view in zip(addresses, shapes, (k.dtype, v.dtype, torch.int32)))
+            self._views[addresses] = views
+        return views
+
+    def _view(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        first = address - self.memory.data_ptr()
+        return self.memory[first:first + torch.Size(shape).numel() * dtype.itemsize].view(dtype).view(shape)
+
+
+def _stream(device: torch.device) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+_workspaces: weakref.WeakKeyDictionary[Control, dict[torch.device, _Workspace]] = weakref.WeakKeyDictionary()
+_said: weakref.WeakSet[Control] = weakref.WeakSet()
+
+
+def _gathers(problem: Problem, why: str) -> None:
+    if problem.control not in _said:
+        _said.add(problem.control)
+        warnings.warn(f'method: "arrive" needs {why}; "gather" computes instead, with equal results', stacklevel=2)
+
+
+def _refusal(problem: Problem) -> str:
+    """What a call would need, for reasons that are the same on all ranks; empty: nothing."""
+    if problem.q.device.type != "cuda":
+        return "GPUs, and tensors are in CPU memory"
+    if max(problem.q.shape[3], problem.v.shape[3]) > 256:
+        return "head dims up to 256"
+    return _refusal_of(problem.placement)
+
+
+@functools.lru_cache(maxsize=64)
+def _refusal_of(placement: Placement) -> str:
+    if placement.granule % _GRANULE or placement.seqlen < _GRANULE:
+        return f"shards of multiples of {_GRANULE} rows, and the placement has granules of {placement.granule}"
+    if min(map(placement.rows, range(placement.ranks))) == 0:
+        return "rows on each rank"
+    return ""
+
+
+def _dense(x: torch.Tensor) -> torch.Tensor:
+    """Rows of a batch entry behind one another."""
+    return x if x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) else x.contiguous()
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    why = _refusal(problem)
+    if why:
+        _gathers(problem, why)
+        return gather.forward(problem)
+    device = problem.q.device
+    of_group = _workspaces.setdefault(problem.control, {})
+    workspace = of_group.get(device)
+    if workspace is None:
+        workspace = of_group[device] = _Workspace(problem.control, device, problem.timeout)
+    k, v = _dense(problem.k), _dense(problem.v)
+    sizes = ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3], v.shape[3])
+    exchange = None if workspace.refusal else workspace.exchange_of(problem, sizes)
+    if exchange is None:
+        _gathers(problem, workspace.refusal)
+        return gather.forward(problem)
+    whole_k, whole_v, arrivals = workspace.tensors(k, v, exchange, problem.placement.seqlen)
+    if workspace.may_compile(problem):
+        exchange.send()
+    try:
+        return _problem.forward(problem, whole_k, whole_v, arrivals=arrivals)
+    finally:
+        exchange.end(_stream(device))
+        workspace.note_fault()
+
+
+def check(control: Control) -> None:
+    """Waits for all calls of a group, and raises PeerTimeoutError if one has failed."""
+    for workspace in _workspaces.get(control, {}).values():
+        workspace.raise_fault(waits=True)
+
+
+def forget(control: Control) -> None:
+    """The next calls begin anew, with all ranks."""
+    for workspace in _workspaces.get(control, {}).values():
+        workspace.forget()

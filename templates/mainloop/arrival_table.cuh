@@ -1,0 +1,32 @@
+// The table of keys that come while a kernel computes: the tensor key_arrivals, int32 (rows, 4), is a header, the
+// pieces of the keys in the order in which queries visit them, and a word for each copy. Compiled by the host and by NVRTC.
+#pragma once
+
+namespace jit {
+
+/// The first rows. All 0: there are no pieces, and all keys are there.
+struct ArrivalHeader {
+  unsigned epoch;   ///< of the call, which the words of copies that have come hold
+  int pieces;       ///< rows behind the header
+  int words;        ///< of a call, behind the pieces: of calls of even epochs, then those of odd ones
+  unsigned broken;  ///< the epoch of the first call that has waited in vain; 0: none has
+  unsigned long long timeout;  ///< in nanoseconds
+  int fault_word;              ///< which word that call had waited for
+  unsigned fault_seen;         ///< what it held
+};
+inline constexpr int arrival_header_rows = sizeof(ArrivalHeader) / 16;
+static_assert(sizeof(ArrivalHeader) == 32);
+
+/// Keys [begin, end). They are there once the first `words` words hold the epoch. Numbers of words do not descend. Keys of no
+/// piece are never written.
+struct ArrivalPiece {
+  int begin, end, words, unused;
+};
+
+/// Whether keys come while the kernel of a Config computes.
+template <class Config>
+concept has_arrivals = requires {
+  typename Config::Arrivals;
+};
+
+}  // namespace jit

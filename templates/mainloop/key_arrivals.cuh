@@ -1,0 +1,88 @@
+// Waiting for keys that come while the kernel computes. Other devices copy them, each copy followed by a word that holds
+// the epoch of the call; words come in about their order, so that a block remembers how many of the first ones it has seen.
+#pragma once
+
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "mainloop/arrival_table.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/relaxed.cuh"
+#include "ptx/system.cuh"
+#include "ptx/warpgroup.cuh"
+
+namespace jit {
+
+/// The table in tensor slot `slot`, whose numbers may be any: none leads outside of the tensor. By a whole warp.
+template <int slot>
+class KeyArrivals {
+ public:
+  JIT_DEVICE explicit KeyArrivals(const AttentionParams& params) : table_(params.tensors[slot]) {}
+
+  JIT_DEVICE int pieces() const {
+    return clamped(__ldg(&header()->pieces), table_.rows - arrival_header_rows);
+  }
+  JIT_DEVICE ArrivalPiece piece(int i) const {
+    const int4 piece = __ldg(static_cast<const int4*>(table_.data) + arrival_header_rows + i);
+    return {piece.x, piece.y, piece.z, piece.w};
+  }
+
+  /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
+  JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
+
+  /// Waits for all of them, and looks at each again: when a call ends, every device has begun it, nobody writes to its keys
+  /// any more, and none has begun the call that writes there next, as one might that had waited in vain for this device.
+  JIT_DEVICE bool finish() {
+    seen_ = 0;
+    return pieces() == 0 || wait(0x7fffffff);
+  }
+
+ private:
+  JIT_DEVICE bool wait_for(int count) {
+    const unsigned epoch = __ldg(&header()->epoch);
+    const int first = arrival_header_rows + pieces(),
+              words = clamped(__ldg(&header()->words), (table_.rows - first) * 2);
+    const int wanted = minimum(count, words);
+    const unsigned* const own =
+        static_cast<const unsigned*>(table_.data) + first * 4 + (epoch % 2 == 0 ? 0 : words);
+    unsigned long long begin = 0;
+    while (seen_ < wanted) {
+      const int word = seen_ + lane_id();
+      bool is_here = word < words;
+      if (is_here) is_here = load_acquire_sys(own + word) == epoch;  // mutate: ArrivalOfAnyEpoch
+      const unsigned missing = ~__ballot_sync(full_warp, is_here);
+      seen_ += missing == 0 ? warp_size : __ffs(static_cast<int>(missing)) - 1;  // mutate: ArrivalsUnseen
+      if (seen_ < wanted && missing != 0 && gives_up(own, epoch, begin)) return false;
+    }
+    __syncwarp();         // lanes have acquired what one of them loads
+    fence_proxy_async();  // mutate: ArrivalsByTma
+    return true;
+  }
+
+  // Whether it waits in vain, since `begin`.
+  JIT_DEVICE bool gives_up(const unsigned* own, unsigned epoch, unsigned long long& begin) const {
+    int is_over = 0;
+    if (lane_id() == 0) {
+      const unsigned long long now = global_timer();
+      if (begin == 0) begin = now;
+      is_over = load_relaxed(&shared()->broken) != 0;
+      if (is_over == 0 && now - begin > __ldg(&header()->timeout)) {
+        is_over = 1;
+        if (atomic_cas_relaxed(reinterpret_cast<int*>(&shared()->broken), 0, static_cast<int>(epoch)) == 0) {
+          shared()->fault_word = seen_;
+          shared()->fault_seen = load_acquire_sys(own + seen_);
+        }
+      }
+    }
+    return uniform(is_over) != 0;
+  }
+
+  JIT_DEVICE const ArrivalHeader* header() const { return static_cast<const ArrivalHeader*>(table_.data); }
+  JIT_DEVICE ArrivalHeader* shared() const { return const_cast<ArrivalHeader*>(header()); }
+  static JIT_DEVICE int clamped(int x, int most) { return maximum(0, minimum(x, most)); }
+
+  const FunctorTensor& table_;
+  int seen_ = 0;
+};
+
+}  // namespace jit

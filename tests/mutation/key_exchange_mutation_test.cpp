@@ -1,0 +1,88 @@
+// Mutations of kernels whose keys come from other devices while they compute: what orders copies and reads must be noticed when
+// it is missing. Two ranks on two emulated devices.
+#include <string>
+
+#include "tests/mutation/template_mutation.h"
+#include "tests/support/key_exchange_run.h"
+
+namespace jit::testing::key_exchange_mutations {
+namespace {
+
+constexpr int calls = 4;
+
+// Calls that follow each other without the host: a rank may be ahead, and halves are used again. Rank 1 has the middle of the
+// keys, so that its last tiles are not all of its own; or the end, so that rank 0 waits for none of its keys.
+std::string noticed(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  std::string text;
+  for (std::uint64_t seed = 1; seed < 6; ++seed) {
+    for (const PlacementMode mode : {PlacementMode::zigzag, PlacementMode::contiguous}) {
+      KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed);
+      try {
+        const Attention kernel =
+            attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=80"), context);
+        run.call_all(kernel);
+        for (int rank = 0; rank < run.ranks(); ++rank) {
+          for (int call = 1; call < calls; ++call) run.call(rank, kernel);
+        }
+        run.synchronize();
+        text = run.check_all();
+        for (int rank = 0; rank < run.ranks() && text.empty(); ++rank) {
+          if (const auto fault = run.exchange(rank).fault(run.stream(rank).get())) text = fault->to_string();
+        }
+        if (!text.empty()) return text;
+      } catch (const Error& error) {
+        return fmt::format("{}: {}", to_string(error.code()), error.what());
+      }
+    }
+  }
+  return text;
+}
+
+// A rank that is alone: its rows must be NaN, and the fault must tell of the other.
+std::string noticed_alone(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{128, 256}}, {{0, 128}}}};
+  KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1);
+  try {
+    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"),
+                                       Context(templates.settings()));
+    run.call(0, kernel);
+    run.synchronize();
+    for (const bool is_poisoned : run.poisoned(0)) {
+      if (!is_poisoned) return "a row that waited in vain holds numbers";
+    }
+    return run.exchange(0).fault(run.stream(0).get()) ? "" : "there is no fault";
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+}
+
+class KeyExchangeMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(KeyExchangeMutationTest, IsCaught) { expect_caught(GetParam(), noticed(&GetParam())); }
+INSTANTIATE_TEST_SUITE_P(
+    Arrivals, KeyExchangeMutationTest,
+    ::testing::Values(
+        TemplateMutation{"AcquireSysWord_Relaxed", {"ld.acquire.sys", "ld.relaxed.sys"}, {"data race"}},
+        TemplateMutation{"AcquireSysWord_OfOneDevice", {"ld.acquire.sys", "ld.acquire.gpu"}, {"data race"}},
+        TemplateMutation{"KeysBeforeTheyArrive", {"arrivals_.wait(tiles.words())", "true"}, {"data race"}},
+        TemplateMutation{"ArrivalOfTheTileBefore", {"piece_.words", "0"}, {"data race"}},
+        TemplateMutation{"ArrivalOfAnyEpoch", {"== epoch", "!= 0"}, {"data race"}},
+        TemplateMutation{"TilesOfSeveralPieces", {"piece_from($) == count_", "true"}},
+        TemplateMutation{"ArrivalsUnseen", {"missing == 0 ? warp_size : $;", "warp_size;"}, {"data race"}},
+        TemplateMutation{"EndsBeforeAllHaveBegun", {"arrivals_.finish();", ""}, {"data race"}, {}, true},
+        TemplateMutation{"ArrivalsByTma", removed, {"proxy"}}),
+    ::testing::PrintToStringParamName());
+
+class LonelyMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(LonelyMutationTest, IsCaught) { expect_caught(GetParam(), noticed_alone(&GetParam())); }
+INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyMutationTest,
+                         ::testing::Values(TemplateMutation{"PoisonUnseen", removed, {"proxy"}}),
+                         ::testing::PrintToStringParamName());
+
+TEST(Arrivals, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
+TEST(Arrivals, FailUnmutated) { EXPECT_EQ(noticed_alone(nullptr), ""); }
+
+}  // namespace
+}  // namespace jit::testing::key_exchange_mutations

@@ -1,0 +1,228 @@
+#include "tests/support/key_exchange_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <jit/device.h>
+
+#include "tests/support/host_functors.h"
+
+namespace jit::testing {
+
+KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed)
+    : problem_(problem), random_(seed) {
+  const auto count = static_cast<int>(devices().size());
+  for (int device = 0; device < count; ++device) {
+    for (int peer = 0; peer < count; ++peer) {
+      if (device != peer) enable_peer_access(device, peer);
+    }
+  }
+  spec_ = {.dtype = problem.dtype,
+           .head_dim = problem.head_dim,
+           .gqa_ratio = problem.heads_q / problem.heads_kv,
+           .q_positions = true,
+           .key_arrivals = true,
+           .mask = problem.mask};
+  placement_ =
+      place(work_of_mask(problem.mask, problem.seqlen, problem.granule), problem.ranks, problem.placement);
+  const KeyExchangeSpec exchanged{.dtype = problem.dtype,
+                                  .batch = problem.batch,
+                                  .heads_kv = problem.heads_kv,
+                                  .head_dim = problem.head_dim,
+                                  .head_dim_v = problem.head_dim,
+                                  .chunk_bytes = problem.chunk_bytes};
+  std::vector<void*> buffers;
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    const CurrentDevice device(device_of(rank));
+    Rank own;
+    own.stream = std::make_unique<TestStream>();
+    const std::int64_t rows = placement_.rows(rank), batch = problem.batch;
+    const auto tensor = [&](DType dtype, std::vector<std::int64_t> shape) {
+      return std::make_unique<DeviceTensor>(dtype, shape);
+    };
+    own.q = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
+    own.k = tensor(problem.dtype, {batch, rows, problem.heads_kv, problem.head_dim});
+    own.v = tensor(problem.dtype, {batch, rows, problem.heads_kv, problem.head_dim});
+    own.o = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
+    own.lse = tensor(DType::fp32, {batch, problem.heads_q, rows});
+    const std::vector<PositionPiece> pieces = placement_.pieces(rank);
+    own.positions = tensor(DType::int32, {1, static_cast<std::int64_t>(pieces.size()), 4});
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      own.positions->set({0, at, 0}, static_cast<double>(pieces[i].row));
+      own.positions->set({0, at, 1}, static_cast<double>(pieces[i].position));
+      own.positions->set({0, at, 2}, static_cast<double>(pieces[i].run));
+      own.positions->set({0, at, 3}, static_cast<double>(pieces[i].stride));
+    }
+    own.lengths = tensor(DType::int32, {1, 2});
+    own.lengths->fill([&](std::int64_t) { return problem.seqlen; });
+    own.positions->upload();
+    own.lengths->upload();
+    for (const IndexRange& run : placement_.runs(rank)) {
+      for (std::int64_t position = run.begin; position < run.end; ++position) own.at.push_back(position);
+    }
+    own.buffer = std::make_unique<DeviceBuffer>(device_of(rank), key_exchange_bytes(exchanged, placement_));
+    own.buffer->fill(0, own.stream->get());
+    own.stream->synchronize();
+    buffers.push_back(own.buffer->data());
+    ranks_.push_back(std::move(own));
+  }
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    const CurrentDevice device(device_of(rank));
+    ranks_[index(rank)].exchange = std::make_unique<KeyExchange>(
+        exchanged, placement_, KeyExchangeRank{.rank = rank, .buffers = buffers, .timeout = problem.timeout});
+  }
+  fill();
+}
+
+KeyExchangeRun::~KeyExchangeRun() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const CurrentDevice device(device_of(rank));
+    driver().cuCtxSynchronize();
+  }
+}
+
+int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(devices().size()); }
+
+void KeyExchangeRun::fill() {
+  std::normal_distribution<double> normal;
+  for (Rank& rank : ranks_) {
+    for (auto* tensor : {&rank.q, &rank.k, &rank.v})
+      (*tensor)->fill([&](std::int64_t) { return normal(random_); });
+    rank.o->poison();
+    rank.lse->poison();
+    for (auto* tensor : {&rank.q, &rank.k, &rank.v, &rank.o, &rank.lse}) (*tensor)->upload();
+  }
+}
+
+void KeyExchangeRun::call(int rank, const Attention& kernel) {
+  const CurrentDevice device(device_of(rank));
+  Rank& own = ranks_[index(rank)];
+  Stream const stream = own.stream->get();
+  const ArrivingKeys keys = own.exchange->begin(own.k->view(), own.v->view(), stream);
+  const NamedTensors tensors{{"key_arrivals", keys.arrivals},
+                             {"q_positions", own.positions->view()},
+                             {"global_seqlens", own.lengths->view()}};
+  AttentionArguments arguments;
+  arguments.q = own.q->view();
+  arguments.k = keys.k;
+  arguments.v = keys.v;
+  arguments.o = own.o->view();
+  arguments.lse = own.lse->view();
+  arguments.tensors = tensors;
+  kernel(arguments, stream);
+  own.exchange->end(stream);
+}
+
+void KeyExchangeRun::call_all(const Attention& kernel) {
+  std::vector<int> order(index(ranks()));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  for (const int rank : order) call(rank, kernel);
+  synchronize();
+}
+
+void KeyExchangeRun::synchronize() const {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const CurrentDevice device(device_of(rank));
+    stream(rank).synchronize();
+  }
+}
+
+void KeyExchangeRun::reset() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const CurrentDevice device(device_of(rank));
+    exchange(rank).reset(stream(rank).get());
+  }
+}
+
+std::string KeyExchangeRun::check(int rank) {
+  Rank& own = ranks_[index(rank)];
+  own.o->download();
+  own.lse->download();
+  const int d = problem_.head_dim, ratio = problem_.heads_q / problem_.heads_kv;
+  const auto sizes = std::make_shared<reference::FunctorProblem>();
+  sizes->batch = problem_.batch;
+  sizes->heads_q = problem_.heads_q;
+  sizes->seqlen_q = sizes->seqlen_kv = problem_.seqlen;
+  const reference::Keep keep = reference::host_mask(problem_.mask, sizes);
+  const double rounding = problem_.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  for (std::int64_t b = 0; b < problem_.batch; ++b) {
+    for (std::int64_t row = 0; row < static_cast<std::int64_t>(own.at.size()); row += 1 + random_() % 5) {
+      const std::int64_t h = static_cast<std::int64_t>(random_() % static_cast<unsigned>(problem_.heads_q));
+      const std::int64_t q = own.at[static_cast<std::size_t>(row)];
+      struct Seen {
+        const Rank* rank;
+        std::int64_t row;
+        double score;
+      };
+      std::vector<Seen> seen;
+      double largest = -std::numeric_limits<double>::infinity();
+      for (const Rank& source : ranks_) {
+        for (std::size_t i = 0; i < source.at.size(); ++i) {
+          if (keep && !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q),
+                            static_cast<int>(source.at[i])))
+            continue;
+          double score = 0;
+          for (int c = 0; c < d; ++c)
+            score +=
+                own.q->get({b, row, h, c}) * source.k->get({b, static_cast<std::int64_t>(i), h / ratio, c});
+          seen.push_back({&source, static_cast<std::int64_t>(i), score / std::sqrt(d)});
+          largest = std::max(largest, seen.back().score);
+        }
+      }
+      double sum = 0;
+      for (Seen& key : seen) sum += key.score = std::exp(key.score - largest);
+      const double lse = largest + std::log(sum), got_lse = own.lse->get({b, h, row});
+      const std::string place = fmt::format("rank {}, batch {}, query {}, head {}", rank, b, q, h);
+      if (!(std::abs(got_lse - lse) <= 2e-3))
+        return fmt::format("lse of {} is {}, should be {}", place, got_lse, lse);
+      for (int c = 0; c < d; c += 7) {
+        double o = 0, magnitude = 0;
+        for (const Seen& key : seen) {
+          const double term = key.score / sum * key.rank->v->get({b, key.row, h / ratio, c});
+          o += term;
+          magnitude += std::abs(term);
+        }
+        const double got = own.o->get({b, row, h, c});
+        if (!(std::abs(got - o) <= rounding * (std::abs(o) + 2 * magnitude)))
+          return fmt::format("o of {}, column {} is {}, should be {}", place, c, got, o);
+      }
+    }
+  }
+  return "";
+}
+
+std::string KeyExchangeRun::check_all() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (std::string wrong = check(rank); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::vector<bool> KeyExchangeRun::poisoned(int rank) {
+  Rank& own = ranks_[index(rank)];
+  own.o->download();
+  own.lse->download();
+  std::vector<bool> rows(own.at.size(), true);
+  for (std::int64_t flat = 0; flat < own.o->count(); ++flat) {
+    const std::vector<std::int64_t> at = own.o->index(flat);
+    if (!std::isnan(own.o->get(at)) || !std::isnan(own.lse->get({at[0], at[2], at[1]})))
+      rows[static_cast<std::size_t>(at[1])] = false;
+  }
+  return rows;
+}
+
+std::vector<std::uint8_t> KeyExchangeRun::bytes(int rank) {
+  Rank& own = ranks_[index(rank)];
+  own.o->download();
+  own.lse->download();
+  std::vector<std::uint8_t> bytes = own.o->bytes();
+  bytes.insert(bytes.end(), own.lse->bytes().begin(), own.lse->bytes().end());
+  return bytes;
+}
+
+}  // namespace jit::testing

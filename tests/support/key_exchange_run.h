@@ -1,0 +1,80 @@
+// Attention of a sequence whose rows are spread over ranks in one process, keys arriving while kernels compute, and what comes of
+// it in double precision.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <jit/attention.h>
+#include <jit/key_exchange.h>
+
+#include "tests/support/device_tensor.h"
+#include "tests/support/test_stream.h"
+
+namespace jit::testing {
+
+struct KeyExchangeCase {
+  Mask mask = mask::causal();  ///< of positions alone
+  int seqlen = 512, ranks = 2, batch = 1;
+  int heads_q = 2, heads_kv = 1, head_dim = 64;
+  int granule = 128;
+  DType dtype = DType::bf16;
+  PlacementOptions placement = {};
+  std::int64_t chunk_bytes = 1;  ///< the fewest keys
+  double timeout = 30;
+};
+
+/// Ranks take turns on the devices, which see each other, each with a stream of its own.
+class KeyExchangeRun {
+ public:
+  KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed);
+  /// Waits for what is left, whatever is wrong with it.
+  ~KeyExchangeRun();
+  KeyExchangeRun(const KeyExchangeRun&) = delete;
+  KeyExchangeRun& operator=(const KeyExchangeRun&) = delete;
+
+  const AttentionSpec& spec() const { return spec_; }
+  const Placement& placement() const { return placement_; }
+  int ranks() const { return problem_.ranks; }
+  int device_of(int rank) const;
+  const TestStream& stream(int rank) const { return *ranks_[index(rank)].stream; }
+  KeyExchange& exchange(int rank) { return *ranks_[index(rank)].exchange; }
+
+  /// Fresh random numbers; poisons the results.
+  void fill();
+  /// The call of one rank.
+  void call(int rank, const Attention& kernel);
+  /// Calls of all, in an order that differs each time, and waits for them.
+  void call_all(const Attention& kernel);
+  void synchronize() const;
+  void reset();
+
+  /// The mistakes in the results of a rank; empty: none.
+  std::string check(int rank);
+  std::string check_all();
+  /// Rows of a rank's o whose numbers are NaN, all of them.
+  std::vector<bool> poisoned(int rank);
+  std::vector<std::uint8_t> bytes(int rank);
+
+ private:
+  struct Rank {
+    std::unique_ptr<TestStream> stream;
+    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths;
+    std::unique_ptr<DeviceBuffer> buffer;
+    std::unique_ptr<KeyExchange> exchange;
+    std::vector<std::int64_t> at;  // position of each row
+  };
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+  KeyExchangeCase problem_;
+  AttentionSpec spec_;
+  Placement placement_;
+  std::mt19937_64 random_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace jit::testing
