@@ -26,7 +26,7 @@ namespace jit {
 /// step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of fp8,
 /// narrow keys, latents or head dims above 256; unsupported_device for another architecture than sm_90a.
 std::string bits_of(const AttentionSpec& spec, Arch arch);
-/// The same for a device.
+/// Texts of a device are those of its architecture.
 std::string bits_of(const AttentionSpec& spec, const DeviceInfo& device);
 
 }  // namespace jit

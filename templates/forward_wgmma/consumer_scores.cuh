@@ -131,7 +131,7 @@ class ConsumerScores {
     exponentiate(queries);
   }
 
-  /// The same where a later span of the work tile begins.
+  /// Finishes the first S of a later span of the work tile.
   JIT_DEVICE void finish_first_of_span(Queries& queries, Keys& keys) {
     const State before = state_;
     finish_first(queries, keys);

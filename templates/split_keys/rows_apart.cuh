@@ -18,7 +18,7 @@ inline constexpr bool rows_are_apart = Config::split_keys != 0 && sizeof(typenam
 /// When a row's output is rescaled, where its bits must not depend on rows beside it.
 template <class Config>
 inline constexpr Rescale rescale_of_spans = rows_are_apart<Config> ? rescale_by_row : Rescale::always;
-/// The same of all kernels.
+/// When it is rescaled in all kernels whose keys are split.
 template <class Config>
 // mutate: RescaledWhereOthersNeedIt
 inline constexpr Rescale split_rescale = Config::split_keys != 0 ? rescale_of_spans<Config> : Rescale::lazy;

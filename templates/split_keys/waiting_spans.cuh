@@ -16,8 +16,8 @@
 
 namespace jit {
 
-/// What waits of the rows of a consumer warp. Each lane keeps what its own registers had, which no other lane reads. A
-/// Traits is that of a kernel family: its Config, the Output of a warp and the threads of all consumers.
+/// Results of the rows of a consumer warp that wait. Each lane keeps what its own registers had, which no other lane
+/// reads. A Traits is that of a kernel family: its Config, the Output of a warp and the threads of all consumers.
 template <class Traits>
 class WaitingSpans {
   using Config = typename Traits::Config;
@@ -116,7 +116,7 @@ class WaitingSpans {
   unsigned levels_ = 0;  // a bit for each at which a result waits
 };
 
-/// Of kernels that sum keys without a break.
+/// Kernels that sum keys without a break have none.
 struct NoSpans {
   JIT_DEVICE explicit NoSpans(const SpanMemory& /*memory*/) {}
 };

@@ -185,10 +185,11 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
 #pragma unroll
     for (int r = 0; r < rows; ++r) {
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
-      row_wants[r] =
+      const bool wants =
           (State::may_be_large && is_large(state.offset[r])) ||
           largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
-      move |= row_wants[r];
+      if constexpr (rescale == rescale_by_row) row_wants[r] = wants;
+      move |= wants;
     }
     move = __any_sync(full_warp, move);
   }
