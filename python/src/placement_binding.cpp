@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <jit/placement.h>
 
+#include "array.h"
 #include "given.h"
 #include "process.h"
 #include "spec_conversion.h"
