@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
         OutputFunctorMutation{
             {"GradientsOfAnotherRow", {"row * strides[1]", "0 * strides[1]"}, {"data race"}}},
         OutputFunctorMutation{{"GradientOfAColumn", {"+=", "="}}},
-        OutputFunctorMutation{{"DeltaOfTheWholeOutput", removed}},
+        OutputFunctorMutation{{"DeltaOfTheWholeOutput", {"piece.y[i], piece.o[i], sum", "0, 0, sum"}}},
         OutputFunctorMutation{{"GradientsOfTheOutput", removed, {no_wait}}, 272}),
     ::testing::PrintToStringParamName());
 
