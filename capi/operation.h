@@ -10,6 +10,7 @@
 #include <jit/attention.h>
 #include <jit/block_mask.h>
 #include <jit/c.h>
+#include <jit/c_key_mass.h>
 #include <jit/device.h>
 #include <jit/kernel_config.h>
 #include <jit/key_mass.h>

@@ -18,7 +18,7 @@ install(FILES ${package_files} DESTINATION ${package_folder} COMPONENT static)
 if(JIT_ATTENTION_SHARED)
   install(TARGETS jit_attention_shared EXPORT jit_attentionSharedTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     COMPONENT shared NAMELINK_COMPONENT shared)
-  install(FILES include/jit/c.h include/jit/tvm_ffi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/jit COMPONENT shared)
+  install(FILES include/jit/c.h include/jit/c_key_mass.h include/jit/tvm_ffi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/jit COMPONENT shared)
   install(EXPORT jit_attentionSharedTargets NAMESPACE jit_attention:: DESTINATION ${package_folder} COMPONENT shared)
   install(FILES ${package_files} DESTINATION ${package_folder} COMPONENT shared)
   # The prefix of the .pc file follows from where it lies, so that it may be moved.

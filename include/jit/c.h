@@ -267,7 +267,7 @@ typedef enum jit_kind {
   JIT_MERGE = 2,       ///< partial results over different keys become one: jit_merge
   JIT_QUANTIZE = 3,    ///< q, k and v become FP8: jit_quantize
   JIT_BLOCK_MASK = 4,  ///< the blocks that a mask keeps: jit_block_mask
-  JIT_KEY_MASS = 5     ///< the probabilities of each key, summed over queries: jit_key_mass
+  JIT_KEY_MASS = 5     ///< the probabilities of each key, summed over queries (jit/c_key_mass.h)
 } jit_kind;
 
 /// The kernels of one problem on every device and for every size. Immutable; thread safe.
@@ -461,33 +461,6 @@ typedef struct jit_merge_arguments {
 /// @endcode
 jit_code jit_merge(const jit_operation* merge, const jit_merge_arguments* arguments, void* stream,
                    jit_error** error);
-
-/// Tensors of key masses: those of jit::KeyMassArguments (jit/key_mass.h).
-typedef struct jit_key_mass_arguments {
-  size_t size;             ///< sizeof(jit_key_mass_arguments)
-  const jit_tensor* q;     ///< as in jit_forward_arguments
-  const jit_tensor* k;     ///< the same
-  const jit_tensor* lse;   ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
-  const jit_tensor* mass;  ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k)
-  const jit_named_tensor* tensors;  ///< the tensors that mask and score read
-  size_t tensor_count;              ///< number of these
-  const jit_tensor* cu_seqlens_q;   ///< with --sequences-q varlen: int32 (batch + 1)
-  const jit_tensor* cu_seqlens_k;   ///< with --sequences-kv varlen: int32 (batch + 1)
-  int32_t only_check;               ///< 1: nothing is computed
-  int32_t reserved;                 ///< 0
-} jit_key_mass_arguments;
-
-/// Sums the probabilities of each key over the queries that see it. The spec has attention's options, those of mask, score and
-/// shape, and --per-query-head.
-///
-/// @code
-/// jit_spec spec = {.size = sizeof(spec), .text = "--mask causal --gqa-ratio 4"};
-/// jit_operation_create(context, JIT_KEY_MASS, &spec, &key_mass, &error);
-/// jit_key_mass_arguments call = {.size = sizeof(call), .q = &q, .k = &k, .lse = &lse, .mass = &mass};
-/// jit_key_mass(key_mass, &call, stream, &error);
-/// @endcode
-jit_code jit_key_mass(const jit_operation* key_mass, const jit_key_mass_arguments* arguments, void* stream,
-                      jit_error** error);
 
 /// Tensors of a quantization: those of jit::QuantizeArguments (jit/quantize.h), with its shapes.
 typedef struct jit_quantize_arguments {

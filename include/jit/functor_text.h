@@ -1,5 +1,12 @@
 /// @file
-/// Masks and scores that a user writes as C++ text.
+/// Masks, scores and outputs that a user writes as C++ text.
+///
+/// @code
+/// const jit::FunctorTensorSpec gate = jit::parse_functor_tensor("gate", "fp16 as_row");
+/// assert(gate.access == jit::TensorAccess::as_row && jit::kind_text(gate) == "fp16 as_row");
+/// const jit::FunctorText text{.name = "gated", .body = "return value * sigmoid(gate);", .tensors = {gate}};
+/// assert(text.tensors.front() == gate && text.classify.empty());
+/// @endcode
 #pragma once
 
 #include <cstdint>

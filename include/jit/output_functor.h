@@ -12,6 +12,7 @@
 ///                        .tensors = {{"gate", jit::DType::fp32, jit::TensorAccess::as_row}}});
 /// assert(jit::kind_text(own.tensors().front()) == "fp32 as_row" && !own.is_none() && own.hash() != gated.hash());
 /// assert(jit::parse_functor_tensor("gate", "fp32 as_row") == own.tensors().front() && jit::output::none().is_none());
+/// assert(gated.texts().size() == 2 && gated.texts().front().name == "sigmoid_gate");
 /// const jit::OutputFunctor scaled = jit::output::row_gate(jit::DType::fp16).then(jit::output::scale());
 /// std::puts(jit::output_usages().c_str());  // all built-in ones, as parse_output reads them
 /// @endcode

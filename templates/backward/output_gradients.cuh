@@ -58,7 +58,7 @@ class RowGradients {
   JIT_DEVICE RowGradients(const BlockContext& context, const GradientParams& gradients, int query)
       : functor_(context), rows_(context, query), context_(context), gradients_(gradients), query_(query) {}
 
-  /// What is read of a piece.
+  /// All that is read of a piece.
   struct Piece {
     float y[piece_columns];  ///< dY, which becomes dO
     float o[piece_columns];  ///< o before the functor

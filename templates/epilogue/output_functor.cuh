@@ -1,5 +1,4 @@
-// What becomes of o where it is written: an output functor applied to normalized values, and o before it, where a call wants
-// both. Results have the same bits in all kernels: programs with such a functor are compiled without contraction.
+// An output functor, applied to normalized values of o where they are written, and o before it, where a call wants both. Results have the same bits in all kernels: programs with such a functor are compiled without contraction.
 #pragma once
 
 #include "base/element.cuh"
@@ -82,7 +81,7 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
   });
 }
 
-/// The same for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
+/// Does so for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
 /// 0 for those without keys, whose values are 0; it becomes 1, since what is written of these need not be 0.
 template <class Config, class Product>
 JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,

@@ -18,7 +18,7 @@
 
 namespace jit {
 
-/// What the text of an output functor knows.
+/// Names that the text of an output functor may use beside its own.
 struct TextOutput {
   int b;  ///< batch entry
   int h;  ///< query head
@@ -94,7 +94,7 @@ struct RowOf {
       : data(place_of_row<typename Tensor::Element>(context, Tensor::slot, q)) {}
 };
 
-/// What neighbors have read from one tensor.
+/// Numbers that neighbors have read from one tensor.
 template <class Tensor, int count>
 struct NumbersOf {
   float values[count];

@@ -14,6 +14,7 @@
 
 #include <jit/attention.h>
 #include <jit/c.h>
+#include <jit/c_key_mass.h>
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 

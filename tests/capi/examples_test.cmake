@@ -2,12 +2,14 @@
 # the names that the lines below declare. Given: CC, INCLUDE, and a folder to WORK in.
 file(READ ${INCLUDE}/jit/c.h text)
 file(READ ${INCLUDE}/jit/tvm_ffi.h tvm_text)
-string(APPEND text "${tvm_text}")
+file(READ ${INCLUDE}/jit/c_key_mass.h key_mass_text)
+string(APPEND text "${tvm_text}" "${key_mass_text}")
 set(program "#include <stdio.h>
 #include <jit/c.h>
+#include <jit/c_key_mass.h>
 #include <jit/tvm_ffi.h>
 static jit_context* context;
-static jit_operation *attention, *append, *merge, *quantize, *blocks;
+static jit_operation *attention, *append, *merge, *quantize, *blocks, *key_mass;
 static jit_error* error;
 static void* stream;
 static jit_buffer* buffer;
@@ -15,7 +17,7 @@ static char *json, *text;
 static jit_spec spec;
 static jit_forward_arguments call;
 static jit_tensor q, k, v, o, lse, d_o, dq, dk, dv, k_pages, v_pages, page_table, lengths, slots, prefix_o, prefix_lse,
-    suffix_o, suffix_lse, q8, k8, v8, qs, ks, vs, table;
+    suffix_o, suffix_lse, q8, k8, v8, qs, ks, vs, table, mass;
 ")
 set(count 0)
 string(FIND "${text}" "/// @code\n" begin)

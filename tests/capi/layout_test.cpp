@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <jit/c.h>
+#include <jit/c_key_mass.h>
 
 #include "tests/support/fresh_folder.h"
 
