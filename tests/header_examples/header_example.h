@@ -16,6 +16,7 @@
 #include <jit/append.h>
 #include <jit/arch.h>
 #include <jit/attention.h>
+#include <jit/bits.h>
 #include <jit/block_mask.h>
 #include <jit/cache.h>
 #include <jit/compiled_kernel.h>
