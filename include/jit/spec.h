@@ -109,7 +109,7 @@ struct AttentionSpec {
   /// pass its tensor "key_arrivals". For dense sequences of 16 bits; forward alone, by forward_wgmma.
   bool key_arrivals = false;
   /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
-  /// Calls have tensors key_lists and key_counts (docs/key-lists.md). Forward only, with varlen queries.
+  /// Calls have tensors key_lists and key_counts (docs/sparse.md). Forward only, with varlen queries.
   int list_block = 0;
   /// With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen k, and
   /// not where they stand in their sequence.
