@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <jit/spec_table.h>
 
-#include "generator/kernels/equal_bits.h"
+#include "generator/kernels/fixed_bits.h"
 
 namespace jit {
 namespace {
@@ -27,14 +27,14 @@ std::string bits_of(const AttentionSpec& spec, Arch arch) {
     refuse(ErrorCode::invalid_spec, "spec.split_keys",
            "spec.split_keys = 0: sums depend on config and batch; 4096 fixes their order");
   }
-  if (const std::string reason = unequal_bits(spec, arch); !reason.empty()) {
+  if (const std::string reason = unfixed_bits(spec, arch); !reason.empty()) {
     const std::string field = reason.substr(0, reason.find(' '));
     const bool is_device = field == "device";
     refuse(is_device ? ErrorCode::unsupported_device : ErrorCode::invalid_spec,
            is_device ? field : "spec." + field, (is_device ? "" : "spec.") + reason);
   }
   std::string bits = fmt::format("bits {} on {}, tile_kv = {}, softmax_scale = {:a}", bits_version,
-                                 to_string(arch), equal_bits_tile(spec), spec.scale());
+                                 to_string(arch), fixed_bits_tile(spec), spec.scale());
   for (const SpecField& field : spec_fields()) {
     if (std::find(deciding_fields.begin(), deciding_fields.end(), field.name) != deciding_fields.end())
       bits += fmt::format(", {} = {}", field.name, key_text(field, spec));

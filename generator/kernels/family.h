@@ -18,7 +18,7 @@
 #include "generator/functors/functor_tensors.h"
 #include "generator/kernels/config_field.h"
 #include "generator/kernels/device_limits.h"
-#include "generator/kernels/equal_bits.h"
+#include "generator/kernels/fixed_bits.h"
 #include "generator/problem/output_table.h"
 #include "generator/problem/problem_shape.h"
 #include "generator/program/program.h"
@@ -305,8 +305,8 @@ template <class Config>
 Config smallest_of(const Case& problem) {
   Config config = Family<Config>::smallest_for(problem.spec);
   if constexpr (requires { config.tile_kv; }) {
-    if (Family<Config>::pass == Pass::forward && has_equal_bits(problem.spec, problem.limits.arch))
-      config.tile_kv = equal_bits_tile(problem.spec);
+    if (Family<Config>::pass == Pass::forward && has_fixed_bits(problem.spec, problem.limits.arch))
+      config.tile_kv = fixed_bits_tile(problem.spec);
   }
   return config;
 }

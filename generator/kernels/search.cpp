@@ -9,7 +9,7 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
-#include "generator/kernels/equal_bits.h"
+#include "generator/kernels/fixed_bits.h"
 #include "generator/kernels/families.h"
 #include "runtime/parallel.h"
 
@@ -32,7 +32,7 @@ ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec
 }
 
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape, Arch arch) {
-  if (spec.split_keys == 0 || shape.pass != Pass::forward || has_equal_bits(spec, arch)) return shape;
+  if (spec.split_keys == 0 || shape.pass != Pass::forward || has_fixed_bits(spec, arch)) return shape;
   constexpr std::int64_t heads_kv = 8;  // a batch that decodes: what most calls of an engine are
   return {.batch = 64,
           .heads_q = heads_kv * spec.gqa_ratio,

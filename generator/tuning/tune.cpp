@@ -8,7 +8,7 @@
 
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
-#include "generator/kernels/equal_bits.h"
+#include "generator/kernels/fixed_bits.h"
 #include "generator/kernels/search.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/gradient_arguments.h"
@@ -48,7 +48,7 @@ std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
 }
 
 void check_is_tuned(const AttentionSpec& spec, const DeviceInfo& device) {
-  if (spec.split_keys == 0 || has_equal_bits(spec, native_arch(device))) return;
+  if (spec.split_keys == 0 || has_fixed_bits(spec, native_arch(device))) return;
   throw Error(
       ErrorCode::invalid_argument, "tune", "split_keys",
       "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "

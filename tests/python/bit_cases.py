@@ -1,4 +1,4 @@
-"""Cases of tests/python/test_equal_bits.py: a request, and a way to compute its queries."""
+"""Cases of tests/python/test_fixed_bits.py: a request, and a way to compute its queries."""
 
 import itertools
 from dataclasses import dataclass

@@ -218,7 +218,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
 std::string spans_rejection(const Case& problem, const ForwardWgmma& config) {
   const AttentionSpec& spec = problem.spec;
   if (spec.split_keys == 0) return "";
-  if (const std::string reason = unequal_bits(spec, problem.limits.arch); !reason.empty())
+  if (const std::string reason = unfixed_bits(spec, problem.limits.arch); !reason.empty())
     return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}",
                        Family<ForwardWgmma>::name, spec.split_keys, reason);
   if (config.rescale != Rescale::lazy) {

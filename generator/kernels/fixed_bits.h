@@ -9,17 +9,17 @@
 
 namespace jit {
 
-/// Raised when bits of such kernels change; tests/golden/equal_bits.txt has what they are.
+/// Raised when bits of such kernels change; tests/golden/fixed_bits.txt has what they are.
 inline constexpr int bits_version = 1;
 
 /// Whether it is such a spec, on GPUs of `arch`.
-bool has_equal_bits(const AttentionSpec& spec, Arch arch);
+bool has_fixed_bits(const AttentionSpec& spec, Arch arch);
 /// Why it is none, if it has split_keys, as a sentence without subject that names a field; empty: it is one.
-std::string unequal_bits(const AttentionSpec& spec, Arch arch);
+std::string unfixed_bits(const AttentionSpec& spec, Arch arch);
 
 /// Keys of the tiles between which maxima may move, in all of these kernels: as many as fit, of a span and in
 /// registers.
-int equal_bits_tile(const AttentionSpec& spec);
+int fixed_bits_tile(const AttentionSpec& spec);
 
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
 std::string span_rejection(const AttentionSpec& spec, Arch arch, int tile_kv);

@@ -3,7 +3,7 @@
 #include "tests/mutation/template_mutation.h"
 #include "tests/support/cut_arguments.h"
 
-namespace jit::testing::equal_bits_mutations {
+namespace jit::testing::fixed_bits_mutations {
 namespace {
 
 constexpr const char* by_tiles = "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2";
@@ -41,19 +41,19 @@ std::string noticed(const TemplateMutation* mutation, float amplitude) {
 
 constexpr float large = 170;  // some rows' maxima are large (steps/softmax.cuh), and some are not
 
-TEST(EqualBits, AreEqualUnmutated) {
+TEST(FixedBits, AreEqualUnmutated) {
   for (const float amplitude : {1.0f, large}) EXPECT_EQ(noticed(nullptr, amplitude), "") << amplitude;
 }
 
-class EqualBitsMutationTest : public MutationTest {};
+class FixedBitsMutationTest : public MutationTest {};
 
-TEST_P(EqualBitsMutationTest, IsCaught) {
+TEST_P(FixedBitsMutationTest, IsCaught) {
   EXPECT_THAT(noticed(&GetParam(), GetParam().subject.amplitude),
               ::testing::AllOf(::testing::Ne(""), ::testing::Not(::testing::HasSubstr("launch_failed"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    EqualBits, EqualBitsMutationTest,
+    FixedBits, FixedBitsMutationTest,
     ::testing::Values(TemplateMutation{"RowsMoveTogether", removed},
                       TemplateMutation{"LargeRowsBesideOthers", removed, {}, {.amplitude = large}},
                       TemplateMutation{"SpansInTheOrderOfKeys", {"(1u << level) - 1", "~0u"}},
@@ -62,4 +62,4 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace jit::testing::equal_bits_mutations
+}  // namespace jit::testing::fixed_bits_mutations

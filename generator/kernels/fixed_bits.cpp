@@ -1,4 +1,4 @@
-#include "generator/kernels/equal_bits.h"
+#include "generator/kernels/fixed_bits.h"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ int most_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, sp
 
 }  // namespace
 
-std::string unequal_bits(const AttentionSpec& spec, Arch arch) {
+std::string unfixed_bits(const AttentionSpec& spec, Arch arch) {
   if (has_fp8_queries(spec)) return fmt::format("dtype = {}: products are cut off", to_string(spec.dtype));
   if (has_narrow_keys(spec))
     return fmt::format("kv_dtype = {}: families convert keys to different types",
@@ -33,20 +33,20 @@ std::string unequal_bits(const AttentionSpec& spec, Arch arch) {
   return "";
 }
 
-bool has_equal_bits(const AttentionSpec& spec, Arch arch) {
-  return spec.split_keys != 0 && unequal_bits(spec, arch).empty();
+bool has_fixed_bits(const AttentionSpec& spec, Arch arch) {
+  return spec.split_keys != 0 && unfixed_bits(spec, arch).empty();
 }
 
-int equal_bits_tile(const AttentionSpec& spec) {
+int fixed_bits_tile(const AttentionSpec& spec) {
   return most_head_dim(spec) <= 128 && spec.split_keys % large_tile == 0 ? large_tile : small_tile;
 }
 
 std::string span_rejection(const AttentionSpec& spec, Arch arch, int tile_kv) {
   if (spec.split_keys == 0) return "";
-  if (has_equal_bits(spec, arch) && tile_kv != equal_bits_tile(spec)) {
+  if (has_fixed_bits(spec, arch) && tile_kv != fixed_bits_tile(spec)) {
     return fmt::format(
         "tile_kv = {} must be {} with split_keys = {}: all kernels of the spec compute the same bits",
-        tile_kv, equal_bits_tile(spec), spec.split_keys);
+        tile_kv, fixed_bits_tile(spec), spec.split_keys);
   }
   if (spec.split_keys % tile_kv != 0) {
     return fmt::format("split_keys = {} must be a multiple of tile_kv = {}: no tile lies in two spans",

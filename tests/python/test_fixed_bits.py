@@ -1,4 +1,4 @@
-"""Calls whose `bits_of` are equal compute equal bits: layouts, pages, chunks, batches, families and configs."""
+"""Calls whose `bits_of` are equal compute bitwise identical results: layouts, pages, chunks, batches, families and configs."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from exact_attention import exact_attention
 from seeded import SEED, some
 
 COVER = pairwise(AXES, BitCase.is_possible, numpy.random.default_rng(49))
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "equal_bits.txt"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "fixed_bits.txt"
 GOLDEN_CASES = [
     ((64, 64), 1, "none", "none", False, 64, "3 * S + 17"), ((64, 64), 4, "causal", "none", True, 128, "S + 1"),
     ((64, 64), 8, "window", "alibi", False, 64, "S + 1"), ((64, 64), 4, "text", "text", False, 192, "S - 1"),
@@ -149,7 +149,7 @@ def test_gradients(make, rng):
 
 def test_bits_of_a_version(is_hopper, emulated, place, fetch):
     """Bits that move want another version, by which trainers and engines know: raise bits_version in
-    generator/kernels/equal_bits.h, and renew the file with JIT_ATTENTION_RENEW_BITS=1."""
+    generator/kernels/fixed_bits.h, and renew the file with JIT_ATTENTION_RENEW_BITS=1."""
     if not emulated:
         pytest.skip("numbers of the emulator")
     version = ja.bits_of(spec()).split(" on ")[0]
