@@ -9,8 +9,8 @@
 #include <jit/error.h>
 #include <jit/spec_table.h>
 
-#include "generator/kernels/fixed_bits.h"
 #include "generator/kernels/families.h"
+#include "generator/kernels/fixed_bits.h"
 #include "runtime/parallel.h"
 
 namespace jit {

@@ -9,8 +9,8 @@
 
 #include "generator/build/kernel_store.h"
 #include "generator/functors/unfollowed.h"
-#include "generator/kernels/fixed_bits.h"
 #include "generator/kernels/families.h"
+#include "generator/kernels/fixed_bits.h"
 #include "generator/kernels/search.h"
 #include "generator/launch/loaded_kernel.h"
 #include "generator/problem/kernel_spec.h"

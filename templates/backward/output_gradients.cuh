@@ -80,7 +80,8 @@ class RowGradients {
       float values[piece_columns];
 #pragma unroll
       for (int i = 0; i < piece_columns; ++i)
-        values[i] = y[i] * functor_.template derive<Tensor::slot>(Dual(o[i]), query_, d, numbers, i).derivative;
+        values[i] =
+            y[i] * functor_.template derive<Tensor::slot>(Dual(o[i]), query_, d, numbers, i).derivative;
       if constexpr (Tensor::is_of_rows) {
         float& sum = sums_[Tensor::slot];
 #pragma unroll
@@ -127,14 +128,14 @@ class RowGradients {
   float sums_[max_functor_tensors] = {};
 };
 
-
 /// Calls f(piece, d) for the lane's pieces of a row, of which two are on their way at once: stores of f keep loads behind them.
 template <class Config, class T, class U, class F>
 JIT_DEVICE void for_pieces(const RowGradients<Config>& row, const T* y, const U* o, F f) {
   constexpr int at_once = 2, step = row_lanes * piece_columns;
   using Piece = typename RowGradients<Config>::Piece;
 #pragma unroll 1
-  for (int first = threadIdx.x % row_lanes * piece_columns; first < Config::head_dim_v; first += at_once * step) {
+  for (int first = threadIdx.x % row_lanes * piece_columns; first < Config::head_dim_v;
+       first += at_once * step) {
     Piece pieces[at_once];
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {

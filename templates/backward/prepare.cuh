@@ -67,8 +67,9 @@ JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams
 
 /// Makes dO of a row and the lane's part of its product with O. By a whole warp.
 template <class Config, class Rows, class OutputRows>
-JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& gradients, const Rows& do_rows,
-                             const OutputRows& o_rows, int query, bool exists, const RawGradient& raw) {
+JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& gradients,
+                             const Rows& do_rows, const OutputRows& o_rows, int query, bool exists,
+                             const RawGradient& raw) {
   RowGradients<Config> own(context, gradients, query);
   float sum = 0;
   if (exists) {

@@ -29,8 +29,8 @@ JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const B
 
 /// Applies the functor to neighbors of a row, from column `column` on.
 template <class Config, class Functor, int count>
-JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Rows& rows, float (&values)[count],
-                             int query, int column) {
+JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Rows& rows,
+                             float (&values)[count], int query, int column) {
   typename Functor::template Numbers<count> numbers;
   functor.template load<Config::alignment>(numbers, rows, column);
 #pragma unroll

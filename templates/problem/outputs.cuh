@@ -115,7 +115,8 @@ class OutputOf {
 
   template <int alignment, int count>
   static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
-    (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d, of<Tensors>(numbers)),
+    (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d,
+                                       of<Tensors>(numbers)),
      ...);
   }
   template <int columns>
@@ -178,7 +179,8 @@ class ThenOutput {
   }
   template <int wanted, class Number, int count>
   JIT_DEVICE Number derive(Number value, int q, int d, Numbers<count>& numbers, int i) const {
-    return b_.template derive<wanted>(a_.template derive<wanted>(value, q, d, numbers.a, i), q, d, numbers.b, i);
+    return b_.template derive<wanted>(a_.template derive<wanted>(value, q, d, numbers.a, i), q, d, numbers.b,
+                                      i);
   }
   template <class F>
   static JIT_DEVICE void for_each_tensor(F f) {

@@ -162,8 +162,8 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
 
 /// Applies the output functor to a piece of a row, and writes what it was.
 template <class Config>
-JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& context, int query, int column,
-                             float4& values) {
+JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& context, int query,
+                             int column, float4& values) {
   float own[] = {values.x, values.y, values.z, values.w};
   if (OutputElement<Config>* const raw = raw_row<Config>(params, context, query); raw != nullptr)
     store_piece<Config::alignment>(raw + column, own);

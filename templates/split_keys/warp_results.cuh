@@ -100,7 +100,8 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
 #pragma unroll
         for (int i = 0; i < Output::pair; ++i) {
           float& x = result.output.at(r, n, i);
-          x = end.factor == 0 ? 0 : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
+          x = end.factor == 0 ? 0
+                              : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
         }
       }
       if (exists)
