@@ -66,7 +66,7 @@ std::size_t key_exchange_bytes(const KeyExchangeSpec& spec, const Placement& pla
 struct KeyExchangeRank {
   int rank = 0;  ///< from 0 to the placement's ranks − 1
   /// A buffer of each rank, this one's included, in the order of ranks: addresses at which this device reaches them, at
-  /// multiples of 256. All 0 before any rank's first call; owned by the caller, for as long as any rank's calls run.
+  /// multiples of 256. Filled with 0 on all ranks before any rank makes its KeyExchange; owned by the caller, for as long as any rank's calls run.
   std::span<void* const> buffers;
   double timeout = 30;  ///< seconds that a kernel waits for a copy at most
 };

@@ -5,7 +5,7 @@
 /// @code
 /// const jit::ScoreBlocksSpec spec{.attention = {.head_dim = 128, .mask = jit::mask::causal()}, .block_size = 16};
 /// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
-/// const jit::TensorView scores = allocate(jit::DType::fp32, {1, 64, 4, 4});  // 4 blocks of 64 keys
+/// const jit::TensorView scores = allocate(jit::DType::fp32, {1, 64, 4, 4});  // 64 keys are 4 blocks of 16
 /// const jit::ScoreBlocksArguments arguments{.q = q, .k = k, .scores = scores};
 /// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
 /// const jit::ScoreBlocks score_blocks = jit::score_blocks(spec);

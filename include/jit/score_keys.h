@@ -17,9 +17,9 @@
 ///
 ///      score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key])
 ///
-/// A list of blocks of 8 keys for each token is a block_table of pages of 8, by which a second indexer scores these alone
-/// (DeepSeek-V4.1). A scale of q belongs into its weights. Sums are fp32, in a fixed order. A token sees keys [start, end); what it does not
-/// see is not written.
+/// A list of blocks of 8 keys for each token is a page_table of pages of 8, by which a second indexer scores these alone
+/// (DeepSeek-V4.1). Multiply the weights of a token by the scale of its q. Sums are fp32, in a fixed order. A token sees
+/// keys [start, end); scores of others are not written.
 #pragma once
 
 #include <memory>
@@ -39,7 +39,7 @@ struct ScoreKeysSpec {
   int heads = 64;                 ///< of q: 8, 16, 32, 64 or 128
   int head_dim = 128;             ///< 64 or 128
   int page_size =
-      0;  ///< of k, with block_table: 8, 16, 32 or a multiple of 64; 0: keys lie one behind another
+      0;  ///< of k, with page_table: 8, 16, 32 or a multiple of 64; 0: keys lie one behind another
   bool k_scale = true;     ///< whether keys have scales
   bool block_max = false;  ///< whether the largest score of each 8 keys is written, too
 
@@ -60,7 +60,7 @@ struct ScoreKeysArguments {
   TensorView ends = {};  ///< int32 (tokens), optional: the key behind the last one, up to those of `scores`
   /// int32 (entries, pages of an entry): as many tokens, one behind another, belong to each entry. Keys of a page that is
   /// not there have score −inf.
-  TensorView block_table = {};
+  TensorView page_table = {};
   /// Written with block_max: fp32 (tokens, (keys + 7) / 8), any strides whose last is 1. Blocks of which a token sees no key
   /// are not written.
   TensorView block_scores = {};

@@ -111,8 +111,8 @@ struct AttentionSpec {
   /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
   /// Calls have tensors key_lists and key_counts (docs/sparse.md). Forward only, with varlen queries.
   int list_block = 0;
-  /// With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen k, and
-  /// not where they stand in their sequence.
+  /// With list_block: whether entry e names the keys that lie at e · list_block of varlen k, or of all pages one behind
+  /// another, and not those that stand there in their sequence. Without mask and score.
   bool list_slots = false;
   /// With list_block: rows of q, from 1 to 32, that share a list. With more than 1, tensor key_members has a bit for each.
   int list_queries = 1;

@@ -15,8 +15,8 @@
 /// assert(!top_k.source().empty() && top_k.spec() == spec);
 /// @endcode
 ///
-/// A row sees its columns [start, end). Of equal scores the smaller column comes first; −0 equals 0; NaN comes behind
-/// every number; −inf is not chosen. Columns are written in ascending order, then −1. Equal inputs give equal results.
+/// A row sees its columns [start, end). Of equal scores that of the smaller column is chosen; −0 equals 0; NaN is chosen
+/// after every number, −inf never. Columns are written in ascending order, then −1. Equal inputs give equal results.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ struct TopKSpec {
   int k = 2048;               ///< columns of a list: 1 to 2,048, for which shared memory has room
   int init_blocks = 0;   ///< so many of the first visible columns are chosen whatever their scores: 0 to k
   int local_blocks = 0;  ///< the same of the last visible columns; together at most k
-  int page_size = 0;     ///< of block_table, 1 to 65,536; 0: indices are columns
+  int page_size = 0;     ///< of page_table, 1 to 65,536; 0: indices are columns
 
   bool operator==(const TopKSpec&) const = default;  ///< member by member
 };
@@ -53,7 +53,7 @@ struct TopKArguments {
       {};  ///< int32 (rows), optional: the column behind the last one; an end before the start: none is seen
   /// int32 (entries, pages), with page_size: column c becomes table[row · entries / rows, c / page_size] · page_size +
   /// c % page_size, in the order of columns, and −1 where there is no such page. Rows are a multiple of entries.
-  TensorView block_table = {};
+  TensorView page_table = {};
   TensorView indices;  ///< written: int32 (rows, heads, k), any strides whose last is 1
   TensorView counts;   ///< written: int32 (rows, heads): how many columns were chosen
 };

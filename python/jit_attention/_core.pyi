@@ -857,13 +857,13 @@ def key_mass(
 
 def top_k(
     scores: ArrayT, k: int, *, starts: Array | None = None, ends: Array | None = None, init_blocks: int = 0,
-    local_blocks: int = 0, block_table: Array | None = None, page_size: int = 0, out: Array | None = None,
+    local_blocks: int = 0, page_table: Array | None = None, page_size: int = 0, out: Array | None = None,
     out_counts: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT]:
     """Chooses the k largest scores of each row, exactly: the keys, or blocks of keys, that a query attends to.
 
-    A row sees its columns [start, end). Of equal scores the smaller column comes first; −0 equals 0; NaN comes behind
-    every number; −inf is not chosen. Nothing waits for the device.
+    A row sees its columns [start, end). Of equal scores that of the smaller column is chosen; −0 equals 0; NaN is
+    chosen after every number, −inf never. Nothing waits for the device.
 
     Args:
         scores: (rows, columns) or (rows, heads, columns): fp32, bf16 or fp16, any strides whose last is 1.
@@ -872,9 +872,9 @@ def top_k(
         ends: int32 (rows). The column behind the last one. None: all. Beyond the columns, the nearest counts.
         init_blocks: So many of the first visible columns are chosen whatever their scores.
         local_blocks: The same of the last visible ones. Together at most k.
-        block_table: int32 (entries, pages), with page_size. Each row / entries rows share an entry, and their indices
+        page_table: int32 (entries, pages), with page_size. Each row / entries rows share an entry, and their indices
             are slots: table[entry, column / page_size] · page_size + column % page_size; −1 where there is no such page.
-        page_size: Columns of a page of block_table.
+        page_size: Columns of a page of page_table.
         out: int32 (rows, k) or (rows, heads, k), an array that receives the indices. None: a new one.
         out_counts: int32 (rows) or (rows, heads), an array that receives the counts. None: a new one.
         dtype: What 16-bit integers stand for: "bf16" or "fp16".
@@ -941,27 +941,27 @@ def score_blocks(
 
 def score_keys(
     q: Array, k: Array, weights: ArrayT, *, k_scale: Array | None = None, starts: Array | None = None,
-    ends: Array | None = None, block_table: Array | None = None, out: Array | None = None,
+    ends: Array | None = None, page_table: Array | None = None, out: Array | None = None,
     block_out: Array | None = None, dtype: InputDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT:
     """Scores keys by an indexer, as DeepSeek-V3.2 does; `top_k` chooses from the scores. For sm_90a.
 
     score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key]), with sums in
-    fp32. A scale of q belongs into its weights.
+    fp32. Multiply the weights of a token by the scale of its q.
 
     Args:
         q: (tokens, heads, head_dim): FP8 e4m3, bf16 or fp16; 8, 16, 32, 64 or 128 heads, head_dim 64 or 128.
-        k: (keys, head_dim) of all requests, or (pages, page_size, head_dim) with block_table, in q's type. Any strides
+        k: (keys, head_dim) of all requests, or (pages, page_size, head_dim) with page_table, in q's type. Any strides
             of multiples of 16 bytes: the keys of a page that ends with its scales are a view.
         weights: fp32 (tokens, heads).
         k_scale: fp32 (keys) or (pages, page_size), any strides. None: 1.
         starts: int32 (tokens). The first key that a token sees. None: 0.
         ends: int32 (tokens). The key behind the last one. None: all.
-        block_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
+        page_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
             Keys of a page that does not exist have score −inf. A list of blocks of 8 keys for each token is a table of
             pages of 8, by which a second indexer scores these alone (DeepSeek-V4.1), as `top_k` finds their keys.
-        out: fp32 (tokens, keys), an array that receives the scores; with block_table, of as many keys as are wanted. None:
-            a new one. Keys that a token does not see are not written.
+        out: fp32 (tokens, keys), an array that receives the scores; with page_table, of as many keys as are wanted. None:
+            a new one. Keys that a token does not see are not written: give `top_k` the same starts and ends.
         block_out: fp32 (tokens, (keys + 7) / 8), an array that receives the largest score of each 8 keys, but for those
             of which a token sees none. None: nobody wants them.
         dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".

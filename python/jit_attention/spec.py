@@ -65,8 +65,8 @@ class AttentionSpec:
             `jit_attention.distributed.attention` has it. Forward only, with 16-bit q, k and v, on sm_90a.
         list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
             calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
-        list_slots: With list_block: whether entries say where keys lie, page · page_size + row of the page, or row of varlen
-            k, and not where they stand in their sequence.
+        list_slots: With list_block: whether entry e names the keys that lie at e · list_block of varlen k, or of all pages
+            one behind another, and not those that stand there in their sequence. Without mask and score.
         list_queries: With list_block: rows of q, 1 to 32, that share a list. With more than 1, calls have key_members, too.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.

@@ -18,7 +18,7 @@ namespace {
 using namespace nb::literals;
 
 nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::handle k_scale,
-                         nb::handle starts, nb::handle ends, nb::handle block_table, nb::handle out,
+                         nb::handle starts, nb::handle ends, nb::handle page_table, nb::handle out,
                          nb::handle block_out, nb::handle dtype, nb::handle stream) {
   OperationCall call(weights, "weights", stream, input_dtype_of(dtype, "dtype"));
   ScoreKeysArguments arguments;
@@ -28,20 +28,20 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
   call.read(k_scale, "k_scale", arguments.k_scale);
   call.read(starts, "starts", arguments.starts);
   call.read(ends, "ends", arguments.ends);
-  call.read(block_table, "block_table", arguments.block_table);
+  call.read(page_table, "page_table", arguments.page_table);
   call.write(out, "out", arguments.scores);
   call.write(block_out, "block_out", arguments.block_scores);
-  const bool is_paged = arguments.block_table.is_present();
+  const bool is_paged = arguments.page_table.is_present();
   if (arguments.q.rank != 3)
     refuse("q", fmt::format("has {} dimensions; it must be (tokens, heads, head_dim)", arguments.q.rank));
   if (arguments.k.rank != (is_paged ? 3 : 2))
     refuse("k", fmt::format(
-                    "has {} dimensions; it must be (keys, head_dim), or with block_table (pages, page_size, "
+                    "has {} dimensions; it must be (keys, head_dim), or with page_table (pages, page_size, "
                     "head_dim)",
                     arguments.k.rank));
-  if (is_paged && arguments.block_table.rank != 2)
-    refuse("block_table",
-           fmt::format("has {} dimensions; it must be (entries, pages)", arguments.block_table.rank));
+  if (is_paged && arguments.page_table.rank != 2)
+    refuse("page_table",
+           fmt::format("has {} dimensions; it must be (entries, pages)", arguments.page_table.rank));
 
   const ScoreKeysSpec spec{.dtype = arguments.q.dtype,
                            .heads = small_size(arguments.q, 1, "q"),
@@ -54,7 +54,7 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
     std::optional<std::size_t> made;
     if (!arguments.scores.is_present()) {
       const std::int64_t keys =
-          is_paged ? arguments.block_table.shape[1] * arguments.k.shape[1] : arguments.k.shape[0];
+          is_paged ? arguments.page_table.shape[1] * arguments.k.shape[1] : arguments.k.shape[0];
       const std::array<std::int64_t, 2> shape = {arguments.q.shape[0], keys};
       made = call.make(DType::fp32, shape, arguments.scores);
     }
@@ -72,7 +72,7 @@ nb::object score_keys_of(nb::handle q, nb::handle k, nb::handle weights, nb::han
 void bind_score_keys(nb::module_& module) {
   define(module, "score_keys", score_keys_of, "q"_a, "k"_a, "weights"_a, nb::kw_only(),
          "k_scale"_a = nb::none(), "starts"_a = nb::none(), "ends"_a = nb::none(),
-         "block_table"_a = nb::none(), "out"_a = nb::none(), "block_out"_a = nb::none(),
+         "page_table"_a = nb::none(), "out"_a = nb::none(), "block_out"_a = nb::none(),
          "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 

@@ -32,7 +32,7 @@ TensorView with_head(const TensorView& view, bool has_heads) {
 }
 
 nb::object top_k_of(nb::handle scores, int k, nb::handle starts, nb::handle ends, int init_blocks,
-                    int local_blocks, nb::handle block_table, int page_size, nb::handle out,
+                    int local_blocks, nb::handle page_table, int page_size, nb::handle out,
                     nb::handle out_counts, nb::handle dtype, nb::handle stream) {
   OperationCall call(scores, "scores", stream, input_dtype_of(dtype, "dtype"));
   TopKArguments arguments;
@@ -40,7 +40,7 @@ nb::object top_k_of(nb::handle scores, int k, nb::handle starts, nb::handle ends
   call.check_dtype(arguments.scores, "scores");
   call.read(starts, "starts", arguments.starts);
   call.read(ends, "ends", arguments.ends);
-  call.read(block_table, "block_table", arguments.block_table);
+  call.read(page_table, "page_table", arguments.page_table);
   call.write(out, "out", arguments.indices);
   call.write(out_counts, "out_counts", arguments.counts);
   const int rank = arguments.scores.rank;
@@ -89,7 +89,7 @@ nb::object top_k_of(nb::handle scores, int k, nb::handle starts, nb::handle ends
 
 void bind_top_k(nb::module_& module) {
   define(module, "top_k", top_k_of, "scores"_a, "k"_a, nb::kw_only(), "starts"_a = nb::none(),
-         "ends"_a = nb::none(), "init_blocks"_a = 0, "local_blocks"_a = 0, "block_table"_a = nb::none(),
+         "ends"_a = nb::none(), "init_blocks"_a = 0, "local_blocks"_a = 0, "page_table"_a = nb::none(),
          "page_size"_a = 0, "out"_a = nb::none(), "out_counts"_a = nb::none(), "dtype"_a = nb::none(),
          "stream"_a = nb::none());
 }

@@ -20,7 +20,7 @@ struct ScoreKeysParams {
   long long scale_key;
   const int* starts;       ///< (tokens); null: 0
   const int* ends;         ///< (tokens); null: columns
-  const int* block_table;  ///< (entries, table_pages); null: dense keys
+  const int* page_table;  ///< (entries, table_pages); null: dense keys
   long long table_stride;
   float* scores;  ///< (tokens, columns)
   long long score_token;

@@ -59,7 +59,7 @@ class ScoreKeysProducer {
     if constexpr (is_paged) {
       const int place = row / Config::page_size;
       page =
-          place < params_.table_pages ? params_.block_table[item.entry * params_.table_stride + place] : -1;
+          place < params_.table_pages ? params_.page_table[item.entry * params_.table_stride + place] : -1;
       row %= Config::page_size;
     }
     const bool is_there = page >= 0 && page < params_.pages;

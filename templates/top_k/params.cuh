@@ -17,7 +17,7 @@ struct TopKParams {
   int* counts;  ///< (rows, heads)
   long long count_row;
   long long count_head;
-  const int* block_table;  ///< (entries, pages); null: indices are columns
+  const int* page_table;  ///< (entries, pages); null: indices are columns
   long long table_stride;
   int pages;
   int rows_per_entry;  ///< of the table

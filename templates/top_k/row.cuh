@@ -73,7 +73,7 @@ JIT_DEVICE int index_of(const TopKParams& params, int row, int column) {
   } else {
     const int page = column / Config::page_size;
     if (page >= params.pages) return -1;  // mutate: PagesBehindTheTable
-    const int slot_page = params.block_table[row / params.rows_per_entry * params.table_stride + page];
+    const int slot_page = params.page_table[row / params.rows_per_entry * params.table_stride + page];
     constexpr int most_pages = 0x7fffffff / Config::page_size;
     if (slot_page < 0 || slot_page >= most_pages) return -1;
     return slot_page * Config::page_size + column % Config::page_size;

@@ -50,8 +50,8 @@ std::string noticed_of_choice(const TemplateMutation* mutation, const Choice& ch
   for (const DeviceTensor* tensor : {&scores, &indices, &counts, &table}) tensor->upload();
   TopKArguments arguments{.scores = scores.view(), .indices = indices.view(), .counts = counts.view()};
   if (choice.page_size != 0) {
-    arguments.block_table = table.view();
-    arguments.block_table.shape[1] = pages;  // of the columns but for the last ones
+    arguments.page_table = table.view();
+    arguments.page_table.shape[1] = pages;  // of the columns but for the last ones
   }
   try {
     top_k({.k = choice.k, .page_size = choice.page_size}, context)(arguments);

@@ -89,7 +89,7 @@ def test_pages_with_their_scales_behind(rng, place, fetch, tokens_of_entry, head
     ends = rng.integers(300, keys + 40, tokens).astype(numpy.int32)
     out = place(poisoned(tokens, keys))
     scores = fetch(ja.score_keys(place(q), keys_view, place(weights), k_scale=views[1], ends=place(ends),
-                                 block_table=place(table), out=out))
+                                 page_table=place(table), out=out))
     is_page = (table >= 0) & (table < pages)
     for token in range(tokens):
         own = numpy.where(is_page, table, 0)[token // tokens_of_entry]
@@ -124,8 +124,8 @@ def test_two_levels(rng, place, fetch, heads):
     first_blocks, block_ends = starts // 8, (ends + 7) // 8
     lists, counts = ja.top_k(largest, blocks, starts=place(first_blocks), ends=place(block_ends.astype(numpy.int32)))
     q2, k2, weights2, _ = problem(rng, tokens, (number * 8,), heads, 128, E4M3)
-    compact = ja.score_keys(place(q2), place(k2.reshape(number, 8, 128)), place(weights2), block_table=lists)
-    chosen, chosen_counts = ja.top_k(compact, best, block_table=lists, page_size=8)
+    compact = ja.score_keys(place(q2), place(k2.reshape(number, 8, 128)), place(weights2), page_table=lists)
+    chosen, chosen_counts = ja.top_k(compact, best, page_table=lists, page_size=8)
     exact2, lists, counts = exact(q2, k2, weights2), fetch(lists).astype(int), fetch(counts).astype(int)
     for token in range(tokens):
         own = lists[token, : counts[token]]
@@ -177,10 +177,10 @@ def test_nothing_to_do(place):
     (dict(q=(2, 12, 64)), "must be 8, 16, 32, 64 or 128"), (dict(q=(2, 8, 96), k=(40, 96)), "64 or 128"),
     (dict(k=(40, 128)), "k"), (dict(k=(40, 1, 64)), "k"), (dict(k_scale=(39,)), "k_scale"), (dict(starts=(3,)), "starts"),
     (dict(weights=(2, 9)), "weights"), (dict(out=(2, 41)), "out"), (dict(block_out=(2, 6)), "block_out"),
-    (dict(k=(4, 48, 64), block_table=(2, 4)), "multiple of 64"), (dict(k=(4, 64, 64), block_table=(3, 4)), "entries"),
+    (dict(k=(4, 48, 64), page_table=(2, 4)), "multiple of 64"), (dict(k=(4, 64, 64), page_table=(3, 4)), "entries"),
 ])
 def test_bad_arguments(place, change, match):
-    types = dict(q=ml_dtypes.bfloat16, k=ml_dtypes.bfloat16, starts=numpy.int32, block_table=numpy.int32)
+    types = dict(q=ml_dtypes.bfloat16, k=ml_dtypes.bfloat16, starts=numpy.int32, page_table=numpy.int32)
     sizes = dict(q=(2, 8, 64), k=(40, 64), weights=(2, 8)) | change
     arrays = {name: place(numpy.zeros(size, types.get(name, numpy.float32))) for name, size in sizes.items()}
     with pytest.raises(ja.Error, match=match):

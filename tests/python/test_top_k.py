@@ -141,7 +141,7 @@ def test_slots_of_a_table(rng, place, fetch, columns):
         own = numpy.append(table[row * entries // rows], -1)[numpy.minimum(columns // page_size, pages)]
         return numpy.where((own < 0) | (own > 2**20), -1, own * page_size + columns % page_size)
 
-    check(run(place, fetch, scores, k, block_table=place(table), page_size=page_size), scores, k, name=slots)
+    check(run(place, fetch, scores, k, page_table=place(table), page_size=page_size), scores, k, name=slots)
 
 
 def test_nothing_to_do(place):
@@ -159,8 +159,8 @@ def test_equal_inputs_give_equal_results(rng, place, fetch):
 
 @pytest.mark.parametrize("options, match", [
     (dict(k=0), "k = 0"), (dict(k=2049), "2048"), (dict(k=4, init_blocks=3, local_blocks=2), "local_blocks"),
-    (dict(page_size=16), "block_table"), (dict(block_table=numpy.zeros((1, 4), numpy.int32)), "page_size"),
-    (dict(block_table=numpy.zeros((2, 4), numpy.int32), page_size=16), "entries"),
+    (dict(page_size=16), "page_table"), (dict(page_table=numpy.zeros((1, 4), numpy.int32)), "page_size"),
+    (dict(page_table=numpy.zeros((2, 4), numpy.int32), page_size=16), "entries"),
     (dict(starts=numpy.zeros(4, numpy.int32)), "starts"), (dict(ends=numpy.zeros(3, numpy.int64)), "ends"),
     (dict(out=numpy.zeros((3, 5), numpy.int32)), "out"), (dict(out_counts=numpy.zeros((3, 1, 1), numpy.int32)), "out_counts"),
 ])

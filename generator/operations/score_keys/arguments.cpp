@@ -26,7 +26,7 @@ const int* array_of(std::string_view name, const TensorView& tensor, CallSizes& 
 void fill_keys(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, CallSizes& sizes,
                ScoreKeysParams& params) {
   const bool is_paged = spec.page_size > 0;
-  const TensorView &k = arguments.k, &scale = arguments.k_scale, &table = arguments.block_table;
+  const TensorView &k = arguments.k, &scale = arguments.k_scale, &table = arguments.page_table;
   sizes.know("page_size", spec.page_size);
   sizes.check({"k", is_paged ? DimNames("pages, page_size, head_dim") : DimNames("keys, head_dim"),
                spec.dtype, row_alignment},
@@ -41,21 +41,21 @@ void fill_keys(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, C
   }
   params.pages = 1;
   if (is_paged) {
-    sizes.check({"block_table", "entries, table_pages", DType::int32}, table);
-    check_dense_last("block_table", table);
-    params.block_table = static_cast<const int*>(table.data);
+    sizes.check({"page_table", "entries, table_pages", DType::int32}, table);
+    check_dense_last("page_table", table);
+    params.page_table = static_cast<const int*>(table.data);
     params.table_stride = stride_along(table, 0);
     params.table_pages = static_cast<int>(sizes["table_pages"]);
     params.pages = static_cast<int>(sizes["pages"]);
   } else if (table.is_present()) {
-    refuse("block_table", "needs spec.page_size, which is 0");
+    refuse("page_table", "needs spec.page_size, which is 0");
   }
 }
 
 }  // namespace
 
 bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, ScoreKeysParams& params) {
-  const auto& [q, k, k_scale, weights, starts, ends, block_table, block_scores, scores] = arguments;
+  const auto& [q, k, k_scale, weights, starts, ends, page_table, block_scores, scores] = arguments;
   const bool is_paged = spec.page_size > 0;
   params = {};
   CallSizes sizes;
@@ -77,7 +77,7 @@ bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments,
                                       {"weights", &weights},
                                       {"starts", &starts},
                                       {"ends", &ends},
-                                      {"block_table", &block_table}})
+                                      {"page_table", &page_table}})
       if (input->is_present()) check_no_overlap(output, view, name, *input);
   };
   check_output("scores", scores);
@@ -94,7 +94,7 @@ bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments,
   }
   const std::int64_t tokens = sizes["tokens"], entries = is_paged ? sizes["entries"] : 1;
   if (tokens > 0 && (entries == 0 || tokens % entries != 0))
-    refuse("block_table",
+    refuse("page_table",
            fmt::format("has {} entries for {} tokens; tokens must be a multiple of them, and each has as "
                        "many",
                        entries, tokens));

@@ -19,16 +19,16 @@ const int* array_of(std::string_view name, const TensorView& tensor, CallSizes& 
 }
 
 void check_table(const TopKSpec& spec, const TopKArguments& arguments, CallSizes& sizes) {
-  const TensorView& table = arguments.block_table;
+  const TensorView& table = arguments.page_table;
   if (spec.page_size == 0) {
-    if (table.is_present()) refuse("block_table", "needs spec.page_size, which is 0");
+    if (table.is_present()) refuse("page_table", "needs spec.page_size, which is 0");
     return;
   }
-  sizes.check({"block_table", "entries, pages", DType::int32}, table);
-  check_dense_last("block_table", table);
+  sizes.check({"page_table", "entries, pages", DType::int32}, table);
+  check_dense_last("page_table", table);
   const std::int64_t rows = sizes["rows"], entries = sizes["entries"];
   if (rows > 0 && (entries == 0 || rows % entries != 0))
-    refuse("block_table",
+    refuse("page_table",
            fmt::format("has {} entries for {} rows; rows must be a multiple of them, and each has as many",
                        entries, rows));
 }
@@ -36,7 +36,7 @@ void check_table(const TopKSpec& spec, const TopKArguments& arguments, CallSizes
 }  // namespace
 
 bool fill_params(const TopKSpec& spec, const TopKArguments& arguments, TopKParams& params) {
-  const auto& [scores, starts, ends, block_table, indices, counts] = arguments;
+  const auto& [scores, starts, ends, page_table, indices, counts] = arguments;
   CallSizes sizes;
   sizes.know("k", spec.k);
   sizes.check({"scores", "rows, heads, columns", spec.dtype}, scores);
@@ -51,7 +51,7 @@ bool fill_params(const TopKSpec& spec, const TopKArguments& arguments, TopKParam
   for (const auto& [name, output] : {std::pair{"indices", &indices}, {"counts", &counts}}) {
     check_no_self_overlap(name, *output);
     for (const auto& [other, input] :
-         {std::pair{"scores", &scores}, {"starts", &starts}, {"ends", &ends}, {"block_table", &block_table}})
+         {std::pair{"scores", &scores}, {"starts", &starts}, {"ends", &ends}, {"page_table", &page_table}})
       if (input->is_present()) check_no_overlap(name, *output, other, *input);
   }
   check_no_overlap("counts", counts, "indices", indices);
@@ -72,9 +72,9 @@ bool fill_params(const TopKSpec& spec, const TopKArguments& arguments, TopKParam
   params.heads = static_cast<int>(heads);
   params.columns = static_cast<int>(sizes["columns"]);
   params.rows_per_entry = 1;
-  if (block_table.is_present()) {
-    params.block_table = static_cast<const int*>(block_table.data);
-    params.table_stride = stride_along(block_table, 0);
+  if (page_table.is_present()) {
+    params.page_table = static_cast<const int*>(page_table.data);
+    params.table_stride = stride_along(page_table, 0);
     params.pages = static_cast<int>(sizes["pages"]);
     if (rows > 0) params.rows_per_entry = static_cast<int>(rows / sizes["entries"]);
   }

@@ -11,6 +11,6 @@ key, are skipped.
 
 from .dsa import dsa
 from .lists import block_top_k, union
-from .video import video
+from .video import video, video_mask
 
-__all__ = ["block_top_k", "dsa", "union", "video"]
+__all__ = ["block_top_k", "dsa", "union", "video", "video_mask"]

@@ -53,8 +53,8 @@ def block_top_k(
             stream, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
     Returns:
-        o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, as has a row of q that
-        is no sequence's.
+        o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, or that of its sink, as has
+        a row of q that is no sequence's.
 
     Raises:
         InvalidArgumentError: An argument is wrong. Contents of lists are not checked: no entry reads outside of k and v.

@@ -31,9 +31,9 @@ def video(
         q: Queries (batch, seqlen, heads_q, head_dim).
         k: Keys (batch, seqlen, heads_kv, head_dim).
         v: Values, likewise.
-        indices: int32 (batch or 1, heads_q or 1, rows, entries): the blocks of keys that a block of queries sees. Any order;
-            a block that is listed twice counts once; −1, and what is no block, is skipped.
-        counts: int32 (batch or 1, heads_q or 1, rows): how many of the entries count. None: all.
+        indices: int32 (batch or 1, heads_q or 1, blocks of queries, entries): the blocks of keys that a block of queries
+            sees. Any order; a block that is listed twice counts once; −1, and what is no block, is skipped.
+        counts: int32 (batch or 1, heads_q or 1, blocks of queries): how many of the entries count. None: all.
         block: Queries and keys of a block, a multiple of 16; 64 is fastest.
         valid_rows: int32 (blocks of keys): the keys of each block that exist, its first ones. None: all.
         **options: As in `attention`.
@@ -52,14 +52,45 @@ def video(
         >>> ja.sparse.video(q, q, q, np.array([[[[0], [1]]]], np.int32), valid_rows=np.array([64, 3], np.int32)).shape
         (1, 128, 1, 64)
     """
-    table = block_table(q, k, indices, counts, block=block, valid_rows=valid_rows)
-    return _core.attention(q, k, v, block_mask=table, **options)
+    listed = video_mask(q, k, indices, counts, block=block, valid_rows=valid_rows)
+    return _core.attention(q, k, v, block_mask=listed, **options)
 
 
-def block_table(
-    q: Array, k: Array, indices: Array, counts: Array | None, *, block: int, valid_rows: Array | None
+def video_mask(
+    q: Array,
+    k: Array,
+    indices: Array,
+    counts: Array | None = None,
+    *,
+    block: int = 64,
+    valid_rows: Array | None = None,
 ) -> BlockMask:
-    """The block mask of such lists: make it once where several calls have the same ones."""
+    """Makes the block mask of the lists of `video`, for `attention(…, block_mask=)`: once where several calls have the same
+    lists. Making it may take longer than attention.
+
+    Args:
+        q: As in `video`; its shape alone is read.
+        k: Likewise.
+        indices: As in `video`.
+        counts: As in `video`.
+        block: As in `video`.
+        valid_rows: As in `video`. The mask keeps the array.
+
+    Returns:
+        The block mask.
+
+    Raises:
+        InvalidArgumentError: As in `video`.
+
+    Thread safety:
+        Threads may call at the same time.
+
+    Examples:
+        >>> q = np.ones((1, 128, 1, 64), ml_dtypes.bfloat16)
+        >>> listed = ja.sparse.video_mask(q, q, np.array([[[[0], [1]]]], np.int32))
+        >>> ja.attention(q, q, q, block_mask=listed).shape
+        (1, 128, 1, 64)
+    """
     for name, array, rank in (("q", q, 4), ("k", k, 4), ("indices", indices, 4)):
         if len(array.shape) != rank:
             raise InvalidArgumentError(f"{name}: has {len(array.shape)} dimensions; it must have {rank}", "launch", name)
