@@ -42,10 +42,12 @@ struct Problem {
   Target target;
   std::vector<ProblemShape> shapes;  // of one pass
   Pass pass = Pass::forward;
+  OutputFunctor output = {};  // of a backward pass, whose own kernels do not apply it
 };
 
 // The problem of a pass of backward, whose kernels know nothing of sinks.
 Problem of_pass(Problem problem, Pass pass) {
+  problem.output = problem.spec.output;
   problem.spec = gradient_spec(std::move(problem.spec));
   problem.pass = pass;
   for (ProblemShape& shape : problem.shapes) shape.pass = pass;
@@ -218,8 +220,8 @@ class Choosing {
     std::vector<KernelBuild> builds;
     for (const Step& step : steps_) {
       if (step.problem->pass != Pass::backward) continue;
-      const auto own =
-          around_one_pass(step.problem->spec, step.first, step.problem->limits, step.problem->target);
+      const auto own = around_one_pass(step.problem->spec, step.problem->output, step.first,
+                                       step.problem->limits, step.problem->target);
       builds.insert(builds.end(), own.begin(), own.end());
     }
     return builds;

@@ -22,8 +22,9 @@ std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits&
   return passes;
 }
 
-std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const KernelConfig& config,
-                                         const DeviceLimits& limits, Target target) {
+std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const OutputFunctor& output,
+                                         const KernelConfig& config, const DeviceLimits& limits,
+                                         Target target) {
   std::vector<KernelConfig> configs = {config};
   if (const KernelConfig fixed = deterministic_config(config); fixed != config) configs.push_back(fixed);
   std::vector<KernelBuild> builds;
@@ -31,7 +32,9 @@ std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const Kernel
     builds.push_back([spec, own, limits, target](KernelStore& store) {
       return choose_kernel(store, spec, own, {.pass = Pass::backward}, limits, target).image;
     });
-    FamilySteps around = steps_around(spec, own);
+    AttentionSpec with_output = spec;
+    with_output.output = output;
+    FamilySteps around = steps_around(with_output, own);
     for (auto* steps : {&around.before, &around.behind}) {
       for (FamilyStep& step : *steps) builds.push_back(build_of(std::move(step.program), target));
     }

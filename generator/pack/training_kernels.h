@@ -19,9 +19,10 @@ namespace jit {
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits);
 
 /// Kernels that a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config`
-/// is the one that is chosen for some sizes.
-std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const KernelConfig& config,
-                                         const DeviceLimits& limits, Target target);
+/// is the one that is chosen for some sizes, `output` the functor that the spec has lost.
+std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const OutputFunctor& output,
+                                         const KernelConfig& config, const DeviceLimits& limits,
+                                         Target target);
 
 /// Kernels of the gradients of sinks, if the spec has them, and of all that the score reads together.
 std::vector<KernelBuild> of_shared_gradients(const AttentionSpec& spec, Target target);

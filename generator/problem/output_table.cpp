@@ -29,6 +29,7 @@ std::optional<Refusal> refuse_output_functor(const SpecField& field, const Atten
   };
   if (has_fp8_queries(spec)) return beside("with q of fp8");
   if (spec.values_in_keys) return beside("with values_in_keys");
+  if (spec.list_block != 0) return beside("with list_block: texts would see a list in place of its sequence");
   if (spec.q_positions || spec.k_positions)
     return beside("with q_positions and k_positions: partial results are merged before it applies");
   return {};

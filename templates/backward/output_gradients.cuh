@@ -74,9 +74,11 @@ class RowGradients {
   /// A piece from column `d` on.
   JIT_DEVICE void differentiate(Piece& piece, int d) {
     auto& [y, o, numbers] = piece;
+    unsigned seen = 0;  // a derivative takes in all links of a chain that read the tensor
     Functor::for_each_tensor([&]<class Tensor>() {
       const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
-      if (gradient.data == nullptr) return;
+      if (gradient.data == nullptr || (seen >> Tensor::slot & 1) != 0) return;
+      seen |= 1u << Tensor::slot;
       float values[piece_columns];
 #pragma unroll
       for (int i = 0; i < piece_columns; ++i)

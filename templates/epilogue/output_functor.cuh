@@ -82,13 +82,14 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
 }
 
 /// Does so for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
-/// 0 for those without keys, whose values are 0; it becomes 1, since what is written of these need not be 0.
+/// inverse_without_keys for those without keys, whose values are 0; it becomes 1, since what is written of these need not be
+/// 0.
 template <class Config, class Product>
 JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,
                               int first_row, float (&inverse)[Product::rows], int first_column = 0) {
   using Layout = typename Product::Layout;
   Product::for_each_row(first_row + Layout::lane_row(lane_id()), [&](int r, int query) {
-    if (inverse[r] == 0) {
+    if (inverse[r] > 0.5f * inverse_without_keys) {
 #pragma unroll
       for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
     }

@@ -170,6 +170,29 @@ def test_gradients(rng, place, fetch, lengths, layout, head_dim, head_dim_v, det
     numpy.testing.assert_allclose(fetch(of_tensors["scale"]), (dy * curve * sigma).sum(-1), rtol=1e-4, atol=1e-4)
 
 
+def test_a_tensor_of_two_links_has_one_gradient(rng, place, fetch):
+    (q, k, v, _, dy), scale, _ = gradient_case(rng, None, "BSHD", 64, 64)
+    inputs, output = [place(one) for one in (q, k, v)], ja.output.scale().then(ja.output.scale())
+    tensors = {"scale": place(scale)}
+    _, lse, aux = ja.attention(*inputs, output=output, tensors=tensors, return_lse=True, return_aux=("o_raw",))
+    *_, of_tensors = ja.attention_backward(place(dy), *inputs, aux["o_raw"], lse, output=output, tensors=tensors,
+                                           d_tensors={"scale": None})
+    exact = (dy.astype(numpy.float64) * 2 * scale[..., None].astype(numpy.float64) * fetch(aux["o_raw"])).sum(-1)
+    numpy.testing.assert_allclose(fetch(of_tensors["scale"]), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", ["family=forward_mma_sync", None])
+def test_rows_without_keys_beside_numbers_that_are_none(rng, place, fetch, config):
+    """o before the functor is 0 there, whatever the values that rows of the same tile see."""
+    q, k, v = (normal(rng, 1, 40, 2, 64) for _ in "qkv")
+    v[0, 0] = numpy.nan
+    spec = ja.AttentionSpec(head_dim=64, mask=ja.mask.text("return q % 2 == 0;", name="even"), output=ja.output.residual())
+    residual = normal(rng, 1, 40, 2, 64)
+    o = fetch(ja.prepare(spec, config=config)(*map(place, (q, k, v)), tensors={"residual": place(residual)}))
+    numpy.testing.assert_array_equal(o[:, 1::2], residual[:, 1::2].astype(numpy.float64))
+    assert numpy.isnan(o[:, ::2]).all()
+
+
 def test_gradients_of_padding_rows_are_not_written(rng, place, fetch):
     (q, k, v, gate, dy), _, _ = gradient_case(rng, None, "BSHD", 64, 64)
     used = place(numpy.int32([70, 31]))
@@ -214,6 +237,8 @@ def test_what_is_refused(rng, place):
         ja.AttentionSpec(output=output), "sm_90a", "family=forward_wide_wgmma"))
     refused(spec, "must be none with q of fp8", lambda: ja.AttentionSpec(dtype="fp8_e4m3", output=output))
     refused(spec, "must be none with values_in_keys", lambda: ja.AttentionSpec(values_in_keys=True, output=output))
+    refused(spec, "must be none with list_block", lambda: ja.AttentionSpec(
+        sequences_q="varlen", sequences_kv="varlen", list_block=16, output=output))
     refused(spec, "must be none with q_positions", lambda: ja.AttentionSpec(q_positions=True, output=output))
     refused(spec, "only outputs may read", lambda: ja.score.text("return score;", name="s", tensors={"t": "bf16 as_o"}))
     refused(spec, "must be bf16, fp16 or fp32", lambda: ja.output.text("return value;", name="s", tensors={"t": "int32 as_o"}))

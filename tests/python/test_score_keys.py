@@ -167,6 +167,17 @@ def test_choose_from_scores(rng, place, fetch):
         numpy.testing.assert_array_equal(indices[token, : len(wanted)], wanted)
 
 
+def test_columns_behind_the_table_have_no_keys(rng, place, fetch):
+    q, k, weights = (rng.standard_normal(shape).astype(numpy.float32) for shape in ((2, 8, 64), (3, 64, 64), (2, 8)))
+    out = place(numpy.full((2, 200), 7, numpy.float32))
+    bf16 = lambda x: place(x.astype(ml_dtypes.bfloat16))  # noqa: E731
+    ja.score_keys(bf16(q), bf16(k), place(weights), page_table=place(numpy.int32([[2, 0]])), out=out)
+    scores = fetch(out)
+    assert numpy.isfinite(scores[:, :128]).all() and numpy.isneginf(scores[:, 128:]).all()
+    with pytest.raises(ja.InvalidArgumentError, match="k: has no pages"):
+        ja.score_keys(bf16(q), bf16(k[:0]), place(weights), page_table=place(numpy.int32([[2, 0]])), out=out)
+
+
 def test_nothing_to_do(place):
     bf16 = ml_dtypes.bfloat16
     weights = numpy.zeros((2, 8), numpy.float32)

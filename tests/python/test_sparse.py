@@ -92,6 +92,20 @@ def test_video(rng, place, fetch, is_ragged):
     expected.check(fetch(o), fetch(lse))
 
 
+@pytest.mark.parametrize("queries", [1, 2])
+def test_slots_of_several_sequences(rng, place, fetch, queries):
+    """Without counts, and with boundaries of sequences, which slots do not need."""
+    q, k = rng.standard_normal((6, 2, 64)).astype(numpy.float16), rng.standard_normal((5, 16, 1, 64)).astype(numpy.float16)
+    lists = distinct(rng, 6, 1, 7, 80)
+    o = fetch(ja.sparse.block_top_k(place(q), place(k), place(k), place(lists), block=1, queries=queries, page_table=None,
+                                    cu_seqlens_q=place(int32([0, 2, 6]))))
+    for row in range(6):
+        keys = k.reshape(80, 64)[lists[row, 0, :-1]].astype(float)
+        scores = q[row].astype(float) @ keys.T / 8
+        weights = numpy.exp(scores - scores.max(1, keepdims=True))
+        numpy.testing.assert_allclose(o[row], weights @ keys / weights.sum(1, keepdims=True), rtol=0.01, atol=0.01)
+
+
 def test_what_is_refused(place):
     q, k = place(numpy.ones((3, 2, 64), numpy.float16)), place(numpy.ones((40, 1, 64), numpy.float16))
     lists = place(numpy.zeros((3, 1, 4), numpy.int32))
@@ -101,6 +115,11 @@ def test_what_is_refused(place):
             ja.sparse.block_top_k(*arguments, **options)
 
     refused("q: has 2 dimensions; it must have 3", q[0], k, k, lists)
+    refused("cu_seqlens_k: is missing", q, k, k, lists, cu_seqlens_q=place(int32([0, 1, 3])))
+    for rows in ((2,), (1, 3)):
+        with pytest.raises(ja.InvalidArgumentError, match="valid_rows: has the shape"):
+            ja.sparse.video(q[None], k[None, :, :, :], k[None, :, :, :], lists[None, :1], block=16,
+                            valid_rows=place(numpy.zeros(rows, numpy.int32)))
     refused("list_block = 129 must be from 0 to 128", q, k, k, lists, block=129, kind=ja.InvalidSpecError)
     refused("key_lists: has list_rows = 2", q, k, k, lists[:2], block=16)
     refused("key_counts", q, k, k, lists, place(numpy.zeros((2, 1), numpy.int32)), block=16)

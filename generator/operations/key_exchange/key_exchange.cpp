@@ -65,7 +65,7 @@ struct KeyExchange::State {
   TensorView k = {}, v = {};  ///< that are still to be sent
   std::array<CUstream, streams> copying = {};
   std::array<CUevent, streams> copied = {};
-  CUevent begun = nullptr;
+  CUevent begun = nullptr, ended = nullptr;
 
   State() = default;
   State(const State&) = delete;
@@ -75,7 +75,7 @@ struct KeyExchange::State {
     for (CUstream stream : copying) {
       if (stream != nullptr) api.cuStreamDestroy(stream);
     }
-    for (CUevent event : {copied[0], copied[1], begun}) {
+    for (CUevent event : {copied[0], copied[1], begun, ended}) {
       if (event != nullptr) api.cuEventDestroy(event);
     }
   }
@@ -165,7 +165,7 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
   const CurrentDevice device;
   for (CUstream& stream : own.copying)
     check(api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  for (CUevent* event : {&own.copied[0], &own.copied[1], &own.begun})
+  for (CUevent* event : {&own.copied[0], &own.copied[1], &own.begun, &own.ended})
     check(api.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   const ArrivalHeader header{.epoch = 0,
                              .pieces = static_cast<int>(pieces.size()),
@@ -200,6 +200,7 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
     return buffer + static_cast<CUdeviceptr>(offset);
   };
 
+  check(api.cuStreamWaitEvent(stream, own.ended, 0), "cuStreamWaitEvent");  // of another stream
   // Behind the kernel of the call before, which had waited until all ranks had begun that call, and so ended the one before
   // it: nobody reads the half to which this call copies.
   check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
@@ -253,6 +254,7 @@ void KeyExchange::end(Stream stream) {
     check(api.cuEventRecord(state_->copied[i], state_->copying[i]), "cuEventRecord");
     check(api.cuStreamWaitEvent(stream, state_->copied[i], 0), "cuStreamWaitEvent");
   }
+  check(api.cuEventRecord(state_->ended, stream), "cuEventRecord");
 }
 
 void KeyExchange::set_timeout(double seconds, Stream stream) const {

@@ -43,7 +43,8 @@ void validate(const KeyMassSpec& spec) {
   for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
                                     {"k_positions", given.k_positions},
                                     {"checked", given.checked},
-                                    {"list_block", given.list_block != 0}}) {
+                                    {"list_block", given.list_block != 0},
+                                    {"key_arrivals", given.key_arrivals}}) {
     if (value) refuse_spec(name, "true", "must be false for key masses", "false");
   }
 }

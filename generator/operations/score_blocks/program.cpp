@@ -58,7 +58,9 @@ void validate(const ScoreBlocksSpec& spec) {
                 "must be dense or varlen for scores of blocks", "varlen");
   for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
                                     {"k_positions", given.k_positions},
-                                    {"checked", given.checked}}) {
+                                    {"checked", given.checked},
+                                    {"list_block", given.list_block != 0},
+                                    {"key_arrivals", given.key_arrivals}}) {
     if (value) refuse_spec(name, "true", "must be false for scores of blocks", "false");
   }
   const int size = spec.block_size;

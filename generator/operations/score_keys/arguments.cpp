@@ -103,10 +103,9 @@ bool fill_params(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments,
   params.weight_head = stride_along(weights, 1);
   params.scores = static_cast<float*>(scores.data);
   params.score_token = stride_along(scores, 0);
-  params.columns = static_cast<int>(
-      is_paged ? std::min(sizes["columns"], sizes["table_pages"] * std::int64_t{spec.page_size})
-               : sizes["keys"]);
-  if (tokens == 0 || params.columns == 0 || params.pages == 0) return false;
+  params.columns = static_cast<int>(is_paged ? sizes["columns"] : sizes["keys"]);
+  if (tokens == 0 || params.columns == 0) return false;
+  if (params.pages == 0) refuse("k", "has no pages, and scores have columns");
   params.tokens = static_cast<int>(tokens / entries);
   params.token_tiles = ceil_div(params.tokens, score_keys_columns / spec.heads);
   params.columns_of_tokens = params.token_tiles * static_cast<int>(entries);

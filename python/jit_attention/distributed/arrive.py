@@ -203,6 +203,9 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
         exchange.send()
     try:
         return _problem.forward(problem, whole_k, whole_v, arrivals=arrivals)
+    except BaseException as error:  # no kernel of this rank waits for the others of this call
+        problem.control.leave(f"this rank failed: {error}")
+        raise
     finally:
         exchange.end(_stream(device))
         workspace.note_fault()

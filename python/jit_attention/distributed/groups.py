@@ -117,8 +117,12 @@ class Control:
 
     def give_up(self, why: str) -> None:
         """Raises PeerTimeoutError for what a kernel has waited for in vain, after which ranks may begin anew."""
-        self.broken, self._may_restart = why, True
+        self.leave(why)
         raise PeerTimeoutError(f"group: {why}; here it is {_call(self.fields)}", "exchange", "group")
+
+    def leave(self, why: str) -> None:
+        """Notes that this rank has left a call in which others may wait for it, after which ranks may begin anew."""
+        self.broken, self._may_restart = why, True
 
     def restart(self, timeout: float) -> None:
         """Goes on after a kernel has waited in vain, with all ranks, from the same number of calls on."""

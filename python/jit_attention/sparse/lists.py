@@ -75,21 +75,28 @@ def block_top_k(
                                    "launch", "q")
     has_pages = len(k.shape) == 4
     asks_positions = mask is not None or score is not None or "cu_seqlens_k" in arrays
+    if arrays.get("page_table") is None:
+        arrays.pop("page_table", None)
     has_slots = "page_table" not in arrays if has_pages else not asks_positions
+    boundaries = arrays.get("cu_seqlens_q")
+    sequences = 1 if boundaries is None else int(boundaries.shape[0]) - 1
     if has_slots and has_pages:
         if asks_positions:
             raise InvalidArgumentError("page_table: is missing; a mask or score asks where keys stand in sequences",
                                        "launch", "page_table")
-        arrays["page_table"] = _numbers(q, 0, (1, 1))
+        arrays["page_table"] = _numbers(q, 0, (sequences, 1))
     if not has_pages and "cu_seqlens_k" not in arrays:
+        if sequences != 1:
+            raise InvalidArgumentError(f"cu_seqlens_k: is missing beside cu_seqlens_q of {sequences} sequences", "launch",
+                                       "cu_seqlens_k")
         arrays["cu_seqlens_k"] = _ends(q, int(k.shape[0]))
-    if arrays.get("cu_seqlens_q") is None:
+    if boundaries is None:
         arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
-    if counts is None:
-        counts = _numbers(q, int(indices.shape[-1]), (1, 1))
     heads_kv = int(k.shape[-2])
-    lists = {"key_lists": indices, "key_counts": counts}
-    if queries > 1:
+    if queries == 1:
+        lists = {"key_lists": indices,
+                 "key_counts": _numbers(q, int(indices.shape[-1]), (1, 1)) if counts is None else counts}
+    else:
         lists = union(indices, counts, queries=queries, limit=-(-_rows(k, arrays, has_slots) // block),
                       stream=arrays.get("stream"))
     attention = _prepared(

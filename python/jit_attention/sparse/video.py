@@ -94,6 +94,10 @@ def video_mask(
     for name, array, rank in (("q", q, 4), ("k", k, 4), ("indices", indices, 4)):
         if len(array.shape) != rank:
             raise InvalidArgumentError(f"{name}: has {len(array.shape)} dimensions; it must have {rank}", "launch", name)
+    blocks = -(-int(k.shape[1]) // block) if block > 0 else 0
+    if valid_rows is not None and tuple(valid_rows.shape) != (blocks,):
+        raise InvalidArgumentError(f"valid_rows: has the shape {tuple(valid_rows.shape)}; it must be ({blocks},), a number for "
+                                   "each block of keys", "launch", "valid_rows")
     if counts is None:
         counts = _numbers(q, int(indices.shape[3]), (1, 1, int(indices.shape[2])))
     batch, heads = (max(int(indices.shape[i]), int(counts.shape[i])) for i in (0, 1))
