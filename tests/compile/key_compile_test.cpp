@@ -73,8 +73,9 @@ TEST(Key, EveryInputChangesIt) {
       const KernelConfig config =
           has_fp8_queries(spec)
               ? KernelConfig(ForwardWgmma{.output = OutputPlace::direct, .converter_warps = 2})
-          : is_plain(spec) ? KernelConfig()
-                           : ForwardSplitKv{};
+          : spec.split_keys != 0 || spec.key_arrivals ? KernelConfig(ForwardWgmma{.tile_kv = 128})
+          : is_plain(spec)                            ? KernelConfig()
+                                                      : ForwardSplitKv{};
       EXPECT_EQ(keys.insert(key_of(spec, config)).second, field.is_baked)
           << field.name << " " << to_string(spec);
     }
@@ -128,21 +129,37 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_split_cluster/", ForwardSplitCluster{}}, {"forward_split_kv/", ForwardSplitKv{}},
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // What lies beside that which all families share, and is of some alone.
-  const std::set<std::string> of_some = {"base/gradient_params.cuh", "base/philox.cuh",
-                                         "base/varlen_tiles.cuh",    "base/rotary.cuh",
-                                         "base/row_lanes.cuh",       "base/row_norm.cuh",
-                                         "base/row_pieces.cuh",      "base/bit_words.cuh",
-                                         "base/touch_lines.cuh",     "base/warp_sum.cuh",
-                                         "problem/block_mask.cuh",   "problem/block_scores.cuh",
-                                         "problem/dual.cuh",         "problem/entry_sequences.cuh",
-                                         "problem/exact.cuh",        "problem/gradients.cuh",
-                                         "problem/interval.cuh",     "problem/interval_mask.cuh",
-                                         "problem/key_memory.cuh",   "problem/kv_tiles.cuh",
-                                         "problem/latent_rows.cuh",  "problem/own_derivatives.cuh",
-                                         "problem/paged_kv.cuh",     "problem/positions.cuh",
-                                         "problem/query_tiles.cuh",  "problem/row_range_mask.cuh",
-                                         "problem/score_mask.cuh",   "problem/tensor_reads.cuh",
-                                         "problem/text_parts.cuh",   "problem/variable_sequences.cuh",
+  const std::set<std::string> of_some = {"base/gradient_params.cuh",
+                                         "base/philox.cuh",
+                                         "base/varlen_tiles.cuh",
+                                         "base/rotary.cuh",
+                                         "base/row_lanes.cuh",
+                                         "base/row_norm.cuh",
+                                         "base/row_pieces.cuh",
+                                         "base/bit_words.cuh",
+                                         "base/touch_lines.cuh",
+                                         "base/warp_sum.cuh",
+                                         "problem/block_mask.cuh",
+                                         "problem/block_scores.cuh",
+                                         "problem/dual.cuh",
+                                         "problem/entry_sequences.cuh",
+                                         "problem/exact.cuh",
+                                         "problem/gradients.cuh",
+                                         "problem/interval.cuh",
+                                         "problem/interval_mask.cuh",
+                                         "problem/key_memory.cuh",
+                                         "problem/kv_tiles.cuh",
+                                         "problem/outputs.cuh",
+                                         "problem/latent_rows.cuh",
+                                         "problem/own_derivatives.cuh",
+                                         "problem/paged_kv.cuh",
+                                         "problem/positions.cuh",
+                                         "problem/query_tiles.cuh",
+                                         "problem/row_range_mask.cuh",
+                                         "problem/score_mask.cuh",
+                                         "problem/tensor_reads.cuh",
+                                         "problem/text_parts.cuh",
+                                         "problem/variable_sequences.cuh",
                                          "problem/zero_padding.cuh"};
   std::uint64_t index = 0;
   for (const auto& [family, config] : families) {

@@ -151,8 +151,8 @@ def test_fake_results_have_the_strides_of_real_ones(make, layout, return_lse, tr
 def test_opcheck(make):
     q, k, v = random_qkv(make)
     bias = make(1, 1, 1, 45)
-    plain = repr((None, None, ()))
-    biased = repr((("causal", ()), ("bias(bf16)", ()), ("bias",)))
+    plain = repr((None, None, (), None))
+    biased = repr((("causal", ()), ("bias(bf16)", ()), ("bias",), None))
     library.opcheck(OPERATOR, (q, k, v, [], plain, None, True, "BSHD", None))
     library.opcheck(OPERATOR, (q, k, v, [bias], biased, 0.5, False, "BSHD", "off"))
     heads_first = [x.transpose(1, 2) for x in (q, k, v)]
@@ -272,12 +272,12 @@ def test_gradients_in_the_other_layout(make):
 def test_opcheck_of_gradients(make):
     q, k, v = random_qkv(make)
     o, lse = jt.attention(q, k, v, mask=ja.mask.causal(), return_lse=True)
-    problem = repr((("causal", ()), None, ()))
+    problem = repr((("causal", ()), None, (), None))
     arguments = (make(*o.shape), q, k, v, o, lse, [], problem, None, "BSHD")
     library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments)
     bias, sinks, score = make(1, 4, 1, 45), make(4).float(), ja.score.bias("bf16")
     o, lse = jt.attention(q, k, v, score=score, tensors={"bias": bias}, sinks=sinks, return_lse=True)
-    problem = repr((None, (score.text, ()), ("bias",)))
+    problem = repr((None, (score.text, ()), ("bias",), None))
     more = dict(dlse=make(*lse.shape).float(), sinks=sinks, wanted=[0], want_sinks=True)
     arguments = (make(*o.shape), q, k, v, o, lse, [bias], problem, None, "BSHD")
     library.opcheck(torch.ops.jit_attention.attention_backward.default, arguments, more)
@@ -348,7 +348,7 @@ def test_what_has_no_gradient_is_refused(make):
     calls = [
         (lambda: jt.attention(q, k, v, **masked), "'weights' requires grad.*no_grad.*detach"),
         (torch.compile(lambda: jt.attention(parameter(q) * 1, k, v, **masked)), "requires grad.*no_grad.*detach"),
-        (lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, ())), None, False, "BSHD", None), "return_lse"),
+        (lambda: OPERATOR(parameter(q), k, v, [], repr((None, None, (), None)), None, False, "BSHD", None), "return_lse"),
         (second, "gradients of attention have no gradients.*create_graph"),
     ]
     for call, message in calls:

@@ -66,7 +66,8 @@ TEST(CliBench, WrongOptionsAreNamed) {
   expect_bad_input(tool.run({"bench", "--m", "64"}), "--m is of --ladder matmul");
   expect_bad_input(tool.run({"bench", "--ladder", "--splits", "2"}), "--splits is of --ladder matmul");
   expect_bad_input(tool.run({"bench", "--ladder", "matmul", "--k", "0"}), "--k");
-  expect_bad_input(tool.run({"bench", "--backward", "--split-keys", "256"}), "has no backward");
+  expect_bad_input(tool.run({"bench", "--backward", "--sequences-kv", "paged", "--page-size", "16"}),
+                   "has no backward");
   expect_bad_input(tool.run({"bench", "--backward", "--config", "family=backward_wgmma + tile_z=3"}),
                    "tile_z=3");
   expect_bad_input(tool.run({"bench", "--config", "tile_q=wide"}), "--config \"tile_q=wide\"");

@@ -171,8 +171,8 @@ TEST(CliUsage, BadProblems) {
       tool.run({"tune", "--backward", "--dtype", "fp8_e4m3"}),
       "spec.dtype = fp8_e4m3 has no backward: gradients are those of bf16 and fp16; nearest supported: "
       "bf16");
-  expect_bad_input(tool.run({"tune", "--backward", "--split-keys", "256"}),
-                   "spec.split_keys = 256 has no backward so far");
+  expect_bad_input(tool.run({"tune", "--backward", "--sequences-kv", "paged", "--page-size", "16"}),
+                   "spec.sequences_kv = paged has no backward so far");
   expect_bad_input(tool.run({"tune", "--mask", "document", "--tensor", "document_ids_q=/nonexistent"}),
                    "/nonexistent");
   write_text(tool.folder / "ids.txt", "// tensor: ids int32\nreturn ids[q] == 0;\n");
