@@ -254,7 +254,7 @@ def test_configurations_that_are_not(changed, sentence):
     [
         (dict(sliding_window=9), "does not serve sliding_window beside latent attention: choose another"),
         (dict(attn_type=AttentionType.ENCODER), "latent attention of type"),
-        (dict(kv_lora_rank=200), "head_dim_v 200, which must be a multiple of 128"),
+        (dict(head_size=520, kv_lora_rank=456), "head_dim_v 456, which must be a multiple of 128"),
     ],
 )
 def test_layers_that_are_refused(changed, sentence):
