@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-SHARE = 5
+SHARE = 10
 POISON = -77
 
 
