@@ -48,9 +48,11 @@ void check_are_called(const std::vector<FunctorText>& functors, const AttentionS
 
 // The functors that a mask, score or output calls: parsers take none of another kind.
 std::vector<FunctorText> called_in(std::string_view text, const std::vector<FunctorText>& functors) {
+  std::string calls(text);
+  std::erase_if(calls, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });  // as parsers read it
   std::vector<FunctorText> called;
   for (const FunctorText& functor : functors) {
-    if (text.find(fmt::format("text({})", functor.name)) != std::string_view::npos) called.push_back(functor);
+    if (calls.find(fmt::format("text({})", functor.name)) != std::string::npos) called.push_back(functor);
   }
   const bool is_unknown = called.empty() && text.find("text") != std::string_view::npos;
   return is_unknown ? functors : called;  // errors list all

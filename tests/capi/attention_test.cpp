@@ -104,7 +104,7 @@ TEST(CAttention, GradientsOfSinksAndOfABias) {
 TEST(CAttention, AMaskOfOnesOwnReadsItsTensor) {
   const CContext context = make_context();
   const COperation attention =
-      make_operation(context, JIT_ATTENTION, "--head-dim 16 --mask 'causal && text(allowed)'",
+      make_operation(context, JIT_ATTENTION, "--head-dim 16 --mask 'causal && text( allowed )'",
                      {{"allowed", "// tensor: ids int32\n// constant: least = 3\nreturn ids[k] >= least;"}});
   constexpr int seqlen = 12;
   DeviceTensor q(DType::bf16, {1, seqlen, 1, 16}), k(DType::bf16, {1, seqlen, 1, 16}),

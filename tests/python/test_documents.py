@@ -69,6 +69,8 @@ def test_snippet_runs(snippet, place, emulated, rng, tmp_path, monkeypatch):
         "cos_sin": place(numpy.ones((64, 128), numpy.float32)),
         "positions": place(numpy.arange(32)),
     }
+    if "residual" in snippet:
+        names["gate"], names["x"] = (place(rng.standard_normal(q.shape).astype(DTYPES["bf16"])) for _ in "gx")
     if "latent_pages" in snippet:
         names["q"] = place(rng.standard_normal((1, 1, 16, 576)).astype(DTYPES["bf16"]))
         names["latent_pages"] = place(rng.standard_normal((2, 64, 1, 576)).astype(DTYPES["bf16"]))
