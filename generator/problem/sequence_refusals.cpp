@@ -53,7 +53,7 @@ std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const Attenti
   const bool is_dense = spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;
   if (is_dense && !has_narrow_keys(spec) && !has_fp8_queries(spec) && spec.split_keys == 0) return {};
   return refuse(field, "true",
-                "must be false unless sequences are dense, q, k and v of 16 bits, and split_keys is 0",
+                "must be false unless sequences are dense, q, k and v have 16 bits, and split_keys is 0",
                 "false");
 }
 

@@ -149,7 +149,7 @@ struct AttentionArguments {
   /// With spec.row_max, in and out: fp32, of lse's shape, any strides: the same for each query. A row without keys, and a
   /// padding row, keeps its number.
   TensorView row_max = {};
-  /// Optional, with spec.output and k and v of 16 bits, written: o before the output functor, of o's type and shape. Backward
+  /// Optional, with spec.output and 16-bit k and v, written: o before the output functor, of o's type and shape. Backward
   /// wants it as its o. Padding rows are not written.
   TensorView o_raw = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout

@@ -1,5 +1,5 @@
 /// @file
-/// What decides the bits of results.
+/// Texts that name everything by which bits of results are decided.
 ///
 /// @code
 /// const jit::Arch arch = jit::parse_arch("sm_90a");
