@@ -377,7 +377,7 @@ inline constexpr std::array argument_table = {
             [](const AttentionSpec& spec) {
               return spec.output.is_none() || has_narrow_keys(spec) ? Presence::none : Presence::optional;
             },
-        .needs = "output, beside k and v of 16 bits",
+        .needs = "output, beside 16-bit k and v",
         .is_output = true}};
 
 /// Dimensions of what an output functor reads at a place of o. A size of 1 stands for all.

@@ -27,7 +27,7 @@ std::optional<Refusal> refuse_output_functor(const SpecField& field, const Atten
   const auto beside = [&](std::string_view what) {
     return refuse(field, spec.output.to_string(), fmt::format("must be none {}", what), "none");
   };
-  if (has_fp8_queries(spec)) return beside("with q of fp8");
+  if (has_fp8_queries(spec)) return beside("with FP8 q");
   if (spec.values_in_keys) return beside("with values_in_keys");
   if (spec.list_block != 0) return beside("with list_block: texts would see a list in place of its sequence");
   if (spec.q_positions || spec.k_positions)

@@ -23,7 +23,7 @@ namespace jit {
 /// the version of the arithmetic, the architecture, and of the spec type, head dims, mask, score, output functor,
 /// scale, sinks, positions and split_keys. Calls whose texts are equal compute bitwise identical results, whatever their layouts,
 /// batches, chunks, configs and kernel families (docs/batch-invariance.md). A trainer and an engine compare theirs before
-/// the first step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of fp8,
+/// the first step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of FP8,
 /// narrow keys, latents or head dims above 256; unsupported_device for another architecture than sm_90a.
 std::string bits_of(const AttentionSpec& spec, Arch arch);
 /// Texts of a device are those of its architecture.

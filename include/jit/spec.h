@@ -122,7 +122,7 @@ struct AttentionSpec {
   bool row_max = false;  ///< the same for AttentionArguments::row_max, the largest score of each query
   Mask mask = {};        ///< the keys that each query sees
   Score score = {};      ///< the function of a score that is applied before the softmax
-  /// The function of o that is applied where o is written, as a gate (docs/outputs.md). With q of 16 bits, by families that
+  /// The function of o that is applied where o is written, as a gate (docs/outputs.md). With 16-bit q, by families that
   /// have it.
   OutputFunctor output = {};
   /// Factor of q·k: positive, at most max_softmax_scale; default 1/sqrt(head_dim). It is not compiled in.

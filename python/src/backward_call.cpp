@@ -194,7 +194,7 @@ void BackwardCall::name_tensors() {
   for (const NamedArray& array : wanted_) arguments_.d_tensors.add({array.name, wanted_views_[at++]});
 }
 
-// What an output functor reads at places of o lies as o does in this layout, and so do gradients of it.
+// Tensors that an output functor reads at places of o lie as o does in this layout, and so do their gradients.
 void BackwardCall::place_output_tensors(Layout layout) {
   if (layout == Layout::bshd) return;
   for (const FunctorTensorSpec& read : spec_.output.tensors()) {

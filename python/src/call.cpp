@@ -109,7 +109,7 @@ void Call::read_aux() {
   }
 }
 
-// What an output functor reads at places of o lies as o does in this layout.
+// Tensors that an output functor reads at places of o lie as o does in this layout.
 void Call::place_output_tensors(const AttentionSpec& spec) {
   if (inputs_.layout == Layout::bshd || spec.output.is_none()) return;
   const std::vector<FunctorTensorSpec> read = spec.output.tensors();

@@ -10,7 +10,7 @@ constexpr const char* by_tiles = "family=forward_wgmma tile_q=64 tile_kv=64 stag
 constexpr const char* by_blocks = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=1";
 constexpr const char* by_warps = "family=forward_split_kv key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1";
 
-// What is wrong with calls of three families, two whole ones and one in chunks of queries. Empty: nothing.
+// The difference between calls of three families, two whole ones and one in chunks of queries. Empty: nothing.
 std::string noticed(const TemplateMutation* mutation, float amplitude) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

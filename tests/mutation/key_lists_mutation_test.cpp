@@ -146,7 +146,7 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   return "";
 }
 
-// Of rows that list entries of two windows, some of them alike.
+// A problem of rows that list entries of two windows, some of them alike.
 std::string noticed_of_union(const TemplateMutation* mutation) {
   constexpr int rows = 3, queries = 2, limit = 66000, room = 2 * entries;
   const MutatedTemplates templates(mutation);

@@ -235,7 +235,7 @@ def test_what_is_refused(rng, place):
         q, k, v, output=output, tensors={"gate": place(normal(rng, *shape)), "other": q}))
     refused(ja.Error, "forward_wide_wgmma applies no output functors; spec.output is sigmoid_gate", lambda: ja.compile(
         ja.AttentionSpec(output=output), "sm_90a", "family=forward_wide_wgmma"))
-    refused(spec, "must be none with q of fp8", lambda: ja.AttentionSpec(dtype="fp8_e4m3", output=output))
+    refused(spec, "must be none with FP8 q", lambda: ja.AttentionSpec(dtype="fp8_e4m3", output=output))
     refused(spec, "must be none with values_in_keys", lambda: ja.AttentionSpec(values_in_keys=True, output=output))
     refused(spec, "must be none with list_block", lambda: ja.AttentionSpec(
         sequences_q="varlen", sequences_kv="varlen", list_block=16, output=output))
