@@ -178,6 +178,7 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
   GradientResult sums{std::vector<double>(problem.q.size(), 0), std::vector<double>(problem.k.size(), 0),
                       std::vector<double>(problem.v.size(), 0), std::vector<double>(problem.sinks.size(), 0)};
   Cancellation cancellation(problem);
+  std::vector<double> d_sinks_magnitudes(problem.sinks.size(), 0);
   std::size_t rows = 0;
   for_each_row(problem, round, [&](const GradientRow<Round>& row) {
     const std::size_t at = row.query_place(problem.head_dim_v);
@@ -185,8 +186,12 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
     if (!problem.d_lse.empty() && row.lse != -infinity) delta -= problem.d_lse[rows];
     ++rows;
     cancellation.begin(row.query(), &problem.d_o[at]);
-    if (!problem.sinks.empty())
-      sums.d_sinks[static_cast<std::size_t>(row.h())] -= row.sink_probability() * delta;
+    if (!problem.sinks.empty()) {
+      const double addend = row.sink_probability() * delta;
+      const auto head = static_cast<std::size_t>(row.h());
+      sums.d_sinks[head] -= addend;
+      d_sinks_magnitudes[head] += std::abs(addend);
+    }
     for (int key = 0; key < problem.seqlen_kv; ++key) {
       const double p = row.probability(key);
       if (p == 0) continue;
@@ -207,6 +212,8 @@ GradientResult gradients(const GradientProblem& problem, const Round& round, con
   cancellation.end();
   sums.dq_cancellation = cancellation.dq();
   sums.dk_cancellation = cancellation.dk();
+  for (const double magnitude : d_sinks_magnitudes)
+    sums.d_sinks_magnitude = std::max(sums.d_sinks_magnitude, magnitude);
   for (std::vector<double>* all : {&sums.dq, &sums.dk, &sums.dv}) {
     for (double& value : *all) value = round(value);
   }
