@@ -5,7 +5,6 @@ from torch.autograd import forward_ad
 
 from .operator import DEFAULTS, backward_operator, compute, compute_gradients, gradients_of, save_for_backward
 
-
 _PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do something else
 
 

@@ -1,7 +1,7 @@
 """Attention of PyTorch's tensors: by the operator where a compiler or mode watches, else directly."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, Sequence, TypedDict, overload
 
 import torch
 from torch.autograd import forward_ad
