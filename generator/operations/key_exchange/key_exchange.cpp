@@ -204,8 +204,8 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   // Behind the kernel of the call before, which had waited until all ranks had begun that call, and so ended the one before
   // it: nobody reads the half to which this call copies.
   check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
-  for (CUstream copying : own.copying)
-    check(api.cuStreamWaitEvent(copying, own.begun, 0), "cuStreamWaitEvent");
+  check(api.cuStreamWaitEvent(own.copying[0], own.begun, 0),
+        "cuStreamWaitEvent");  // others wait for this one
   for (const IndexRange& run : own.runs) {
     own.copy(k, layout.key_bytes, at(own.own(), layout.keys(own.epoch)), run, stream);
     own.copy(v, layout.value_bytes, at(own.own(), layout.values(own.epoch)), run, stream);
@@ -289,6 +289,13 @@ std::optional<KeyExchangeFault> KeyExchange::fault(Stream stream) const {
   const KeyCopy& copy = own.received.at(static_cast<std::size_t>(header.fault_word));
   return KeyExchangeFault{
       .peer = copy.source, .call = header.broken, .call_seen = header.fault_seen, .keys = copy.keys};
+}
+
+void KeyExchange::copy_fault(std::uint32_t* call, Stream stream) const {
+  const CurrentDevice device;
+  check(
+      driver().cuMemcpyDtoHAsync(call, state_->own() + offsetof(ArrivalHeader, broken), sizeof *call, stream),
+      "cuMemcpyDtoHAsync");
 }
 
 void KeyExchange::reset(Stream stream) {

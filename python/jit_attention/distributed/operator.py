@@ -99,13 +99,14 @@ def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Te
     deterministic = call.deterministic or torch.are_deterministic_algorithms_enabled()
     control = control_of(call.group)
     problem = Problem(q, k, v, control, call.placement, call.mask, call.score, call.softmax_scale,
-                      dict(zip(call.names, tensors, strict=True)), sinks, call.dropout_p, rng_state, deterministic,
-                      seconds_of(call.group, call.timeout, q.device))
+                      dict(zip(call.names, tensors, strict=True)) if tensors else None, sinks, call.dropout_p, rng_state,
+                      deterministic, seconds_of(call.group, call.timeout, q.device))
     kind = (which, call.method, call.mask, call.score, call.names, call.softmax_scale, call.placement, call.dropout_p,
-            deterministic, sinks is None, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
+            deterministic, sinks is None, q.device, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
             *((x.shape, x.dtype) for x in tensors))
-    control.begin(kind, lambda: _fields(problem, call.method, written_problem(call.mask, call.score, call.names), which),
-                  problem.timeout, lambda: check_shapes(problem, call.method))
+    problem.kept = control.begin(
+        kind, lambda: _fields(problem, call.method, written_problem(call.mask, call.score, call.names), which),
+        problem.timeout, lambda: check_shapes(problem, call.method))
     return problem
 
 
