@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from .. import _core
+from ..errors import InvalidArgumentError
 from . import gather
 from . import problem as _problem
 from .gather import backward as backward  # noqa: PLC0414
-from .groups import Control
+from .groups import Control, is_captured
 from .placement import Placement
 from .problem import Problem
 
@@ -197,6 +198,9 @@ def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
 
 def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries."""
+    if is_captured(problem.q):
+        raise InvalidArgumentError('method: "arrive" counts its calls on the host, so that no graph can replay them; give '
+                                   '"gather" where a stream is captured', "arguments", "method")
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem)

@@ -41,6 +41,11 @@ def group_of(group: Any) -> Any:
     return group
 
 
+def is_captured(tensor: torch.Tensor) -> bool:
+    """Whether calls with this tensor become part of a CUDA graph."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 class Control:
     """What the ranks of a group tell each other beside their data, over the store by which they met.
 

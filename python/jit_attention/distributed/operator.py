@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from . import arrive, gather, heads, ring
-from .groups import control_of, group_of, seconds_of, sum_over_ranks
+from .groups import control_of, group_of, is_captured, seconds_of, sum_over_ranks
 from .placement import Placement
 from .problem import Problem
 from .written import read as read_placement
@@ -30,7 +30,11 @@ METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
-    """What must be equal on all ranks, by name of the argument."""
+    """What must be equal on all ranks, by name of the argument. Ranks compare it, which cannot be in a graph."""
+    if is_captured(problem.q):
+        raise InvalidArgumentError(f"group: ranks have not made such a call ({which} by {method}, with these sizes, masks and "
+                                   "placement) before its capture; make it once ahead of the capture, on all ranks",
+                                   "arguments", "group")
     q, k, v = problem.q, problem.k, problem.v
     rows = problem.placement.rows(problem.rank)
     shapes = {}
