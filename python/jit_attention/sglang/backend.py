@@ -106,7 +106,7 @@ class JitAttentionBackend(AttentionBackend):
         self.pool.set_kv_buffer(layer, where, k, v, *scales, dcp_kv_mask=self.are_own)
 
     def _attend_with_others(self, q, k, v, layer, sinks, options):
-        """Of keys that ranks share out: to this rank's, with the heads of all, which are merged and dealt out again."""
+        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
         if self.shared.are_new and k is not None and not self.split_keys and self.pool.dtype.itemsize > 1:
             starts = self.forward_metadata["cu_seqlens_q"]
             k, v = (self._heads_of_own_queries(x.view(q.shape[0], -1, x.shape[-1] if x.dim() == 3 else head_dim))

@@ -99,7 +99,7 @@ class JitAttentionImpl(AttentionImpl):
         return output
 
     def _attend_with_others(self, layer, query, key, value, kv_cache, metadata, output, mask, tensors):
-        """Of keys that ranks share out: to this rank's, with the heads of all, which are merged and dealt out again."""
+        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
         shared, tokens = metadata.shared, metadata.num_actual_tokens
         out, query = _first(output, tokens), _first(query, tokens)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
