@@ -103,6 +103,8 @@ def test_calls_that_do_not_take_keys_that_arrive():
         (refused, *_) = ja.refusals("sm_90a", key_arrivals=True, q_positions=True, **more)
         assert refused.field == "key_arrivals" and said in refused.rule
     assert ja.supports("sm_90a", key_arrivals=True, q_positions=True)
+    (refused,) = ja.refusals("sm_80", key_arrivals=True, q_positions=True)
+    assert refused.rule == "must be false on sm_80; kernels of sm_90a wait for keys"
     q = torch.zeros(1, 128, 1, 64, dtype=torch.bfloat16)
     table, lse = torch.zeros(64, 4, dtype=torch.int32), torch.zeros(1, 1, 128)
     with pytest.raises(ja.InvalidArgumentError, match="key_arrivals: was given, but neither mask nor score reads"):
