@@ -26,6 +26,7 @@
 #include "tile_map_binding.h"
 #include "tool_binding.h"
 #include "top_k_binding.h"
+#include "transpose_lists_binding.h"
 #include "tuning_binding.h"
 #include "tvm_binding.h"
 #include "xla_binding.h"
@@ -50,6 +51,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);
+  jit::python::bind_transpose_lists(module);
   jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

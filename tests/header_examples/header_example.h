@@ -55,6 +55,7 @@
 #include <jit/time_work.h>
 #include <jit/timing.h>
 #include <jit/top_k.h>
+#include <jit/transpose_lists.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
 #include <jit/xla.h>

@@ -21,6 +21,7 @@
 #include "generator/operations/score_blocks/program.h"
 #include "generator/operations/score_keys/program.h"
 #include "generator/operations/top_k/program.h"
+#include "generator/operations/transpose_lists/program.h"
 #include "templates/top_k/params.cuh"
 #include "tests/machine_code/frozen_kernels.h"
 
@@ -234,6 +235,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_quantize(programs);
   add_key_mass(programs);
   programs.add("key_union.8", sm_90a, [] { return key_union_program({.queries = 8}); });
+  programs.add("transpose_lists", sm_90a, transpose_lists_program);
   add_selection(programs);
   add_matmul(programs);
   add_steps_of_backward(programs);
