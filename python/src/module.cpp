@@ -15,6 +15,7 @@
 #include "key_exchange_binding.h"
 #include "key_mass_binding.h"
 #include "key_union_binding.h"
+#include "list_gradients_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "placement_binding.h"
@@ -48,6 +49,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
   jit::python::bind_key_union(module);
+  jit::python::bind_list_gradients(module);
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);

@@ -35,6 +35,7 @@
 #include <jit/key_exchange.h>
 #include <jit/key_mass.h>
 #include <jit/key_union.h>
+#include <jit/list_gradients.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>

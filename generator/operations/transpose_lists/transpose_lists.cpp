@@ -12,10 +12,30 @@
 #include "generator/operations/transpose_lists/arguments.h"
 #include "generator/operations/transpose_lists/launch.h"
 #include "generator/operations/transpose_lists/program.h"
+#include "runtime/capture.h"
 
 namespace jit {
 
-void launch_transpose(const LoadedKernel& kernel, TransposeListsParams params, CUstream stream) {
+namespace {
+
+constexpr std::array<std::uint64_t, 1> words = {21};  // no other operation's
+
+}  // namespace
+
+const OperationState& transposing_state(ContextState& context) {
+  const OperationState* known = find_operation(context, words);
+  return *(known != nullptr ? known : new_operation(context, words, transpose_lists_program()));
+}
+
+const LoadedKernel& transposing_kernel(ContextState& context, int device, Stream stream) {
+  const OperationState* known = find_operation(context, words);
+  if (known == nullptr && is_capturing(stream))
+    throw Error(ErrorCode::not_prepared, "launch", "stream",
+                "the stream is being captured and transpose_lists is not loaded: call prepare() before the capture begins");
+  return kernel_for_launch(transposing_state(context), device, stream);
+}
+
+void launch_transpose(const LoadedKernel& kernel, TransposeListsParams params, Stream stream) {
   if (params.heads == 0) return;
   const auto put = [&](TransposeStep step, std::int64_t blocks) {
     params.step = step;
@@ -52,8 +72,7 @@ void TransposeLists::prepare() const { prepared_kernel(*state_); }
 const std::string& TransposeLists::source() const { return state_->programs.every_size.source; }
 
 TransposeLists transpose_lists(const Context& context) {
-  constexpr std::uint64_t transpose = 21;  // no other operation's
-  return operation<TransposeLists>(context, TransposeLists::NoSpec(), std::array{transpose},
+  return operation<TransposeLists>(context, TransposeLists::NoSpec(), words,
                                    [] { return transpose_lists_program(); });
 }
 
