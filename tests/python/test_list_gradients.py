@@ -175,7 +175,7 @@ def test_nothing(rng, place, fetch):
     check(place, fetch, batch, numpy.zeros((3, 1, 4), numpy.int32), numpy.zeros((3, 1), numpy.int32), 1, rng=rng)
 
 
-def test_what_is_refused(place):
+def test_what_is_refused(place, tmp_path):
     q, k = place(numpy.ones((3, 2, 64), numpy.float16)), place(numpy.ones((40, 1, 64), numpy.float16))
     lse = place(numpy.zeros((2, 3), numpy.float32))
     lists = {"key_lists": place(numpy.zeros((3, 1, 4), numpy.int32)), "key_counts": place(numpy.zeros((3, 1), numpy.int32))}
@@ -192,4 +192,4 @@ def test_what_is_refused(place):
     refused("v: ", ja.InvalidArgumentError, v=None, list_block=16)
     listed = ja.AttentionSpec(list_block=16, **fields)
     with pytest.raises(ja.InvalidSpecError, match="list_block = 16 has no backward here.*jit::list_gradients"):
-        ja.compile_backward(listed) if hasattr(ja, "compile_backward") else ja.tune(listed, q, k, k, backward=True)
+        ja.write_pack(str(tmp_path / "pack"), [listed], ["sm_90a"], training=True)
