@@ -45,7 +45,7 @@ def exact_gradients(batch, do, lists, counts, block, *, keep=None, score=None, s
                 largest = terms.max()
                 lse[head, row] = largest + numpy.log(numpy.exp(terms - largest).sum())
                 p = numpy.exp(scores - lse[head, row])
-                o[row, head] = p @ values
+                o[row, head] = (p @ values).astype(q.dtype)  # as gradients get it, of which they take differences
                 own_do = do[row, head].astype(numpy.float64)
                 delta = own_do @ o[row, head] - (0 if dlse is None else dlse[head, row])
                 ds = p * (values @ own_do - delta)
