@@ -112,10 +112,11 @@ void check_has_backward(const AttentionSpec& spec) {
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
   if (spec.list_block != 0) {
-    const Refusal refusal{"spec.list_block", std::to_string(spec.list_block),
-                          "has no backward here: gradients from lists of keys are those of jit::list_gradients, in "
-                          "Python of jit_attention.sparse",
-                          "0"};
+    const Refusal refusal{
+        "spec.list_block", std::to_string(spec.list_block),
+        "has no backward here: gradients from lists of keys are those of jit::list_gradients, in "
+        "Python of jit_attention.sparse",
+        "0"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
   if (spec.values_in_keys) {
@@ -182,7 +183,8 @@ void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTe
   for (const GradientRow& row : gradient_table) {
     const TensorView& tensor = arguments.*row.view;
     if (spec.values_in_keys && row.view == &BackwardArguments::dv) {
-      if (tensor.is_present()) refuse("dv", "was given, but values are columns of k, and dk has their gradients");
+      if (tensor.is_present())
+        refuse("dv", "was given, but values are columns of k, and dk has their gradients");
       continue;
     }
     check_gradient(spec, row, tensor, sizes);

@@ -20,10 +20,11 @@ namespace {
 using namespace nb::literals;
 
 // Gradients of the shapes of q, k and v; where there is none, None.
-nb::tuple list_gradients_of(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o, nb::handle lse,
-                            nb::handle spec, nb::handle tensors, nb::handle cu_seqlens_q, nb::handle cu_seqlens_k,
-                            nb::handle seqused_q, nb::handle seqused_k, nb::handle d_lse, nb::handle sinks,
-                            bool d_sinks, std::int64_t part_bytes, nb::handle stream) {
+nb::tuple list_gradients_of(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,
+                            nb::handle lse, nb::handle spec, nb::handle tensors, nb::handle cu_seqlens_q,
+                            nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,
+                            nb::handle d_lse, nb::handle sinks, bool d_sinks, std::int64_t part_bytes,
+                            nb::handle stream) {
   const ListGradientsSpec problem{.attention = spec_of(spec), .part_bytes = part_bytes};
   validate(problem);
   OperationCall call(q, "q", stream, {});
@@ -51,13 +52,15 @@ nb::tuple list_gradients_of(nb::handle d_o, nb::handle q, nb::handle k, nb::hand
   }
   const auto make = [&](const TensorView& like, TensorView& view) -> std::optional<std::size_t> {
     if (!like.is_present()) return {};
-    return call.make(like.dtype, std::span(like.shape).first(static_cast<std::size_t>(like.rank)), view, type);
+    return call.make(like.dtype, std::span(like.shape).first(static_cast<std::size_t>(like.rank)), view,
+                     type);
   };
   const auto dq = make(arguments.q, arguments.dq), dk = make(arguments.k, arguments.dk),
              dv = make(arguments.v, arguments.dv);
   std::optional<std::size_t> of_sinks;
   if (d_sinks)
-    of_sinks = call.make(DType::fp32, std::array{arguments.q.rank > 1 ? arguments.q.shape[1] : 0}, arguments.d_sinks);
+    of_sinks = call.make(DType::fp32, std::array{arguments.q.rank > 1 ? arguments.q.shape[1] : 0},
+                         arguments.d_sinks);
   const auto given = [&] {
     BackwardArguments all = arguments;
     for (std::size_t i = 0; i < count; ++i) all.tensors.add(read[i]);
@@ -74,10 +77,11 @@ nb::tuple list_gradients_of(nb::handle d_o, nb::handle q, nb::handle k, nb::hand
 }  // namespace
 
 void bind_list_gradients(nb::module_& module) {
-  module.def("_list_gradients", list_gradients_of, "do"_a, "q"_a, "k"_a, "v"_a.none(), "o"_a, "lse"_a, "spec"_a,
-             nb::kw_only(), "tensors"_a, "cu_seqlens_q"_a, "cu_seqlens_k"_a, "seqused_q"_a = nb::none(),
-             "seqused_k"_a = nb::none(), "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = false,
-             "part_bytes"_a = ListGradientsSpec().part_bytes, "stream"_a = nb::none());
+  module.def("_list_gradients", list_gradients_of, "do"_a, "q"_a, "k"_a, "v"_a.none(), "o"_a, "lse"_a,
+             "spec"_a, nb::kw_only(), "tensors"_a, "cu_seqlens_q"_a, "cu_seqlens_k"_a,
+             "seqused_q"_a = nb::none(), "seqused_k"_a = nb::none(), "dlse"_a = nb::none(),
+             "sinks"_a = nb::none(), "d_sinks"_a = false, "part_bytes"_a = ListGradientsSpec().part_bytes,
+             "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

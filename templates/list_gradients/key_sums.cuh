@@ -37,7 +37,8 @@ JIT_DEVICE ListedRow listed_row(const AttentionParams& params, int row) {
   if (params.tensors[Lists::slot].rows == 0) return {-1, 0};
   const Sequence kv = VariableSequences<Config>(params).stored_kv(sequence);
   const int at = row - kv.begin;
-  if (at < 0) return {-1, 0};  // lists have no block behind the sequence  // mutate: RowsBeforeTheFirstSequence
+  if (at < 0)
+    return {-1, 0};  // lists have no block behind the sequence  // mutate: RowsBeforeTheFirstSequence
   return {block_number<Config>(kv, sequence, at / Lists::block), at % Lists::block};
 }
 
@@ -60,7 +61,8 @@ JIT_DEVICE void sum_keys(const ListGradientsParams& params) {
       params.sums + (static_cast<long long>(row) * heads + head) * columns + column);
   float4 sum = params.is_first ? make_float4(0, 0, 0, 0) : *before;  // mutate: SumsOfEarlierListsLeftOut
   if (key.block >= 0 && key.block < params.block_limit) {
-    const int* const starts = params.starts + static_cast<long long>(head) * (params.block_limit + 1) + key.block;
+    const int* const starts =
+        params.starts + static_cast<long long>(head) * (params.block_limit + 1) + key.block;
     const int* const places = params.places + static_cast<long long>(head) * params.lists * entries;
     const int end = starts[1];
 #pragma unroll 2
@@ -79,8 +81,8 @@ JIT_DEVICE void sum_keys(const ListGradientsParams& params) {
   const GradientParams& gradients = params.gradients;
   if (column < Config::head_dim) {
     const TensorStrides& to = gradients.dk_strides;
-    store_four<Config::alignment>(static_cast<Element*>(gradients.dk) + row * to.seq + head * to.head + column,
-                                  sum);
+    store_four<Config::alignment>(
+        static_cast<Element*>(gradients.dk) + row * to.seq + head * to.head + column, sum);
   } else {
     const TensorStrides& to = gradients.dv_strides;
     store_four<Config::alignment>(

@@ -47,8 +47,9 @@ class ListPass {
   using QTile = SmemTile<rows, padded_head_dim(head_dim) / 8>;
   using DoTile = SmemTile<rows, padded_head_dim(head_dim_v) / 8>;
   using KTile = SmemTile<keys, padded_head_dim(head_dim) / 8>;
-  using VTile = typename ChosenType<Config::shares_values, KTile, SmemTile<keys, padded_head_dim(head_dim_v) / 8>>::type;
-  using ScoreTile_ = SmemTile<rows, keys / 8>;
+  using VTile = typename ChosenType<Config::shares_values, KTile,
+                                    SmemTile<keys, padded_head_dim(head_dim_v) / 8>>::type;
+  using WeightTile = SmemTile<rows, keys / 8>;
 
  public:
   JIT_DEVICE ListPass(const ListGradientsParams& params, unsigned smem)
@@ -116,10 +117,12 @@ class ListPass {
     int* const blocks =
         params_.blocks + (static_cast<long long>(own_) * attention_.heads_kv + kv_head_) * entries_;
     const FunctorTensor& lists = attention_.tensors[Lists::slot];
-    const int* const listed = static_cast<const int*>(lists.data) + list_ * lists.strides[0] + kv_head_ * lists.strides[1];
+    const int* const listed =
+        static_cast<const int*>(lists.data) + list_ * lists.strides[0] + kv_head_ * lists.strides[1];
     for (int i = static_cast<int>(threadIdx.x); i < entries_; i += threads) {
-      const bool counts = i * Lists::block < length_ &&
-                          Lists::template position<Config>(attention_, owner_, list_, kv_head_, i * Lists::block) >= 0;
+      const bool counts =
+          i * Lists::block < length_ &&
+          Lists::template position<Config>(attention_, owner_, list_, kv_head_, i * Lists::block) >= 0;
       // mutate: BlocksOfEntriesThatAreNone
       blocks[i] = counts ? block_number<Config>(owner_.kv, owner_.sequence, listed[i]) : -1;
     }
@@ -159,7 +162,8 @@ class ListPass {
         for (int step = 1; step < warp_size; step *= 2) delta += __shfl_xor_sync(full_warp, delta, step);
         lse = *row_of(attention_.lse, attention_.lse_strides, at);
         if (gradients.d_lse != nullptr && lse != negative_infinity())
-          delta -= *row_of(gradients.d_lse, gradients.d_lse_strides, at);  // mutate: ListsWithoutGradientOfLse
+          delta -=
+              *row_of(gradients.d_lse, gradients.d_lse_strides, at);  // mutate: ListsWithoutGradientOfLse
       }
       if (lane_id() != 0) continue;
       if (at.exists && gradients.d_sinks != nullptr)
@@ -174,7 +178,8 @@ class ListPass {
     for (int key = static_cast<int>(threadIdx.x); key < keys; key += threads) {
       const int along = first + key;
       const bool is_listed = along < length_;
-      const int where = is_listed ? Lists::template position<Config>(attention_, owner_, list_, kv_head_, along) : -1;
+      const int where =
+          is_listed ? Lists::template position<Config>(attention_, owner_, list_, kv_head_, along) : -1;
       const int place = where < 0 ? -1 : Lists::has_slots ? where : owner_.kv.begin + where;
       const unsigned members = where < 0 ? 0 : Lists::members(attention_.tensors, list_, kv_head_, along);
       store_shared(smem_ + layout.place + key * 4, place);
@@ -184,7 +189,8 @@ class ListPass {
   }
 
   JIT_DEVICE void load_keys() const {
-    const auto copy = [&]<class Tile, int width>(unsigned tile, const void* data, const TensorStrides& strides) {
+    const auto copy = [&]<class Tile, int width>(unsigned tile, const void* data,
+                                                 const TensorStrides& strides) {
       const Element* const first = static_cast<const Element*>(data) + kv_head_ * strides.head;
       copy_rows<Tile, width, threads, Config::alignment>(tile, [&](int row) {
         const int place = load_shared(smem_ + layout.place + minimum(row, keys - 1) * 4);
@@ -202,17 +208,19 @@ class ListPass {
     for (int unit = warp_id(); unit < rows / 16 * (keys / 16); unit += warps) {
       const int row = unit / (keys / 16) * 16, key = unit % (keys / 16) * 16;
       UnitProduct scores = {}, d_scores = {};
-      add_rows_by_rows<Element, QTile, KTile>(scores, smem_ + layout.q, row, smem_ + layout.k, key, units);
-      add_rows_by_rows<Element, DoTile, VTile>(d_scores, smem_ + layout.d_o, row, smem_ + layout.v, key, units_v);
+      add_rows_by_rows<Element, QTile, KTile, units>(scores, smem_ + layout.q, row, smem_ + layout.k, key);
+      add_rows_by_rows<Element, DoTile, VTile, units_v>(d_scores, smem_ + layout.d_o, row, smem_ + layout.v,
+                                                        key);
       differentiate(scores, d_scores, first_row, row, key);
       const int lane_row = row + MmaLayout::lane_row(lane_id());
-      const unsigned column = static_cast<unsigned>(MmaLayout::lane_column(lane_id()) * ElementTraits<Element>::bytes);
+      const unsigned column =
+          static_cast<unsigned>(MmaLayout::lane_column(lane_id()) * ElementTraits<Element>::bytes);
 #pragma unroll
       for (int r = 0; r < UnitProduct::rows; ++r) {
 #pragma unroll
         for (int n = 0; n < UnitProduct::column_blocks; ++n) {
           const unsigned offset =
-              static_cast<unsigned>(ScoreTile_::offset(MmaLayout::row(lane_row, 0, r), key / 8 + n)) + column;
+              static_cast<unsigned>(WeightTile::offset(MmaLayout::row(lane_row, 0, r), key / 8 + n)) + column;
           store_shared(smem_ + layout.p + offset,
                        static_cast<int>(pack<Element>(scores.at(r, n, 0), scores.at(r, n, 1))));
           store_shared(smem_ + layout.ds + offset,
@@ -230,7 +238,7 @@ class ListPass {
     UnitProduct::for_each_row(unit_row + MmaLayout::lane_row(lane_id()), [&](int r, int row) {
       const Row at = row_at(first_row + row);
       const int query = owner_.query + minimum(at.query, maximum(owner_.queries, 1) - 1);
-      const BlockContext context{owner_.sequence,  at.head,         attention_.heads_q, owner_.q.length,
+      const BlockContext context{owner_.sequence,  at.head,        attention_.heads_q, owner_.q.length,
                                  owner_.kv.length, owner_.q.begin, attention_.tensors};
       const float lse = __int_as_float(load_shared(smem_ + layout.lse + row * 4));
       const float delta = __int_as_float(load_shared(smem_ + layout.delta + row * 4));
@@ -239,8 +247,10 @@ class ListPass {
       scores.for_each_of_row(r, [&](float& s, int column) {
         const int key = lane_key + column, where = load_shared(smem_ + layout.where + key * 4);
         const unsigned members = static_cast<unsigned>(load_shared(smem_ + layout.member + key * 4));
-        bool is_seen = where >= 0 && (members >> minimum(at.query, Lists::queries - 1) & 1) != 0;  // mutate: GradientsOfOtherMembers
-        if constexpr (!is_same<Mask, NoMask>) is_seen = is_seen && mask.keeps(where);  // mutate: GradientsOfMaskedKeys
+        bool is_seen = where >= 0 && (members >> minimum(at.query, Lists::queries - 1) & 1) !=
+                                         0;  // mutate: GradientsOfOtherMembers
+        if constexpr (!is_same<Mask, NoMask>)
+          is_seen = is_seen && mask.keeps(where);  // mutate: GradientsOfMaskedKeys
         float& ds = d_scores.at(r, column / 8, column % 8);
         float slope = 1;
         if constexpr (!Score::is_identity) {
@@ -260,10 +270,7 @@ class ListPass {
     for (int i = 0; i < own_units; ++i) {
       const int unit = warp_id() + i * warps;
       if (unit >= units) break;
-#pragma unroll
-      for (int m = 0; m < rows / 16; ++m)
-        add_rows_by_columns<Element, ScoreTile_, KTile>(dq.units[i][m], smem_ + layout.ds, 16 * m,
-                                                        smem_ + layout.k, unit);
+      add_rows_by_columns<Element, WeightTile, KTile>(dq.units[i], smem_ + layout.ds, smem_ + layout.k, unit);
     }
   }
 
@@ -273,39 +280,45 @@ class ListPass {
         (static_cast<long long>(own_) * attention_.heads_kv + kv_head_) * entries_ * Lists::block + first;
     float* const parts = params_.parts + along * columns;
     const auto store = [&](const UnitProduct& product, int key, int column, int column_end) {
-      const int lane_key = key + MmaLayout::lane_row(lane_id()), lane_column = column + MmaLayout::lane_column(lane_id());
+      const int lane_key = key + MmaLayout::lane_row(lane_id()),
+                lane_column = column + MmaLayout::lane_column(lane_id());
       UnitProduct::for_each_row(lane_key, [&](int r, int own_key) {
         if (first + own_key >= length_) return;  // mutate: PartsBehindTheList
 #pragma unroll
         for (int n = 0; n < UnitProduct::column_blocks; ++n) {
           const int own_column = MmaLayout::column(lane_column, n, 0);
           if (own_column >= column_end) continue;
-          float2* const to = reinterpret_cast<float2*>(parts + static_cast<long long>(own_key) * columns + own_column);
+          float2* const to =
+              reinterpret_cast<float2*>(parts + static_cast<long long>(own_key) * columns + own_column);
           float2 sum = make_float2(product.at(r, n, 0), product.at(r, n, 1));
-          if (!is_first) sum = make_float2(to->x + sum.x, to->y + sum.y);  // mutate: RowsOfEarlierGroupsLeftOut
+          if (!is_first)
+            sum = make_float2(to->x + sum.x, to->y + sum.y);  // mutate: RowsOfEarlierGroupsLeftOut
           *to = sum;
         }
       });
     };
 #pragma unroll 1
     for (int unit = warp_id(); unit < units; unit += warps) {
-#pragma unroll
+#pragma unroll 1  // sums of dQ take most registers
       for (int key = 0; key < keys; key += 16) {
         UnitProduct product = {};
-        add_columns_by_columns<Element, ScoreTile_, QTile>(product, smem_ + layout.ds, key, smem_ + layout.q, unit);
+        add_columns_by_columns<Element, WeightTile, QTile>(product, smem_ + layout.ds, key, smem_ + layout.q,
+                                                           unit);
         product.for_each(0, 0, [&](float& x, int, int) { x *= attention_.softmax_scale; });
         if (Config::shares_values && unit < units_v)  // mutate: LatentsWithoutGradientsOfValues
-          add_columns_by_columns<Element, ScoreTile_, DoTile>(product, smem_ + layout.p, key, smem_ + layout.d_o, unit);
+          add_columns_by_columns<Element, WeightTile, DoTile>(product, smem_ + layout.p, key,
+                                                              smem_ + layout.d_o, unit);
         store(product, key, 16 * unit, head_dim);
       }
     }
     if constexpr (!Config::shares_values) {
 #pragma unroll 1
       for (int unit = warp_id(); unit < units_v; unit += warps) {
-#pragma unroll
+#pragma unroll 1
         for (int key = 0; key < keys; key += 16) {
           UnitProduct product = {};
-          add_columns_by_columns<Element, ScoreTile_, DoTile>(product, smem_ + layout.p, key, smem_ + layout.d_o, unit);
+          add_columns_by_columns<Element, WeightTile, DoTile>(product, smem_ + layout.p, key,
+                                                              smem_ + layout.d_o, unit);
           store(product, key, head_dim + 16 * unit, columns);
         }
       }
@@ -331,7 +344,8 @@ class ListPass {
             const int column = 16 * unit + MmaLayout::column(lane_column, n, 0);
             if (column >= head_dim) continue;
             const float scale = attention_.softmax_scale;  // mutate: DqOfListsUnscaled
-            const unsigned words[1] = {pack<Element>(product.at(r, n, 0) * scale, product.at(r, n, 1) * scale)};
+            const unsigned words[1] = {
+                pack<Element>(product.at(r, n, 0) * scale, product.at(r, n, 1) * scale)};
             store_words<4, Config::alignment>(to + column, words);
           }
         });

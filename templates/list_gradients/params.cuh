@@ -21,7 +21,7 @@ struct ListGradientsParams {
   /// What lists add to the gradients of their keys: (lists of this launch, KV heads, keys along the list, columns of k, and
   /// behind them those of v where there is a v).
   float* parts;
-  int* blocks;        ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none
+  int* blocks;  ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
   const int* places;  ///< (KV heads, lists · entries)
   float* sums;        ///< (rows of k, KV heads, columns): what launches before this one add; of several alone
@@ -57,9 +57,10 @@ struct ListGradientSmem {
   int total;
 };
 
-JIT_HOST_DEVICE constexpr ListGradientSmem list_gradient_smem(int head_dim, int head_dim_v, bool shares_values,
-                                                              const ListTile& tile) {
-  const int row = padded_head_dim(head_dim) * element_bytes, row_v = padded_head_dim(head_dim_v) * element_bytes;
+JIT_HOST_DEVICE constexpr ListGradientSmem list_gradient_smem(int head_dim, int head_dim_v,
+                                                              bool shares_values, const ListTile& tile) {
+  const int row = padded_head_dim(head_dim) * element_bytes,
+            row_v = padded_head_dim(head_dim_v) * element_bytes;
   ListGradientSmem smem{};
   smem.d_o = smem.q + tile.rows * row;
   smem.k = smem.d_o + tile.rows * row_v;

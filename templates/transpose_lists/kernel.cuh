@@ -18,7 +18,8 @@ JIT_DEVICE void for_own_entry(const TransposeListsParams& params, int head, F f)
   if (own >= static_cast<long long>(params.rows) * params.entries) return;
   const int place = static_cast<int>(own), row = place / params.entries, i = place % params.entries;
   // mutate: EntriesBehindTheCount
-  if (params.counts != nullptr && i >= params.counts[row * params.count_row + head * params.count_head]) return;
+  if (params.counts != nullptr && i >= params.counts[row * params.count_row + head * params.count_head])
+    return;
   const int entry = params.indices[row * params.index_row + head * params.index_head + i];
   if (entry >= 0 && entry < params.limit) f(entry, place);  // mutate: EntriesOutsideOfTheLimit
 }
@@ -130,7 +131,8 @@ JIT_DEVICE void order_places(const TransposeListsParams& params, int head, unsig
 #pragma unroll 1
   for (int entry = first + warp_id(); entry < end; entry += warps) {
     const int begin = starts[entry], count = starts[entry + 1] - begin;
-    if (count <= most_ranked) rank_places(params.unordered + list + begin, params.places + list + begin, count);
+    if (count <= most_ranked)
+      rank_places(params.unordered + list + begin, params.places + list + begin, count);
   }
 #pragma unroll 1
   for (int entry = first; entry < end; ++entry) {

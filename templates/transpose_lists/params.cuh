@@ -15,12 +15,12 @@ enum class TransposeStep : int {
 };
 
 struct TransposeListsParams {
-  const int* indices;  ///< (rows, heads, entries)
-  const int* counts;   ///< (rows, heads); null: all entries count
-  int* starts;         ///< (heads, limit + 1), dense
-  int* places;         ///< (heads, room), dense, as `unordered`
-  int* unordered;      ///< likewise, scratch
-  int* cursors;        ///< (heads, limit), scratch: where the next place of an entry goes
+  const int* indices;   ///< (rows, heads, entries)
+  const int* counts;    ///< (rows, heads); null: all entries count
+  int* starts;          ///< (heads, limit + 1), dense
+  int* places;          ///< (heads, room), dense, as `unordered`
+  int* unordered;       ///< likewise, scratch
+  int* cursors;         ///< (heads, limit), scratch: where the next place of an entry goes
   long long index_row;  ///< strides
   long long index_head;
   long long count_row;

@@ -200,7 +200,11 @@ void add_list_gradients(Programs& programs) {
   add("list_gradients.latents", sm_120, latents);
   add("list_gradients.latents_large", sm_90a, latents, true);
   add("list_gradients.blocks", sm_80,
-      {.gqa_ratio = 16, .sequences_q = varlen, .sequences_kv = varlen, .list_block = 128, .mask = mask::causal()});
+      {.gqa_ratio = 16,
+       .sequences_q = varlen,
+       .sequences_kv = varlen,
+       .list_block = 128,
+       .mask = mask::causal()});
   programs.add("transpose_lists", sm_90a, transpose_lists_program);
 }
 

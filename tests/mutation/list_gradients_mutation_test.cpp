@@ -57,7 +57,8 @@ unsigned members(int list, int i) { return static_cast<unsigned>(list * 3 + i * 
 // Keys of a row of q, rows of k each; as often as they are listed.
 std::vector<int> seen(const Problem& problem, int row) {
   std::vector<int> rows;
-  const int list = row / problem.queries, first = list * problem.queries, sequence = first < begins_q[1] ? 0 : 1;
+  const int list = row / problem.queries, first = list * problem.queries,
+            sequence = first < begins_q[1] ? 0 : 1;
   if (first >= begins_q[2] || row >= begins_q[sequence + 1]) return rows;
   const int length = begins_k[sequence + 1] - begins_k[sequence];
   const int last = row - begins_q[sequence] + length - (begins_q[sequence + 1] - begins_q[sequence]);
@@ -121,13 +122,15 @@ struct Run {
     double delta = 0;
     for (int d = 0; d < head_dim; ++d) {
       double sum = 0;
-      for (std::size_t i = 0; i < keys.size(); ++i) sum += std::exp(scores[i] - own_lse) * values.get({keys[i], 0, d});
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        sum += std::exp(scores[i] - own_lse) * values.get({keys[i], 0, d});
       o.set({row, head, d}, sum);
       delta += sum * d_o.get({row, head, d});
     }
-    if (total == 0) return;
+    if (total == 0 || row >= begins_q[2]) return;
     delta -= d_lse.get({head, row});
-    if (problem.has_sinks) right_sinks[static_cast<std::size_t>(head)] -= std::exp(sinks.get({head}) - own_lse) * delta;
+    if (problem.has_sinks)
+      right_sinks[static_cast<std::size_t>(head)] -= std::exp(sinks.get({head}) - own_lse) * delta;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const double p = std::exp(scores[i] - own_lse);
       double dp = 0;
@@ -165,7 +168,8 @@ struct Run {
       return members(static_cast<int>(i) / entries, static_cast<int>(i) % entries);
     });
     const DeviceTensor full = ints({lists, 1}, [](std::int64_t) { return entries; });
-    const DeviceTensor key_counts = ints({lists, 1}, [](std::int64_t i) { return count(static_cast<int>(i)); });
+    const DeviceTensor key_counts =
+        ints({lists, 1}, [](std::int64_t i) { return count(static_cast<int>(i)); });
     const auto array = [](const std::array<int, 3>& begins) {
       return ints({3}, [&](std::int64_t i) { return begins[static_cast<std::size_t>(i)]; });
     };
@@ -181,7 +185,8 @@ struct Run {
                            .part_bytes = problem.part_bytes};
     if (problem.is_latent) spec.attention.head_dim_v = head_dim;
     if (problem.is_causal) spec.attention.mask = mask::causal();
-    if (problem.is_scored) spec.attention.score = score::text({.name = "square", .body = "return score * score * 0.5f;"});
+    if (problem.is_scored)
+      spec.attention.score = score::text({.name = "square", .body = "return score * score * 0.5f;"});
     BackwardArguments arguments{.d_o = d_o.view(),
                                 .q = q.view(),
                                 .k = k.view(),
@@ -246,13 +251,16 @@ std::string noticed_of_transposing(const Context& context) {
   std::vector<std::vector<int>> expected(limit);
   for (int row = 0; row < rows; ++row)
     for (int i = 0; i < own_count(row); ++i)
-      if (const int own = listed(row, i); own >= 0) expected[static_cast<std::size_t>(own)].push_back(row * room + i);
+      if (const int own = listed(row, i); own >= 0)
+        expected[static_cast<std::size_t>(own)].push_back(row * room + i);
   int at = 0;
   for (int own = 0; own <= limit; ++own) {
-    if (starts.get({0, own}) != at) return fmt::format("entry {} begins at {}, not {}", own, starts.get({0, own}), at);
+    if (starts.get({0, own}) != at)
+      return fmt::format("entry {} begins at {}, not {}", own, starts.get({0, own}), at);
     if (own == limit) break;
     for (const int place : expected[static_cast<std::size_t>(own)]) {
-      if (places.get({0, at}) != place) return fmt::format("place {} is {}, not {}", at, places.get({0, at}), place);
+      if (places.get({0, at}) != place)
+        return fmt::format("place {} is {}, not {}", at, places.get({0, at}), place);
       ++at;
     }
   }
@@ -263,7 +271,7 @@ constexpr const char* no_wait = "has no griddepcontrol.wait";
 constexpr Problem tokens{.block = 1, .is_latent = true, .has_sinks = true};
 constexpr Problem blocks{.block = 4};
 constexpr Problem causal{.block = 4, .is_causal = true, .is_scored = true};
-constexpr Problem shared{.block = 8, .queries = 2};
+constexpr Problem shared{.block = 8, .queries = 2, .has_sinks = true};
 constexpr Problem in_turns{.block = 4, .part_bytes = 1};
 constexpr Problem many_rows{.block = 16, .ratio = 80};  // two groups of them, and several tiles of keys
 
@@ -271,7 +279,9 @@ struct GradientMutation {
   TemplateMutation mutation;
   std::optional<Problem> problem = {};  ///< none: lists are transposed
 };
-std::ostream& operator<<(std::ostream& out, const GradientMutation& subject) { return out << subject.mutation; }
+std::ostream& operator<<(std::ostream& out, const GradientMutation& subject) {
+  return out << subject.mutation;
+}
 
 std::string noticed_of(const TemplateMutation* mutation, const std::optional<Problem>& problem) {
   const MutatedTemplates templates(mutation);
@@ -303,14 +313,15 @@ INSTANTIATE_TEST_SUITE_P(
     ListGradients, ListGradientsMutationTest,
     ::testing::Values(
         GradientMutation{{"RowsOverThoseInUse", removed, {"data race", "access in flight"}}, many_rows},
-        GradientMutation{{"KeysCopiedBeforeTheirPlaces", removed, {"data race", "access in flight"}}, many_rows},
+        GradientMutation{{"KeysCopiedBeforeTheirPlaces", removed, {"data race", "access in flight"}},
+                         many_rows},
         GradientMutation{{"ScoresOfKeysOnTheirWay", removed, {"access in flight", "data race"}}, blocks},
         GradientMutation{{"ScoresOfKeysOfOtherThreads", removed, {"data race"}}, blocks},
         GradientMutation{{"ProductsOfScoresThatAreNotThere", removed, {"data race"}}, blocks},
         GradientMutation{{"RowsBehindTheSequenceHaveGradients", {" && query < owner_.queries", ""}}, shared},
-        GradientMutation{{"BlocksOfEntriesThatAreNone", {" : -1", " : 0"}}, blocks},
-        GradientMutation{{"ListsWithoutGradientOfLse", removed}, blocks},
-        GradientMutation{{"GradientsOfOtherMembers", {"($ & 1) != 0", "true"}}, shared},
+        GradientMutation{{"BlocksOfEntriesThatAreNone", {" : -1", " : 3"}}, blocks},
+        GradientMutation{{"ListsWithoutGradientOfLse", {"-=", "-= 0 *"}}, blocks},
+        GradientMutation{{"GradientsOfOtherMembers", {" & 1) != 0", " & 1) != 2"}}, shared},
         GradientMutation{{"GradientsOfMaskedKeys", removed}, causal},
         GradientMutation{{"SlopesOfListedScores", removed}, causal},
         GradientMutation{{"PartsBehindTheList", removed, {"data race", "out of bounds"}, {}, true}, blocks},

@@ -45,20 +45,24 @@ ListGradientsWork fill_params(const ListGradientsSpec& spec, const BackwardArgum
                               ListGradientsParams& params) {
   const AttentionSpec& attention = spec.attention;
   params = {};
-  fill_gradient_params(attention, functor_tensor_uses(attention), arguments, params.attention, params.gradients);
+  fill_gradient_params(attention, functor_tensor_uses(attention), arguments, params.attention,
+                       params.gradients);
   if (gradient_slots(params.gradients) != 0)
-    refuse("d_tensors", "was given, and gradients from lists have none of tensors that scores read: leave it out");
+    refuse("d_tensors",
+           "was given, and gradients from lists have none of tensors that scores read: leave it out");
   const AttentionParams& given = params.attention;
   ListGradientsWork work{.lists = given.batch, .entries = given.tensors[0].last_size};
   if (given.heads_q == 0 || work.entries == 0) work.lists = 0;
   const std::int64_t sequences = given.tensors[0].rows;
   work.block_limit = given.sequences.total_k / attention.list_block + sequences + 2;
-  const std::int64_t part_bytes =
-      given.heads_kv * work.entries * attention.list_block * columns_of(attention) * std::int64_t{sizeof(float)};
-  work.at_once = std::min(work.lists, std::max<std::int64_t>(1, spec.part_bytes / std::max<std::int64_t>(1, part_bytes)));
-  work.at_once = std::min(work.at_once, std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, work.entries)));
-  const std::int64_t pieces =
-      std::int64_t{given.sequences.total_k} * given.heads_kv * columns_of(attention) / 4 / list_gradient_threads;
+  const std::int64_t part_bytes = given.heads_kv * work.entries * attention.list_block *
+                                  columns_of(attention) * std::int64_t{sizeof(float)};
+  work.at_once = std::min(work.lists,
+                          std::max<std::int64_t>(1, spec.part_bytes / std::max<std::int64_t>(1, part_bytes)));
+  work.at_once =
+      std::min(work.at_once, std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, work.entries)));
+  const std::int64_t pieces = std::int64_t{given.sequences.total_k} * given.heads_kv * columns_of(attention) /
+                              4 / list_gradient_threads;
   if (pieces > most || work.at_once * given.heads_kv > most)
     refuse("k", fmt::format("has {} rows of {} heads; that is more than gradients from lists count",
                             given.sequences.total_k, given.heads_kv));

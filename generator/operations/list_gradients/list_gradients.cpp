@@ -93,7 +93,8 @@ void ListGradients::operator()(const BackwardArguments& arguments, Stream stream
     launch_transpose(transposing, lists, stream);
     put(kernel, params, ListGradientStep::keys, sum_blocks, stream);
   } while (first < work.lists);
-  if (params.gradients.d_sinks != nullptr) put(kernel, params, ListGradientStep::sinks, attention.heads_q, stream);
+  if (params.gradients.d_sinks != nullptr)
+    put(kernel, params, ListGradientStep::sinks, attention.heads_q, stream);
 }
 
 void ListGradients::prepare() const {
@@ -106,7 +107,8 @@ const std::string& ListGradients::source() const { return state_->programs.every
 
 ListGradients list_gradients(const ListGradientsSpec& spec, const Context& context) {
   validate(spec);
-  return operation<ListGradients>(context, spec, words_of(spec), [&] { return list_gradients_programs(spec); });
+  return operation<ListGradients>(context, spec, words_of(spec),
+                                  [&] { return list_gradients_programs(spec); });
 }
 
 }  // namespace jit

@@ -24,7 +24,8 @@ ListGradientSmem smem_of(const AttentionSpec& spec, const ListTile& tile) {
 
 // The largest tile that fits: as many rows as lists have before many keys.
 std::optional<ListTile> tile_of(const AttentionSpec& spec, int smem_bytes) {
-  constexpr std::array<ListTile, 7> tiles = {{{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}}};
+  constexpr std::array<ListTile, 7> tiles = {
+      {{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}}};
   const int rows = spec.gqa_ratio * spec.list_queries;
   for (const ListTile& tile : tiles) {
     const bool is_filled = tile.rows == 16 || tile.rows < 2 * rows;
@@ -56,8 +57,8 @@ Program list_gradients_program(const AttentionSpec& spec, const ListTile& tile) 
                           "values are the first columns of keys");
   source += constant_line("int", "tile_q", std::to_string(tile.rows), "rows of queries of a step");
   source += constant_line("int", "tile_kv", std::to_string(tile.keys), "keys of a step");
-  source += "};\n" + kernel_text(program, "ListGradientsParams", sizeof(ListGradientsParams), "list_gradients",
-                                 params_assertion() + functors.assertions);
+  source += "};\n" + kernel_text(program, "ListGradientsParams", sizeof(ListGradientsParams),
+                                 "list_gradients", params_assertion() + functors.assertions);
   return program;
 }
 
@@ -67,7 +68,8 @@ void validate(const ListGradientsSpec& spec) {
   const AttentionSpec& given = spec.attention;
   validate(given);
   if (!has_lists(given))
-    refuse_spec("list_block", "0", "must be from 1 to 128: gradients without lists are those of Attention::backward", "1");
+    refuse_spec("list_block", "0",
+                "must be from 1 to 128: gradients without lists are those of Attention::backward", "1");
   if (given.sequences_kv != SequenceKind::varlen)
     refuse_spec("sequences_kv", std::string(to_string(given.sequences_kv)),
                 "must be varlen for gradients from lists: a view of pages as rows is", "varlen");
@@ -76,7 +78,8 @@ void validate(const ListGradientsSpec& spec) {
   if (spec.part_bytes < 1)
     refuse_spec("part_bytes", std::to_string(spec.part_bytes), "must be at least 1", "1");
   if (!tile_of(given, every_gpu_smem))
-    refuse_spec("head_dim", std::to_string(given.head_dim), "must be smaller for gradients from lists", "256");
+    refuse_spec("head_dim", std::to_string(given.head_dim), "must be smaller for gradients from lists",
+                "256");
 }
 
 OperationPrograms list_gradients_programs(const ListGradientsSpec& spec) {

@@ -31,7 +31,8 @@ const LoadedKernel& transposing_kernel(ContextState& context, int device, Stream
   const OperationState* known = find_operation(context, words);
   if (known == nullptr && is_capturing(stream))
     throw Error(ErrorCode::not_prepared, "launch", "stream",
-                "the stream is being captured and transpose_lists is not loaded: call prepare() before the capture begins");
+                "the stream is being captured and transpose_lists is not loaded: call prepare() before the "
+                "capture begins");
   return kernel_for_launch(transposing_state(context), device, stream);
 }
 
