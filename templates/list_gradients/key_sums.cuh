@@ -37,8 +37,8 @@ JIT_DEVICE ListedRow listed_row(const AttentionParams& params, int row) {
   if (params.tensors[Lists::slot].rows == 0) return {-1, 0};
   const Sequence kv = VariableSequences<Config>(params).stored_kv(sequence);
   const int at = row - kv.begin;
-  if (at < 0)
-    return {-1, 0};  // lists have no block behind the sequence  // mutate: RowsBeforeTheFirstSequence
+  // Behind the sequence lists have no block.
+  if (at < 0) return {-1, 0};  // mutate: KeysBeforeTheFirstSequence
   return {block_number<Config>(kv, sequence, at / Lists::block), at % Lists::block};
 }
 

@@ -161,9 +161,10 @@ class ListPass {
 #pragma unroll
         for (int step = 1; step < warp_size; step *= 2) delta += __shfl_xor_sync(full_warp, delta, step);
         lse = *row_of(attention_.lse, attention_.lse_strides, at);
-        if (gradients.d_lse != nullptr && lse != negative_infinity())
-          delta -=
-              *row_of(gradients.d_lse, gradients.d_lse_strides, at);  // mutate: ListsWithoutGradientOfLse
+        if (gradients.d_lse != nullptr && lse != negative_infinity()) {
+          const float d_lse = *row_of(gradients.d_lse, gradients.d_lse_strides, at);
+          delta -= d_lse;  // mutate: ListsWithoutGradientOfLse
+        }
       }
       if (lane_id() != 0) continue;
       if (at.exists && gradients.d_sinks != nullptr)
@@ -242,13 +243,13 @@ class ListPass {
                                  owner_.kv.length, owner_.q.begin, attention_.tensors};
       const float lse = __int_as_float(load_shared(smem_ + layout.lse + row * 4));
       const float delta = __int_as_float(load_shared(smem_ + layout.delta + row * 4));
+      const int member = minimum(at.query, Lists::queries - 1);
       const RowMask<Mask> mask(context, query);
       const Score score(context);
       scores.for_each_of_row(r, [&](float& s, int column) {
         const int key = lane_key + column, where = load_shared(smem_ + layout.where + key * 4);
         const unsigned members = static_cast<unsigned>(load_shared(smem_ + layout.member + key * 4));
-        bool is_seen = where >= 0 && (members >> minimum(at.query, Lists::queries - 1) & 1) !=
-                                         0;  // mutate: GradientsOfOtherMembers
+        bool is_seen = where >= 0 && (members >> member & 1) != 0;  // mutate: GradientsOfOtherMembers
         if constexpr (!is_same<Mask, NoMask>)
           is_seen = is_seen && mask.keeps(where);  // mutate: GradientsOfMaskedKeys
         float& ds = d_scores.at(r, column / 8, column % 8);

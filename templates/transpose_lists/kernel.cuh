@@ -17,9 +17,10 @@ JIT_DEVICE void for_own_entry(const TransposeListsParams& params, int head, F f)
   const long long own = static_cast<long long>(blockIdx.x) * transpose_threads + threadIdx.x;
   if (own >= static_cast<long long>(params.rows) * params.entries) return;
   const int place = static_cast<int>(own), row = place / params.entries, i = place % params.entries;
-  // mutate: EntriesBehindTheCount
-  if (params.counts != nullptr && i >= params.counts[row * params.count_row + head * params.count_head])
-    return;
+  const int count = params.counts == nullptr
+                        ? params.entries
+                        : params.counts[row * params.count_row + head * params.count_head];
+  if (i >= count) return;  // mutate: EntriesBehindTheCount
   const int entry = params.indices[row * params.index_row + head * params.index_head + i];
   if (entry >= 0 && entry < params.limit) f(entry, place);  // mutate: EntriesOutsideOfTheLimit
 }
