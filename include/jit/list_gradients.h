@@ -9,6 +9,22 @@
 /// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
 /// const jit::ListGradients gradients = jit::list_gradients(spec);
 /// gradients.prepare();  // loads the kernels on the current device, ahead of a capture
+/// const auto rows = [&](std::int64_t count) { return allocate(jit::DType::bf16, {count, 2, 128}); };
+/// const jit::BackwardArguments arguments{.d_o = rows(4),
+///                                        .q = rows(4),
+///                                        .k = rows(64),
+///                                        .v = rows(64),
+///                                        .o = rows(4),
+///                                        .lse = allocate(jit::DType::fp32, {2, 4}),
+///                                        .dq = rows(4),
+///                                        .dk = rows(64),
+///                                        .dv = rows(64),
+///                                        .tensors = {{"key_lists", allocate(jit::DType::int32, {4, 2, 3})},
+///                                                    {"key_counts", allocate(jit::DType::int32, {4, 2})}},
+///                                        .cu_seqlens_q = allocate(jit::DType::int32, {2}),
+///                                        .cu_seqlens_k = allocate(jit::DType::int32, {2})};
+/// jit::check_arguments(spec, arguments);  // throws Error invalid_argument, as the call does
+/// gradients(arguments, stream);
 /// assert(!gradients.source().empty() && gradients.spec().attention.list_block == 16);
 /// @endcode
 ///
@@ -58,7 +74,8 @@ class ListGradients {
   /// Computes gradients on `stream`, on the device of the current context: dq, dk and dv, all rows of them, and d_sinks if
   /// given; rows that no query sees, or that are no sequence's, are 0. With values_in_keys there are neither v nor dv, and dk
   /// is that of the latents. They are deterministic, whatever `deterministic` says. d_tensors are refused. A query whose
-  /// |lse| is 2^17 / log2(e) = 90,852 or more has gradients of 0. The first call on a device, or `prepare`, loads the kernels
+  /// |lse| is 2^17 / log2(e) = 90,852 or more has gradients of 0, and of rows that share a list those behind its sequence add
+  /// nothing to d_sinks. The first call on a device, or `prepare`, loads the kernels
   /// there. Later calls only launch, also under capture. Throws Error invalid_argument, whose field is the argument's name,
   /// before anything is launched; not_prepared under capture if kernels are not loaded; launch_failed; driver_error when the
   /// device has no room.

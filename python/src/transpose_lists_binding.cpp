@@ -14,7 +14,7 @@ namespace {
 
 using namespace nb::literals;
 
-// What an array may have of them, so that no size overflows: what is beyond is refused.
+// Entries of an array, so that no size overflows: more are refused.
 constexpr std::int64_t most = std::int64_t{1} << 31;
 
 nb::object transpose_lists_of(nb::handle indices, nb::handle counts, std::int64_t limit, nb::handle stream) {

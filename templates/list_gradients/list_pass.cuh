@@ -275,7 +275,7 @@ class ListPass {
     }
   }
 
-  /// What the group's rows add to the keys of a tile: stored, or added to that of groups before.
+  /// Stores what the group's rows add to the keys of a tile, or adds it to that of groups before.
   JIT_DEVICE void add_to_keys(int first, bool is_first) const {
     const long long along =
         (static_cast<long long>(own_) * attention_.heads_kv + kv_head_) * entries_ * Lists::block + first;

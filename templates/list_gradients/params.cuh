@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// What a launch does.
+/// The work of a launch.
 enum class ListGradientStep : int {
   lists,  ///< dQ, and what each list adds to its keys
   keys,   ///< dK and dV: the sums of that
@@ -18,7 +18,7 @@ enum class ListGradientStep : int {
 struct ListGradientsParams {
   AttentionParams attention;
   GradientParams gradients;  ///< `delta` is (heads_q, total_q), written
-  /// What lists add to the gradients of their keys: (lists of this launch, KV heads, keys along the list, columns of k, and
+  /// The shares of lists in the gradients of their keys: (lists of this launch, KV heads, keys along the list, columns of k, and
   /// behind them those of v where there is a v).
   float* parts;
   int* blocks;  ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none

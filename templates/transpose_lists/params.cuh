@@ -5,7 +5,7 @@
 
 namespace jit {
 
-/// What a launch does. They follow one another.
+/// The work of a launch. Launches follow one another.
 enum class TransposeStep : int {
   clear,  ///< counts of entries become 0
   count,  ///< how often each entry is listed

@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// What a call needs beside its tensors, and how its lists take turns.
+/// The memory that a call needs beside its tensors, and how its lists take turns.
 struct ListGradientsWork {
   std::int64_t lists = 0;    ///< of the call
   std::int64_t at_once = 0;  ///< of a launch
