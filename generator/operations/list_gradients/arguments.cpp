@@ -52,7 +52,6 @@ ListGradientsWork fill_params(const ListGradientsSpec& spec, const BackwardArgum
            "was given, and gradients from lists have none of tensors that scores read: leave it out");
   const AttentionParams& given = params.attention;
   ListGradientsWork work{.lists = given.batch, .entries = given.tensors[0].last_size};
-  if (given.heads_q == 0 || work.entries == 0) work.lists = 0;
   const std::int64_t sequences = given.tensors[0].rows;
   work.block_limit = given.sequences.total_k / attention.list_block + sequences + 2;
   const std::int64_t part_bytes = given.heads_kv * work.entries * attention.list_block *
