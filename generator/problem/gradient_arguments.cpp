@@ -111,14 +111,17 @@ void check_has_backward(const AttentionSpec& spec) {
                           std::string(to_string(spec.dtype))};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
+  if (spec.list_block != 0) {
+    const Refusal refusal{
+        "spec.list_block", std::to_string(spec.list_block),
+        "has no backward here: gradients from lists of keys are those of jit::list_gradients, in "
+        "Python of jit_attention.sparse",
+        "0"};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   if (spec.values_in_keys) {
     const Refusal refusal{"spec.values_in_keys", "true",
                           "has no backward: give keys and values apart, of head dims up to 256", "false"};
-    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
-  }
-  if (spec.list_block != 0) {
-    const Refusal refusal{"spec.list_block", std::to_string(spec.list_block),
-                          "has no backward so far: lists of keys are forward only", "0"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
   if (spec.key_arrivals) {
@@ -140,6 +143,16 @@ void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
   check_has_backward(spec);
+  fill_gradient_params(spec, tensors, arguments, params, gradients);
+  // Gradients of what all queries share are zeros where there are none.
+  const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;
+  return has_shared ||
+         (params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0));
+}
+
+void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
+                          const BackwardArguments& arguments, AttentionParams& params,
+                          GradientParams& gradients) {
   if (!arguments.lse.is_present()) refuse("lse", "is missing; give the LSE that forward wrote");
   fill_params_of_reader(spec, ArgumentRules(spec), tensors,
                         {.q = arguments.q,
@@ -169,15 +182,16 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
   gradients = {};
   for (const GradientRow& row : gradient_table) {
     const TensorView& tensor = arguments.*row.view;
+    if (spec.values_in_keys && row.view == &BackwardArguments::dv) {
+      if (tensor.is_present())
+        refuse("dv", "was given, but values are columns of k, and dk has their gradients");
+      continue;
+    }
     check_gradient(spec, row, tensor, sizes);
     if (row.is_output) check_output(arguments, row);
     row.set(gradients, tensor.data, strides_of(row.dims(spec), tensor));
   }
   fill_functor_gradients(spec, tensors, arguments, sizes, gradients);
-  // Gradients of what all queries share are zeros where there are none.
-  const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;
-  return has_shared ||
-         (params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0));
 }
 
 ProblemShape backward_shape(const AttentionParams& params, const GradientParams& gradients) {

@@ -21,6 +21,11 @@ void check_has_backward(const AttentionSpec& spec);
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients);
 
+/// Fills them as above, whether or not calls of attention have gradients of the spec. With values_in_keys there is no dv.
+void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
+                          const BackwardArguments& arguments, AttentionParams& params,
+                          GradientParams& gradients);
+
 /// The shape of such a call, of Pass::backward.
 ProblemShape backward_shape(const AttentionParams& params, const GradientParams& gradients);
 

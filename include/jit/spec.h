@@ -109,7 +109,7 @@ struct AttentionSpec {
   /// pass its tensor "key_arrivals". For dense 16-bit sequences; forward alone, by forward_wgmma.
   bool key_arrivals = false;
   /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
-  /// Calls have tensors key_lists and key_counts (docs/sparse.md). Forward only, with varlen queries.
+  /// Calls have tensors key_lists and key_counts (docs/sparse.md), with varlen queries. jit/list_gradients.h has gradients.
   int list_block = 0;
   /// With list_block: whether entry e names the keys that lie at e · list_block of varlen k, or of all pages one behind
   /// another, and not those that stand there in their sequence. Without mask and score.

@@ -895,6 +895,34 @@ def top_k(
         ([[0, 2]], [2])
     """
 
+def transpose_lists(
+    indices: ArrayT, counts: Array | None = None, *, limit: int, stream: Stream | None = None
+) -> tuple[ArrayT, ArrayT]:
+    """Transposes lists: for each key, or block of keys, the lists that name it, in their order.
+
+    Results are the same in every run. Nothing waits for the device.
+
+    Args:
+        indices: int32 (rows, heads, entries), any strides but the last, which is 1: the list of each row, in any order.
+        counts: int32 (rows, heads). How many of the entries count. None: all.
+        limit: Entries below 0 or from here on are skipped: as many as there are keys, or blocks.
+        stream: As in `attention`.
+
+    Returns:
+        (starts, places): int32 (heads, limit + 1) and (heads, rows · entries). Key k is in the lists at places[head,
+        starts[head, k] : starts[head, k + 1]], which ascend: row · entries + i where it is the i-th of a row. What is
+        listed twice has two places. Behind the last place of a head anything may stand.
+
+    Raises:
+        InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
+        Error: Compiling, loading or launching failed.
+
+    Examples:
+        >>> starts, places = ja.transpose_lists(np.array([[[2, 0]], [[-1, 2]]], np.int32), limit=3)
+        >>> starts.tolist(), places[0, :3].tolist()
+        ([[0, 1, 1, 3]], [1, 0, 3])
+    """
+
 def score_blocks(
     q: ArrayT, k: Array, *, block_size: int = 128, reduce: Literal["max", "mean"] = "max", mask: Mask | None = None,
     score: Score | None = None, softmax_scale: float | None = None, tensors: Mapping[str, Array] | None = None,
@@ -1518,6 +1546,12 @@ def _at_exit() -> None: ...
 def _key_union(
     indices: ArrayT, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
+def _list_gradients(
+    do: Array, q: ArrayT, k: Array, v: Array | None, o: Array, lse: Array, spec: AttentionSpec, *,
+    tensors: Mapping[str, Array], cu_seqlens_q: Array, cu_seqlens_k: Array, seqused_q: Array | None = None,
+    seqused_k: Array | None = None, dlse: Array | None = None, sinks: Array | None = None, d_sinks: bool = False,
+    part_bytes: int = ..., stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT, ArrayT | None, ArrayT | None]: ...
 def _append_to_slots(
     k: Any, v: Any, k_cache: Any, v_cache: Any, slot_mapping: Any, cache_dtype: Any, k_scale: Any, v_scale: Any
 ) -> None: ...

@@ -15,6 +15,7 @@
 #include "key_exchange_binding.h"
 #include "key_mass_binding.h"
 #include "key_union_binding.h"
+#include "list_gradients_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "placement_binding.h"
@@ -26,6 +27,7 @@
 #include "tile_map_binding.h"
 #include "tool_binding.h"
 #include "top_k_binding.h"
+#include "transpose_lists_binding.h"
 #include "tuning_binding.h"
 #include "tvm_binding.h"
 #include "xla_binding.h"
@@ -47,9 +49,11 @@ NB_MODULE(_core, module) {
   jit::python::bind_merge(module);
   jit::python::bind_key_mass(module);
   jit::python::bind_key_union(module);
+  jit::python::bind_list_gradients(module);
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);
+  jit::python::bind_transpose_lists(module);
   jit::python::bind_exchange(module);
   jit::python::bind_block_mask(module);
   jit::python::bind_tuning(module);

@@ -8,6 +8,7 @@
 #include "problem/functor.cuh"
 #include "problem/key_lists.cuh"
 #include "problem/masks.cuh"
+#include "problem/row_mask.cuh"
 #include "problem/scores.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_info.cuh"
@@ -27,30 +28,6 @@ struct ScoreOrigin {
 JIT_DEVICE ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row, int key = 0) {
   return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }
-
-/// The mask of one row: whether its query sees a key. Built once for the keys of a tile.
-template <class Mask>
-class RowMask {
- public:
-  JIT_DEVICE RowMask(const BlockContext& context, int query)
-      : mask_(context), query_(query), seqlen_kv_(context.seqlen_kv) {
-    if constexpr (has_row_range<Mask>) range_ = mask_.row_range(query);
-  }
-
-  JIT_DEVICE bool keeps(int key) const {
-    if constexpr (has_row_range<Mask>) {
-      return key >= range_.begin && key < range_.end;
-    } else {
-      return key < seqlen_kv_ && mask_.keep(query_, key);
-    }
-  }
-
- private:
-  Mask mask_;
-  int query_;
-  int seqlen_kv_;
-  KeyRange range_;
-};
 
 /// Where the keys of a tile stand that are a list's, from key `first` along it on; negative for those that are none.
 template <class Config>

@@ -35,6 +35,7 @@
 #include <jit/key_exchange.h>
 #include <jit/key_mass.h>
 #include <jit/key_union.h>
+#include <jit/list_gradients.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>
@@ -55,6 +56,7 @@
 #include <jit/time_work.h>
 #include <jit/timing.h>
 #include <jit/top_k.h>
+#include <jit/transpose_lists.h>
 #include <jit/tuning.h>
 #include <jit/workload.h>
 #include <jit/xla.h>

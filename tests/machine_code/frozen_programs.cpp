@@ -15,12 +15,14 @@
 #include "generator/operations/exchange_merge/program.h"
 #include "generator/operations/key_mass/program.h"
 #include "generator/operations/key_union/program.h"
+#include "generator/operations/list_gradients/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
 #include "generator/operations/score_blocks/program.h"
 #include "generator/operations/score_keys/program.h"
 #include "generator/operations/top_k/program.h"
+#include "generator/operations/transpose_lists/program.h"
 #include "templates/top_k/params.cuh"
 #include "tests/machine_code/frozen_kernels.h"
 
@@ -180,6 +182,32 @@ void add_key_mass(Programs& programs) {
            .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
 }
 
+void add_list_gradients(Programs& programs) {
+  const auto add = [&](const char* name, Arch arch, const AttentionSpec& spec, bool is_large = false) {
+    programs.add(name, arch, [spec, is_large] {
+      const OperationPrograms written = list_gradients_programs({.attention = spec});
+      return is_large ? written.some_sizes.value() : written.every_size;
+    });
+  };
+  const SequenceKind varlen = SequenceKind::varlen;
+  const AttentionSpec latents{.head_dim = 576,
+                              .head_dim_v = 512,
+                              .gqa_ratio = 128,
+                              .sequences_q = varlen,
+                              .sequences_kv = varlen,
+                              .values_in_keys = true,
+                              .list_block = 1};
+  add("list_gradients.latents", sm_120, latents);
+  add("list_gradients.latents_large", sm_90a, latents, true);
+  add("list_gradients.blocks", sm_80,
+      {.gqa_ratio = 16,
+       .sequences_q = varlen,
+       .sequences_kv = varlen,
+       .list_block = 128,
+       .mask = mask::causal()});
+  programs.add("transpose_lists", sm_90a, transpose_lists_program);
+}
+
 void add_matmul(Programs& programs) {
   for (std::size_t step = 0; step < matmul_ladder().size(); ++step)
     programs.add("matmul." + matmul_ladder()[step].name, sm_80, [step] { return matmul_program(step); });
@@ -234,6 +262,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_quantize(programs);
   add_key_mass(programs);
   programs.add("key_union.8", sm_90a, [] { return key_union_program({.queries = 8}); });
+  add_list_gradients(programs);
   add_selection(programs);
   add_matmul(programs);
   add_steps_of_backward(programs);

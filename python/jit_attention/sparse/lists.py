@@ -12,6 +12,7 @@ from ..mask import Mask
 from ..score import Score
 from ..spec import AttentionSpec
 from ..typing import Array, ArrayT
+from .gradients import wants_gradient
 
 
 def block_top_k(
@@ -50,11 +51,12 @@ def block_top_k(
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
         **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
-            stream, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
+            stream, tensors, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
     Returns:
         o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, or that of its sink, as has
-        a row of q that is no sequence's.
+        a row of q that is no sequence's. PyTorch's autograd has gradients of q, k, v and sinks through both, the same in every
+        run: not with page_table or cache_leftpad, nor of tensors that a score reads. Keys that no query sees have 0.
 
     Raises:
         InvalidArgumentError: An argument is wrong. Contents of lists are not checked: no entry reads outside of k and v.
@@ -92,21 +94,34 @@ def block_top_k(
         arrays["cu_seqlens_k"] = _ends(q, int(k.shape[0]))
     if boundaries is None:
         arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
-    heads_kv = int(k.shape[-2])
-    if queries == 1:
-        lists = {"key_lists": indices,
-                 "key_counts": _numbers(q, int(indices.shape[-1]), (1, 1)) if counts is None else counts}
-    else:
-        lists = union(indices, counts, queries=queries, limit=-(-_rows(k, arrays, has_slots) // block),
-                      stream=arrays.get("stream"))
-    attention = _prepared(
+    limit = -(-_rows(k, arrays, has_slots) // block)
+    differentiates = wants_gradient(q, k, v, arrays.get("sinks"), *arrays.get("tensors", {}).values())
+    if differentiates and has_pages and has_slots:  # rows one behind another, whose gradients need no pages
+        k, v, has_pages = k.flatten(0, 1), None if v is None else v.flatten(0, 1), False
+        del arrays["page_table"]
+        arrays["cu_seqlens_k"] = _numbers(q, 0, (sequences + 1,))
+    fields = dict(
         dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
-        gqa_ratio=max(1, int(q.shape[1]) // max(1, heads_kv)), sequences_q="varlen",
+        gqa_ratio=max(1, int(q.shape[1]) // max(1, int(k.shape[-2]))), sequences_q="varlen",
         sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
         sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
-        list_queries=queries, mask=mask, score=score, softmax_scale=softmax_scale)
-    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}),
-                     return_lse=return_lse, **arrays)
+        list_queries=queries)
+    if differentiates:
+        from ..torch.lists import listed_attention
+
+        return listed_attention(q, k, v, indices, counts, limit=limit, mask=mask, score=score, fields=fields,
+                                softmax_scale=softmax_scale, return_lse=return_lse, **arrays)
+    lists = list_tensors(q, indices, counts, queries, limit, arrays.get("stream"))
+    attention = prepared(**fields, mask=mask, score=score, softmax_scale=softmax_scale)
+    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}), return_lse=return_lse, **arrays)
+
+
+def list_tensors(q: Any, indices: Any, counts: Any, queries: int, limit: int, stream: Any = None) -> dict[str, Any]:
+    """The tensors of lists that calls have: those that are given, or unions of them."""
+    if queries > 1:
+        return union(indices, counts, queries=queries, limit=limit, stream=stream)
+    return {"key_lists": indices,
+            "key_counts": _numbers(q, int(indices.shape[-1]), (1, 1)) if counts is None else counts}
 
 
 def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Any = None) -> dict[str, Any]:
@@ -162,7 +177,8 @@ def _rows(k: Any, arrays: dict[str, Any], has_slots: bool) -> int:
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _prepared(**fields: Any) -> Any:
+def prepared(**fields: Any) -> Any:
+    """The attention of a spec with these fields."""
     return _core.prepare(AttentionSpec(**fields))
 
 

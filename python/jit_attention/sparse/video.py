@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .. import _core
 from .. import mask as _masks
 from ..block_mask import BlockMask
 from ..block_mask.making import made
 from ..errors import InvalidArgumentError
 from ..typing import Array, ArrayT
+from .gradients import differentiable_attention
 from .lists import _numbers
 
 
@@ -36,10 +36,12 @@ def video(
         counts: int32 (batch or 1, heads_q or 1, blocks of queries): how many of the entries count. None: all.
         block: Queries and keys of a block, a multiple of 16; 64 is fastest.
         valid_rows: int32 (blocks of keys): the keys of each block that exist, its first ones. None: all.
-        **options: As in `attention`.
+        **options: As in `attention`; of PyTorch tensors that require grad as in `jit_attention.torch.attention`, such as
+            deterministic.
 
     Returns:
         o (batch, seqlen, heads_q, head_dim), and LSE if asked. Rows of queries that do not exist are computed like others.
+        PyTorch's autograd has gradients of q, k and v, which read the same block mask; keys that do not exist have 0.
 
     Raises:
         InvalidArgumentError: An argument is wrong. Contents of lists on a device are not checked.
@@ -53,7 +55,7 @@ def video(
         (1, 128, 1, 64)
     """
     listed = video_mask(q, k, indices, counts, block=block, valid_rows=valid_rows)
-    return _core.attention(q, k, v, block_mask=listed, **options)
+    return differentiable_attention(q, k, v)(q, k, v, block_mask=listed, **options)
 
 
 def video_mask(

@@ -1,0 +1,114 @@
+#include <jit/list_gradients.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <jit/device.h>
+#include <jit/spec_table.h>
+
+#include "cache/digest.h"
+#include "generator/context/context_state.h"
+#include "generator/launch/stream_memory.h"
+#include "generator/operations/list_gradients/arguments.h"
+#include "generator/operations/list_gradients/program.h"
+#include "generator/operations/operation.h"
+#include "generator/operations/transpose_lists/launch.h"
+#include "runtime/launch.h"
+
+namespace jit {
+namespace {
+
+// Names every member: a spec with another one does not compile here.
+std::array<std::uint64_t, 4> words_of(const ListGradientsSpec& spec) {
+  const auto& [attention, part_bytes] = spec;
+  std::vector<std::uint64_t> words;
+  for (const SpecField& field : spec_fields()) words.push_back(value_word(field, attention));
+  const Digest known = digest(std::as_bytes(std::span(words)));
+  constexpr std::uint64_t list_gradients = 22;  // no other operation's
+  return {list_gradients, known.high, known.low, static_cast<std::uint64_t>(part_bytes)};
+}
+
+// Whether blocks have the shared memory of the faster program: 227 KB.
+bool has_room_for_more(const OperationState& state, const LoadedKernel& kernel) {
+  const int major = kernel.image->target.arch.major;
+  return state.programs.some_sizes && (major == 9 || major == 10);
+}
+
+void put(const LoadedKernel& kernel, ListGradientsParams& params, ListGradientStep step, std::int64_t blocks,
+         Stream stream) {
+  if (blocks == 0) return;
+  params.step = step;
+  void* parameters[] = {&params};
+  launch(kernel.kernel.handle(),
+         {.grid = {static_cast<unsigned>(blocks), 1, 1},
+          .block = {kernel.threads, 1, 1},
+          // Sums need none, and more blocks fit on a multiprocessor without it.
+          .smem_bytes = step == ListGradientStep::lists ? kernel.smem_bytes : list_gradient_threads * 4,
+          .dependent = kernel.image->target.arch.major >= 9},
+         parameters, stream);
+}
+
+}  // namespace
+
+void check_arguments(const ListGradientsSpec& spec, const BackwardArguments& arguments) {
+  ListGradientsParams unused;
+  fill_params(spec, arguments, unused);
+}
+
+void ListGradients::operator()(const BackwardArguments& arguments, Stream stream) const {
+  ListGradientsParams params;
+  const ListGradientsWork work = fill_params(spec_, arguments, params);
+  const AttentionParams& attention = params.attention;
+  if (attention.heads_q == 0) return;
+  const CurrentDevice device;
+  const LoadedKernel& small = kernel_for_launch(*state_, device.ordinal(), stream);
+  const LoadedKernel& kernel =
+      has_room_for_more(*state_, small)
+          ? kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes)
+          : small;
+  const LoadedKernel& transposing = transposing_kernel(state_->context, device.ordinal(), stream);
+  StreamLease lease(state_->context.memory, kernel.device, stream);
+  TransposeListsParams lists{};
+  place_memory(spec_, work, static_cast<std::byte*>(lease.workspace(work.bytes)), params, lists);
+
+  const std::int64_t pieces = list_part_columns(spec_.attention.head_dim, spec_.attention.value_head_dim(),
+                                                spec_.attention.values_in_keys) /
+                              4;
+  const std::int64_t sums = std::int64_t{attention.sequences.total_k} * attention.heads_kv * pieces;
+  const std::int64_t sum_blocks = (sums + list_gradient_threads - 1) / list_gradient_threads;
+  std::int64_t first = 0;
+  do {  // once without lists, too: gradients are 0 then
+    const std::int64_t count = std::min(work.lists - first, work.at_once);
+    params.first_list = static_cast<int>(first);
+    params.lists = static_cast<int>(count);
+    params.is_first = first == 0;
+    first += count;
+    params.is_last = first == work.lists;
+    lists.rows = params.lists;
+    lists.room = params.lists * lists.entries;
+    put(kernel, params, ListGradientStep::lists, count * attention.heads_kv, stream);
+    launch_transpose(transposing, lists, stream);
+    put(kernel, params, ListGradientStep::keys, sum_blocks, stream);
+  } while (first < work.lists);
+  if (params.gradients.d_sinks != nullptr)
+    put(kernel, params, ListGradientStep::sinks, attention.heads_q, stream);
+}
+
+void ListGradients::prepare() const {
+  if (has_room_for_more(*state_, prepared_kernel(*state_)))
+    prepared_kernel(*state_, OperationProgram::some_sizes);
+  prepared_kernel(transposing_state(state_->context));
+}
+
+const std::string& ListGradients::source() const { return state_->programs.every_size.source; }
+
+ListGradients list_gradients(const ListGradientsSpec& spec, const Context& context) {
+  validate(spec);
+  return operation<ListGradients>(context, spec, words_of(spec),
+                                  [&] { return list_gradients_programs(spec); });
+}
+
+}  // namespace jit

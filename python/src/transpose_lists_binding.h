@@ -1,0 +1,10 @@
+// Transposed lists of keys.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace jit::python {
+
+void bind_transpose_lists(nanobind::module_& module);
+
+}  // namespace jit::python
