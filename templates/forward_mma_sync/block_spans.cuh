@@ -36,11 +36,11 @@ class BlockSpans {
     States states;
     take_states(state, scale_log2, states);
     waiting_.put(output, states, next);
-    output.clear();  // mutate: OutputOfTheBlocksSpanBefore
+    output.clear();  // the next maximum would make 0 of it, but not of what is infinite
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
       state.row_max[r] = negative_infinity();  // mutate: MaximaOfTheBlocksSpanBefore
-      state.row_sum[r] = 0;
+      state.row_sum[r] = 0;                    // mutate: SumsOfTheBlocksSpanBefore
     }
   }
 
@@ -52,7 +52,7 @@ class BlockSpans {
     waiting_.merge(output, states);
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
-      const RowEnd end = row_end<Config>(states[r], params, head);
+      const RowEnd end = row_end<Config>(states[r], params, head);  // mutate: EndsOfOnesOwn
       inverse[r] = end.factor == 0 ? inverse_without_keys : end.factor;
       lse[r] = end.lse;
     }
