@@ -135,12 +135,13 @@ def pairwise(axes, is_possible, rng):
     return cases
 
 
-def draw(rng):
-    """Any case."""
-    while True:
-        case = BitCase(**{name: values[rng.integers(len(values))] for name, values in AXES.items()})
+def draw(rng, axes=AXES):
+    """Any case of these values; None if there seems to be none."""
+    for _ in range(100):
+        case = BitCase(**{name: values[rng.integers(len(values))] for name, values in axes.items()})
         if case.is_possible():
             return case
+    return None
 
 
 class Computed:

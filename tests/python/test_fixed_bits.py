@@ -7,7 +7,8 @@ import pathlib
 import jit_attention as ja
 import numpy
 import pytest
-from bit_cases import AXES, CONFIGS, DEVICE, IS_HOPPER, BitCase, Computed, differences, draw, pairwise
+from bit_cases import AXES, CONFIGS, DEVICE, IS_HOPPER, BitCase, Computed, differences, pairwise
+from bit_draws import OF_GROUP, run_by_workers
 from exact_attention import exact_attention
 from seeded import SEED, some
 
@@ -21,7 +22,6 @@ GOLDEN_CASES = [
     ((128, 128), 4, "causal", "none", False, 128, "3 * S + 17"), ((128, 128), 8, "causal", "softcap", True, 64, "S + 1"),
     ((192, 128), 4, "causal", "none", False, 64, "S + 1"), ((256, 256), 1, "causal", "none", True, 64, "3 * S + 17"),
 ]  # fmt: skip
-DRAWS = int(os.environ.get("JIT_ATTENTION_BIT_DRAWS", "0"))
 
 
 SHARE_OF_PAIRS = 24 if IS_HOPPER else 96  # on others the same in fewer families
@@ -32,17 +32,10 @@ def test_pairs(case, rng, place, fetch):
     assert not differences(case, rng, place, fetch)
 
 
-@pytest.mark.skipif(DRAWS == 0, reason="JIT_ATTENTION_BIT_DRAWS says how many")
-def test_draws(place, fetch):
-    wrong = []
-    for number in range(DRAWS):
-        rng = numpy.random.default_rng([SEED, number])
-        case = draw(rng)
-        found = differences(case, rng, place, fetch)
-        if found:
-            wrong.append((SEED, number, case, found))
-            print(wrong[-1])
-    assert not wrong
+def test_draws():
+    """A few of those that bit_draws.py makes thousands of, by two processes."""
+    wrong, done = run_by_workers(SEED, OF_GROUP - 1, 2, workers=2)
+    assert done == 2 and not wrong
 
 
 def spec(**changes):
@@ -132,6 +125,25 @@ def test_results_are_right(rng, place, fetch):
     q, k, v = (x[0][None] for x in (computed.batch.q, computed.batch.k, computed.batch.v))
     late = k.shape[1] - q.shape[1]
     exact_attention(q, k, v, keep=lambda b, h, i, j: j <= i + late).check(o[None], lse[None])
+
+
+def test_results_wait_in_several_grids(rng, place, fetch, emulated):
+    """The results that wait have room for a part of the blocks: grids follow each other."""
+    heads, room, keys = 180, 1 << 21, 200
+    q = rng.standard_normal((1, 130, heads, 8)).astype(numpy.float16)
+    k, v = (numpy.zeros((1, room, 1, columns), numpy.float16) for columns in (8, 128))
+    for x in (k, v):
+        x[:, :keys] = rng.standard_normal((1, keys, 1, x.shape[3]))
+    config = "family=forward_mma_sync tile_kv=64 tile_q=64 warps=4 stages_k=1 stages_v=1"
+    of = lambda ratio: ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=8, head_dim_v=128, gqa_ratio=ratio, split_keys=64),
+                                  config=config)
+    used = place(numpy.array([keys], numpy.int32))
+    o, lse = of(heads)(place(q), place(k), place(v), seqused_k=used, return_lse=True)
+    few = slice(0, heads, 30)
+    k, v = (place(numpy.ascontiguousarray(x[:, :keys])) for x in (k, v))
+    other_o, other_lse = of(6)(place(numpy.ascontiguousarray(q[:, :, few])), k, v, return_lse=True)
+    assert (fetch(o)[:, :, few] == fetch(other_o)).all() and (fetch(lse)[:, few] == fetch(other_lse)).all()
+    assert numpy.isfinite(fetch(o)).all()
 
 
 @pytest.mark.parametrize("family", some(list(CONFIGS)))
