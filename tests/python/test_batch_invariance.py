@@ -207,3 +207,9 @@ def test_kernels_of_calls_have_tiles_alike(rng, place):
 def test_refused(split_keys):
     with pytest.raises(ja.errors.InvalidSpecError, match="multiple of 64"):
         ja.AttentionSpec(split_keys=split_keys)
+
+
+def test_tiles_that_lie_in_two_spans_are_refused():
+    spec = ja.AttentionSpec(head_dim=64, kv_dtype="fp8_e4m3", split_keys=128)  # of one config, whatever it is
+    with pytest.raises(ja.errors.NoValidConfigError, match="multiple of tile_kv"):
+        ja.compile(spec, "sm_80", config="family=forward_split_kv tile_kv=96 key_warps=2")
