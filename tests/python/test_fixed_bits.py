@@ -158,10 +158,10 @@ def test_largest_scores_of_all_spans(family, rng, place, fetch):
 
 def test_output_functors(rng, place, fetch):
     q, k, v = (rng.standard_normal((1, n, h, 64)).astype(numpy.float16) for n, h in ((40, 4), (300, 2), (300, 2)))
-    output = ja.output.text("return value * 1.37f + value * value * 0.11f - gate;", name="sums", tensors={"gate": "fp32"})
+    output = ja.output.text("return value * 1.37f + value * value * 0.11f - gate;", name="sums",
+                            tensors={"gate": "fp32 as_row"})
     wanted = ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=2, split_keys=64, output=output)
-    gate = place(rng.standard_normal(64).astype(numpy.float32))
-    tensors = {"gate": place(numpy.broadcast_to(fetch(gate).astype(numpy.float32), (1, 40, 4, 64)).copy())}
+    tensors = {"gate": place(rng.standard_normal((1, 40, 4)).astype(numpy.float32))}
     every = [fetch(ja.prepare(wanted, config=f"family={family} tile_kv=64 {configs[0]}")(
         place(q), place(k), place(v), tensors=tensors)) for family, configs in CONFIGS.items()]
     assert all((o == every[0]).all() for o in every) and numpy.isfinite(every[0]).all()
