@@ -27,14 +27,16 @@ std::string bits_of(const AttentionSpec& spec, Arch arch) {
     refuse(ErrorCode::invalid_spec, "spec.split_keys",
            "spec.split_keys = 0: sums depend on config and batch; 4096 fixes their order");
   }
-  if (const std::string reason = unfixed_bits(spec, arch); !reason.empty()) {
-    const std::string field = reason.substr(0, reason.find(' '));
-    const bool is_device = field == "device";
-    refuse(is_device ? ErrorCode::unsupported_device : ErrorCode::invalid_spec,
-           is_device ? field : "spec." + field, (is_device ? "" : "spec.") + reason);
+  if (const std::string reason = unfixed_bits(spec); !reason.empty()) {
+    refuse(ErrorCode::invalid_spec, "spec." + reason.substr(0, reason.find(' ')), "spec." + reason);
+  }
+  const std::vector<Arch>& archs = known_archs();
+  if (std::find(archs.begin(), archs.end(), arch) == archs.end()) {
+    refuse(ErrorCode::unsupported_device, "device",
+           fmt::format("device = {}: no kernels are written for it", to_string(arch)));
   }
   std::string bits = fmt::format("bits {} on {}, tile_kv = {}, softmax_scale = {:a}", bits_version,
-                                 to_string(arch), fixed_bits_tile(spec), spec.scale());
+                                 to_string(arch), fixed_bits_tile(spec, arch), spec.scale());
   for (const SpecField& field : spec_fields()) {
     if (std::find(deciding_fields.begin(), deciding_fields.end(), field.name) != deciding_fields.end())
       bits += fmt::format(", {} = {}", field.name, key_text(field, spec));

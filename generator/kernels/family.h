@@ -305,8 +305,11 @@ template <class Config>
 Config smallest_of(const Case& problem) {
   Config config = Family<Config>::smallest_for(problem.spec);
   if constexpr (requires { config.tile_kv; }) {
-    if (Family<Config>::pass == Pass::forward && has_fixed_bits(problem.spec, problem.limits.arch))
-      config.tile_kv = fixed_bits_tile(problem.spec);
+    if (Family<Config>::pass == Pass::forward && has_fixed_bits(problem.spec)) {
+      Config fixed = config;
+      fixed.tile_kv = fixed_bits_tile(problem.spec, problem.limits.arch);
+      if (range_rejection(Family<Config>::fields(), fixed).empty()) config = fixed;
+    }
   }
   return config;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <jit/arch.h>
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
@@ -11,14 +12,16 @@
 namespace jit {
 namespace {
 
-constexpr int large_tile = 128, small_tile = split_keys_step;
-constexpr int most_columns = 256;  // of kernels whose scores are not exchanged between warpgroups
+constexpr int large_tile = 128, usual_tile = split_keys_step, small_tile = 32;
+constexpr int narrow_columns = 128;  // of rows of which shared memory has room for twice as many
+constexpr int most_columns = 256;    // of kernels whose scores are not exchanged between warpgroups
+constexpr int small_smem_per_block = 100 * 1024;
 
 int most_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, spec.value_head_dim()); }
 
 }  // namespace
 
-std::string unfixed_bits(const AttentionSpec& spec, Arch arch) {
+std::string unfixed_bits(const AttentionSpec& spec) {
   if (has_fp8_queries(spec)) return fmt::format("dtype = {}: products are cut off", to_string(spec.dtype));
   if (has_narrow_keys(spec))
     return fmt::format("kv_dtype = {}: families convert keys to different types",
@@ -27,32 +30,43 @@ std::string unfixed_bits(const AttentionSpec& spec, Arch arch) {
   if (most_head_dim(spec) > most_columns)
     return fmt::format("head_dim = {}: one family has all its calls; {} is the most that several have",
                        most_head_dim(spec), most_columns);
-  if (arch != arch_of_tma)
-    return fmt::format("device = {}: one config serves all calls there; {} has several families",
-                       to_string(arch), to_string(arch_of_tma));
   return "";
 }
 
-bool has_fixed_bits(const AttentionSpec& spec, Arch arch) {
-  return spec.split_keys != 0 && unfixed_bits(spec, arch).empty();
-}
+bool has_fixed_bits(const AttentionSpec& spec) { return spec.split_keys != 0 && unfixed_bits(spec).empty(); }
 
-int fixed_bits_tile(const AttentionSpec& spec) {
-  return most_head_dim(spec) <= 128 && spec.split_keys % large_tile == 0 ? large_tile : small_tile;
+int fixed_bits_tile(const AttentionSpec& spec, Arch arch) {
+  const bool is_narrow = most_head_dim(spec) <= narrow_columns;
+  if (arch == arch_of_tma) return is_narrow && spec.split_keys % large_tile == 0 ? large_tile : usual_tile;
+  return !is_narrow && smem_per_block_optin(arch) < small_smem_per_block ? small_tile : usual_tile;
 }
 
 std::string span_rejection(const AttentionSpec& spec, Arch arch, int tile_kv) {
   if (spec.split_keys == 0) return "";
-  if (has_fixed_bits(spec, arch) && tile_kv != fixed_bits_tile(spec)) {
+  if (has_fixed_bits(spec) && tile_kv != fixed_bits_tile(spec, arch)) {
     return fmt::format(
-        "tile_kv = {} must be {} with split_keys = {}: all kernels of the spec compute the same bits",
-        tile_kv, fixed_bits_tile(spec), spec.split_keys);
+        "tile_kv = {} must be {} with split_keys = {} on {}: all kernels of the spec compute the same bits",
+        tile_kv, fixed_bits_tile(spec, arch), spec.split_keys, to_string(arch));
   }
   if (spec.split_keys % tile_kv != 0) {
     return fmt::format("split_keys = {} must be a multiple of tile_kv = {}: no tile lies in two spans",
                        spec.split_keys, tile_kv);
   }
   return "";
+}
+
+std::string lone_block_rejection(const AttentionSpec& spec, Arch arch, int tile_kv, Rescale rescale,
+                                 std::string_view family) {
+  if (spec.split_keys == 0) return "";
+  if (const std::string reason = unfixed_bits(spec); !reason.empty())
+    return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}", family,
+                       spec.split_keys, reason);
+  if (rescale != Rescale::lazy) {
+    return fmt::format(
+        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
+        spec.split_keys);
+  }
+  return span_rejection(spec, arch, tile_kv);
 }
 
 }  // namespace jit

@@ -31,8 +31,8 @@ ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec
           .any_size = true};
 }
 
-ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape, Arch arch) {
-  if (spec.split_keys == 0 || shape.pass != Pass::forward || has_fixed_bits(spec, arch)) return shape;
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape) {
+  if (spec.split_keys == 0 || shape.pass != Pass::forward || has_fixed_bits(spec)) return shape;
   constexpr std::int64_t heads_kv = 8;  // a batch that decodes: what most calls of an engine are
   return {.batch = 64,
           .heads_q = heads_kv * spec.gqa_ratio,
@@ -45,7 +45,7 @@ ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& given,
                                          const DeviceLimits& limits) {
   const Case problem{spec, limits};
-  const ProblemShape shape = deciding_shape(spec, given, limits.arch);
+  const ProblemShape shape = deciding_shape(spec, given);
   std::vector<KernelConfig> configs = config_space(problem, shape);
   std::erase_if(configs, [&](const KernelConfig& config) { return !has_room(problem, shape, config); });
   if (configs.empty()) {
@@ -76,17 +76,17 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
   // Shapes that the same families suit have the same configs.
   std::map<std::vector<std::string>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < shapes.size(); ++i)
-    alike[competing_entries(problem, deciding_shape(spec, shapes[i], limits.arch))].push_back(i);
+    alike[competing_entries(problem, deciding_shape(spec, shapes[i]))].push_back(i);
   std::vector<KernelConfig> firsts(shapes.size());
   for (const auto& entry : alike) {
     const std::vector<std::size_t>& places = entry.second;
     const std::vector<KernelConfig> configs =
-        config_space(problem, deciding_shape(spec, shapes[places.front()], limits.arch));
+        config_space(problem, deciding_shape(spec, shapes[places.front()]));
     if (configs.empty()) ranked_configs(spec, shapes[places.front()], limits);  // throws
     std::vector<char> is_unsure(configs.size());
     for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
     in_parallel(places.size(), [&](std::size_t i) {
-      const ProblemShape shape = deciding_shape(spec, shapes[places[i]], limits.arch);
+      const ProblemShape shape = deciding_shape(spec, shapes[places[i]]);
       std::tuple<char, double, std::size_t> first = {1, HUGE_VAL, 0};
       for (std::size_t config = 0; config < configs.size(); ++config) {
         if (!has_room(problem, shape, configs[config])) continue;

@@ -21,7 +21,7 @@ ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec
 /// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by
 /// TMA, and one for all others, so that nothing else of a call changes a request's bits. Where all configs compute the
 /// same bits, that of the call.
-ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape, Arch arch);
+ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
 
 /// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors, the most
 /// promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when

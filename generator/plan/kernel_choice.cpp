@@ -31,7 +31,7 @@ Program program_of(const AttentionSpec& spec, const KernelConfig& config, Target
   kernel_spec.checked |= is_checked(spec, config, target);
   Program program = write_program(kernel_spec, config);
   // Whether a product and a sum of a text become one instruction is the compiler's choice in each kernel.
-  if (pass_of(config) == Pass::forward && has_fixed_bits(spec, target.arch)) program.may_fuse = false;
+  if (pass_of(config) == Pass::forward && has_fixed_bits(spec)) program.may_fuse = false;
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return program;
 }
@@ -71,7 +71,7 @@ BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
     });
   } catch (const Error& error) {
     const bool may_replace =
-        missing == Missing::is_replaced && (spec.split_keys == 0 || has_fixed_bits(spec, target.arch));
+        missing == Missing::is_replaced && (spec.split_keys == 0 || has_fixed_bits(spec));
     if (!may_replace || !is_out_of_reach(error)) throw;
     std::optional<BuiltKernel> kernel = first_clean(store, configs, target, [&](const KernelConfig& config) {
       return kernel_at_hand(store, spec, config, target);

@@ -20,7 +20,7 @@ bool is_empty(const ProblemShape& shape) {
 const char* why_untuned(const Settings& settings, const TuningProblem& problem) {
   // Nothing to look at: there is nothing to measure, and no difference to find.
   if (settings.tuning == TuningMode::off || is_empty(problem.shape())) return "cost model, these sizes";
-  if (problem.spec().split_keys != 0 && !has_fixed_bits(problem.spec(), native_arch(problem.device())))
+  if (problem.spec().split_keys != 0 && !has_fixed_bits(problem.spec()))
     return "cost model; with split_keys one config serves all calls that TMA can read, and one all others";
   if (!can_time(problem.spec())) return "cost model; with tensors of rows of varlen queries nothing is timed";
   if (problem.device().emulated) return "cost model; an emulated device has no time to measure";

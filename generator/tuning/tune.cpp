@@ -47,8 +47,8 @@ std::pair<AttentionParams, GradientParams> params_of(const AttentionSpec& spec,
   return params;
 }
 
-void check_is_tuned(const AttentionSpec& spec, const DeviceInfo& device) {
-  if (spec.split_keys == 0 || has_fixed_bits(spec, native_arch(device))) return;
+void check_is_tuned(const AttentionSpec& spec) {
+  if (spec.split_keys == 0 || has_fixed_bits(spec)) return;
   throw Error(
       ErrorCode::invalid_argument, "tune", "split_keys",
       "split_keys: with it no size of a call decides which config serves it, whatever is fast for some; "
@@ -98,7 +98,7 @@ BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArgument
 }
 
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments, const Context& context) {
-  check_is_tuned(spec, device_info(current_device()));
+  check_is_tuned(spec);
   return tune_and_record(*Access::state(context), tuning_problem(spec, arguments));
 }
 

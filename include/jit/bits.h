@@ -24,7 +24,7 @@ namespace jit {
 /// scale, sinks, positions and split_keys. Calls whose texts are equal compute bitwise identical results, whatever their layouts,
 /// batches, chunks, configs and kernel families (docs/batch-invariance.md). A trainer and an engine compare theirs before
 /// the first step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of FP8,
-/// narrow keys, latents or head dims above 256; unsupported_device for another architecture than sm_90a.
+/// narrow keys, latents or head dims above 256; unsupported_device for an architecture that known_archs() lacks.
 std::string bits_of(const AttentionSpec& spec, Arch arch);
 /// Texts of a device are those of its architecture.
 std::string bits_of(const AttentionSpec& spec, const DeviceInfo& device);

@@ -72,8 +72,8 @@ struct AttentionSpec {
   /// split_keys.
   bool dropout = false;
   /// A multiple of 64 (512 to 4096 cost least): keys are summed in spans of this length, counted from key 0 of a
-  /// sequence, so that a sequence's result does not depend on the rest of the batch, nor on sm_90a on the layout and
-  /// the kernel of a call (jit/bits.h, docs/batch-invariance.md). 0: each call cuts sums as is fastest.
+  /// sequence, so that a sequence's result does not depend on the rest of the batch, nor, of most specs, on the layout
+  /// and the kernel of a call (jit/bits.h, docs/batch-invariance.md). 0: each call cuts sums as is fastest.
   int split_keys = 0;
   /// Whether calls check lengths and page tables on the device and that the mask's functions agree, wait for it, and
   /// throw if something is wrong (docs/serving.md#checked-calls). Slow; for debugging.

@@ -463,7 +463,7 @@ def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
     Raises:
         InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above
             256.
-        UnsupportedDeviceError: They do on this architecture, where one config serves all calls.
+        UnsupportedDeviceError: No kernels are written for the device's architecture.
         InvalidArgumentError: device cannot be read.
 
     Thread safety:

@@ -39,8 +39,8 @@ class AttentionSpec:
         dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen
             sequences, without split_keys.
         split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
-            not depend on the rest of the batch, nor on sm_90a on the layout and the kernel of a call. 0: each call cuts
-            sums as is fastest.
+            not depend on the rest of the batch, nor, where `bits_of` has a text, on the layout and the kernel of a
+            call. 0: each call cuts sums as is fastest.
         checked: Whether calls check lengths and page tables on the device and that the mask's functions agree, wait
             for it, and raise an error if something is wrong. Slow; for debugging.
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or

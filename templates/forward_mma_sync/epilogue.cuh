@@ -8,6 +8,7 @@
 #include "epilogue/lse.cuh"
 #include "epilogue/output_functor.cuh"
 #include "epilogue/row_maxima.cuh"
+#include "forward_mma_sync/block_spans.cuh"
 #include "forward_mma_sync/traits.cuh"
 #include "problem/entry_sequences.cuh"
 #include "ptx/cp_async.cuh"
@@ -55,18 +56,22 @@ JIT_DEVICE void store_output_by_tile(const Rows& target, int q_begin, int seqlen
 /// Writes this block's rows, from `o_tile` in shared memory or from registers. `scales` knows that of values.
 template <class Config, class Scales>
 JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTraits<Config>::Output& output,
-                             const typename KernelTraits<Config>::State& state, float scale_log2,
-                             Scales& scales, unsigned o_tile) {
+                             const typename KernelTraits<Config>::State& state, BlockSpans<Config>& spans,
+                             float scale_log2, Scales& scales, unsigned o_tile) {
   using Traits = KernelTraits<Config>;
   using Layout = typename Traits::Output::Layout;
   const DescaleParams& descale = params.descale;
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
-  finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
+  if constexpr (Traits::has_spans) {
+    spans.finish(params, static_cast<int>(blockIdx.x), output, state, scale_log2, inverse, lse);
+  } else {
+    finish_rows<Layout>(state, scale_log2, inverse, lse, probability_raise<typename Config::Element>);
 #pragma unroll
-  for (int r = 0; r < Traits::Output::rows; ++r)
-    inverse[r] = over_keep_probability<Config>(inverse[r], params.dropout);
-  if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
-  output.scale_rows(inverse);
+    for (int r = 0; r < Traits::Output::rows; ++r)
+      inverse[r] = over_keep_probability<Config>(inverse[r], params.dropout);
+    if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
+    output.scale_rows(inverse);
+  }
 
   const WorkTile work = query_block<Config, Config::tile_q>(params);
   const auto [batch, head, q_begin] = work;

@@ -11,8 +11,10 @@
 // The first barrier also says that every warp is done with V(n − 1) and the second that it is done with K(n):
 // what each load overwrites was last read before the barrier in front of it.
 //
-// Where only the device knows how long sequences are, which there is with dropout alone, a block looks for its tile in
+// Where only the device knows how long sequences are, which there is with dropout or split_keys, a block looks for its tile in
 // the list of all (base/varlen_tiles.cuh), and may find that it is nobody's.
+//
+// With split_keys the sums of a span of keys are put away when its last tile is done (split_keys/waiting_spans.cuh).
 #pragma once
 
 #include "base/params.cuh"
@@ -31,6 +33,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "scheduling/query_block.cuh"
+#include "split_keys/span_memory.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/dequant.cuh"
 #include "steps/dropout.cuh"
@@ -103,7 +106,7 @@ JIT_DEVICE void zero_padding_by_grid(const AttentionParams& params) {
 }
 
 template <class Config>
-JIT_DEVICE void attention_forward(const AttentionParams& params) {
+JIT_DEVICE void attention_forward(const AttentionParams& params, const SpanMemory& span_memory = {}) {
   using Traits = KernelTraits<Config>;
   using Element = typename Config::Element;
   using Mask = typename Config::Mask;
@@ -180,6 +183,10 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
 
   typename Traits::Output output = {};
   typename Traits::State state;
+  BlockSpans<Config> spans(span_memory);
+  if constexpr (Traits::has_spans) {
+    if (tiles.has(0)) spans.begin(tiles.key(0));
+  }
   Dequant<Config, typename Traits::Scores> scales(params, params.descale);
   scales.take_scores(work, Traits::first_row(), [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());
@@ -214,10 +221,10 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
                                             scales.of_scores(), tile_mask, context, tiles.is_partial());
     }
     if constexpr (has_block_factors<Config>) {  // mutate: SoftmaxWithoutFactors
-      online_softmax<Config::rescale, Element>(scores, output, state, scale_log2, scales.factors());
+      online_softmax<Traits::rescale, Element>(scores, output, state, scale_log2, scales.factors());
     } else {
       // mutate: RawProbabilities
-      online_softmax<Config::rescale, Element>(scores, output, state, scale_log2);
+      online_softmax<Traits::rescale, Element>(scores, output, state, scale_log2);
     }
     // Sums are those of all keys.
     const auto kept = kept_scores<QueriesByKeys, typename Traits::Scores>(
@@ -233,11 +240,15 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
       multiply_pv<Element, typename Traits::VTile>(output, scores, v_tile(stage_v) + own_columns, kept);
     }
 
+    if constexpr (Traits::has_spans) {
+      if (tiles.has(1)) spans.go_on(tiles.key(0), tiles.key(1), output, state, scale_log2);
+    }
+
     stage_k = stage_k + 1 == Config::stages_k ? 0 : stage_k + 1;  // mutate: LaterStageThanLoaded
     stage_v = stage_v + 1 == Config::stages_v ? 0 : stage_v + 1;
   }
 
-  store_output<Config>(params, output, state, scale_log2, scales, smem_base + layout.o);
+  store_output<Config>(params, output, state, spans, scale_log2, scales, smem_base + layout.o);
 }
 
 }  // namespace jit::forward_mma_sync

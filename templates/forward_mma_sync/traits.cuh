@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "forward_mma_sync/smem_layout.cuh"
 #include "ptx/fp8.cuh"
+#include "split_keys/rows_apart.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/softmax.cuh"
 #include "steps/value_columns.cuh"
@@ -40,6 +41,16 @@ struct KernelTraits {
   using Output = Accumulator<OutputLayout, warp_rows, warp_columns>;
   using Columns = ValueColumns<Config, Output>;
   using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Scores::rows>>;
+  /// Whether keys are summed in spans, which a block computes one after another.
+  static constexpr bool has_spans = Config::split_keys != 0;
+  static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0 &&
+                               column_warps == 1),
+                "rows move their maxima by themselves, and no tile lies in two spans");
+  static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;
+  static constexpr int consumer_warps = warps, first_consumer_thread = 0;  ///< all of them compute
+  static JIT_DEVICE int block_of_grid() {
+    return static_cast<int>((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x);
+  }
   static constexpr bool may_lack_keys = true;  ///< of rows: whether some see no key is not worked out
 
   static constexpr int chunks =

@@ -82,6 +82,8 @@ struct KernelTraits {
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
+  static constexpr int first_consumer_thread = warpgroup_size;
+  static JIT_DEVICE unsigned block_of_grid() { return blockIdx.x; }
   static constexpr int threads = (consumers + 1 + has_converter_group) * warpgroup_size;
 
   static constexpr int head_dim_steps = padded_head_dim(Config::head_dim, mma_k) / mma_k;

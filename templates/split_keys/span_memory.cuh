@@ -12,9 +12,9 @@ struct SpanMemory {
   int levels;    ///< of the tree of the spans of the longest sequence, above the spans themselves
 };
 
-/// Pairs of floats that a thread keeps of a result: those of two rows of O, and a state of each.
-JIT_HOST_DEVICE constexpr int span_node_pairs(int head_dim_v) {
-  return 2 * padded_head_dim(head_dim_v) / 8 + 2;
+/// Pairs of floats that a thread keeps of a result: those of `rows` rows of O, and a state of each.
+JIT_HOST_DEVICE constexpr int span_node_pairs(int head_dim_v, int rows = 2) {
+  return rows * padded_head_dim(head_dim_v) / 8 + rows;
 }
 
 }  // namespace jit

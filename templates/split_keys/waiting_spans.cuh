@@ -17,12 +17,14 @@
 namespace jit {
 
 /// Results of the rows of a consumer warp that wait. Each lane keeps what its own registers had, which no other lane
-/// reads. A Traits is that of a kernel family: its Config, the Output of a warp and the threads of all consumers.
+/// reads. A Traits is that of a kernel family: its Config, the Output of a warp, the threads of all consumers, and the
+/// block's number in a grid.
 template <class Traits>
 class WaitingSpans {
   using Config = typename Traits::Config;
   using Output = typename Traits::Output;
   static constexpr int threads = Traits::consumer_warps * warp_size;
+  static constexpr int node_pairs = span_node_pairs(Config::head_dim_v, Output::rows);
 
  public:
   using States = RowState[Output::rows];
@@ -60,8 +62,7 @@ class WaitingSpans {
 
  private:
   static constexpr int output_pairs = Output::rows * Output::column_blocks;
-  static_assert(span_node_pairs(Config::head_dim_v) == output_pairs + Output::rows,
-                "host and device disagree on what waits");
+  static_assert(node_pairs == output_pairs + Output::rows, "host and device disagree on what waits");
 
   // Merges what waits at these levels, the lowest first: it is nearest to the keys at hand.
   JIT_DEVICE void merge_levels(Output& output, States& states, unsigned levels) {
@@ -105,10 +106,9 @@ class WaitingSpans {
   }
   // Made at each use: it would take registers through the loop.
   JIT_DEVICE float2* place_of(int level) const {
-    const int thread = reread_thread_index() - warpgroup_size;
-    const long long node = static_cast<long long>(blockIdx.x) * memory_.levels + level - 1;
-    return reinterpret_cast<float2*>(memory_.pairs) + node * span_node_pairs(Config::head_dim_v) * threads +
-           thread;
+    const int thread = reread_thread_index() - Traits::first_consumer_thread;
+    const long long node = static_cast<long long>(Traits::block_of_grid()) * memory_.levels + level - 1;
+    return reinterpret_cast<float2*>(memory_.pairs) + node * node_pairs * threads + thread;
   }
 
   const SpanMemory& memory_;

@@ -120,12 +120,17 @@ TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
   EXPECT_EQ(told.size(), 1u);
 }
 
-// Of spans the tiles that are at hand would decide in which order sums are made.
-TEST_F(PackTest, SpansAreComputedByNoOtherKernel) {
+// Of spans of specs whose kernels do not have one set of bits, the tiles that are at hand would decide in which order sums
+// are made.
+TEST_F(PackTest, SpansOfOtherBitsAreComputedByNoOtherKernel) {
   const DeviceLimits limits = device_limits(testing::sm_80);
-  for (const int split_keys : {0, 64}) {
-    const AttentionSpec spec{
-        .head_dim = 16, .sequences_kv = SequenceKind::paged, .page_size = 16, .split_keys = split_keys};
+  const std::optional<DType> as_queries = {}, narrow = DType::fp8_e4m3;
+  for (const auto& [split_keys, kv_dtype] : {std::pair(0, as_queries), {64, as_queries}, {128, narrow}}) {
+    const AttentionSpec spec{.head_dim = 16,
+                             .sequences_kv = SequenceKind::paged,
+                             .page_size = 16,
+                             .split_keys = split_keys,
+                             .kv_dtype = kv_dtype};
     const ProblemShape shape{
         .batch = 2, .heads_q = 4, .seqlen_q = 1, .seqlen_kv = 100, .has_device_lengths = true};
     const std::string folder = folder_ / std::to_string(split_keys);
@@ -138,7 +143,7 @@ TEST_F(PackTest, SpansAreComputedByNoOtherKernel) {
       return choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_80},
                            Missing::is_replaced);
     };
-    if (split_keys == 0) {
+    if (!kv_dtype) {
       EXPECT_TRUE(choose().is_fallback);
     } else {
       EXPECT_EQ(testing::error_of(choose).code(), ErrorCode::offline);

@@ -110,9 +110,8 @@ INSTANTIATE_TEST_SUITE_P(
         TestedConfig{"family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2", 64, 3},
         TestedConfig{"family=forward_split_wgmma tile_rows=128 tile_kv=64 stages=2 stages_q=2", 128, 4},
         TestedConfig{"family=forward_wgmma tile_q=128 tile_kv=64 stages_q=2 order=ping_pong", 128, 5},
-        // Other GPUs have one config for all calls, whatever it is.
-        TestedConfig{"family=forward_split_kv row_warps=1 key_warps=4 tile_kv=32 stages=3", 16, 0},
-        TestedConfig{"family=forward_split_kv row_warps=2 key_warps=2 tile_kv=96 stages=2", 32, 1}));
+        TestedConfig{"family=forward_mma_sync tile_q=64 tile_kv=64 warps=4 stages_k=1 stages_v=2", 64, 6},
+        TestedConfig{"family=forward_mma_sync tile_q=128 tile_kv=64 warps=4 q_in_registers=true", 128, 7}));
 
 }  // namespace
 }  // namespace jit::testing

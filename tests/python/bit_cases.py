@@ -7,6 +7,9 @@ import jit_attention as ja
 import numpy
 from request_batches import BF16, boundaries, int32, paged, requests
 
+DEVICE = ja.devices()[0]
+IS_HOPPER = str(DEVICE.arch).startswith("sm_90")
+HAS_SMALL_SMEM = DEVICE.smem_per_block_optin < 100 * 1024
 MASKS = {
     "none": lambda: ja.mask.none(),
     "causal": lambda: ja.mask.causal(),
@@ -31,10 +34,15 @@ CONFIGS = {
                       "tile_q=64 stages_q=2 stages_k=1 stages_v=1 output=direct"],
     "forward_split_wgmma": ["tile_rows=64 stages=2 stages_q=1", "tile_rows=128 stages=1 stages_q=2",
                             "tile_rows=64 stages=1 stages_q=2"],
+    "forward_mma_sync": ["tile_q=64 warps=4 stages_k=1 stages_v=1", "tile_q=128 warps=4 stages_k=2 stages_v=1",
+                         "tile_q=32 warps=2 stages_k=2 stages_v=2 q_in_registers=true"],
     "forward_split_kv": ["row_warps=1 key_warps=1 stages=2 blocks_per_sm=1",
                          "row_warps=4 key_warps=1 stages=2 blocks_per_sm=1",
                          "row_warps=2 key_warps=1 stages=2 blocks_per_sm=1 copies=tma"],
 }
+if not IS_HOPPER:
+    CONFIGS = {family: [config for config in configs if "copies=tma" not in config]
+               for family, configs in CONFIGS.items() if not family.endswith("wgmma")}
 AXES = {
     "layout": ["dense", "ragged", "paged 1", "paged 8", "paged 16", "paged 256"],
     "path": ["whole", 1, 17, 64],  # or chunks of so many queries
@@ -71,7 +79,7 @@ class BitCase:
         tile = self.tile()
         if self.layout.startswith("paged") and family not in ("any", "forward_split_kv"):
             page = int(self.layout.split()[1])
-            if page < 8:  # boxes of pages are no fewer rows
+            if page < 8 or family == "forward_mma_sync":  # boxes of pages are no fewer rows
                 return False
         if self.mask in ("prefix",) and self.path != "whole":
             return False  # a chunk does not have the keys behind it
@@ -79,13 +87,20 @@ class BitCase:
             return False
         if family == "forward_wgmma" and "tile_q=128" in self.family[1] and max(self.head_dims) > 128:
             return False
-        if family == "forward_split_kv" and max(self.head_dims) > 128 and tile > 64:
+        widest = max(self.head_dims)
+        if family == "forward_split_kv" and widest > 128 and tile > 64:
+            return False
+        if "row_warps=4" in self.family[1] and widest > (64 if HAS_SMALL_SMEM else 256 if IS_HOPPER else 128):
+            return False
+        if family == "forward_mma_sync" and self.family[1] != CONFIGS[family][0] and tile + widest > 192:
             return False
         return True
 
     def tile(self):
         """Keys of a tile, as docs/batch-invariance.md has it."""
-        return 128 if max(self.head_dims) <= 128 and self.split_keys % 128 == 0 else 64
+        if max(self.head_dims) > 128:
+            return 32 if HAS_SMALL_SMEM else 64
+        return 128 if IS_HOPPER and self.split_keys % 128 == 0 else 64
 
     def keys(self):
         return max(1, eval(self.length, {"T": self.tile(), "S": self.split_keys}))
@@ -120,12 +135,13 @@ def pairwise(axes, is_possible, rng):
     return cases
 
 
-def draw(rng):
-    """Any case."""
-    while True:
-        case = BitCase(**{name: values[rng.integers(len(values))] for name, values in AXES.items()})
+def draw(rng, axes=AXES):
+    """Any case of these values; None if there seems to be none."""
+    for _ in range(100):
+        case = BitCase(**{name: values[rng.integers(len(values))] for name, values in axes.items()})
         if case.is_possible():
             return case
+    return None
 
 
 class Computed:

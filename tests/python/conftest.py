@@ -17,6 +17,7 @@ os.environ.setdefault("JIT_ATTENTION_CACHE_DIR", tempfile.mkdtemp(prefix="jit-at
 os.environ.setdefault("JIT_ATTENTION_TUNING", "off")  # tests compare results, not times
 
 import jit_attention as ja  # noqa: E402
+from placing import to_gpu, to_numpy  # noqa: E402
 from seeded import SEED, some  # noqa: E402
 
 
@@ -48,35 +49,13 @@ def place(emulated):
     """NumPy's array where this process computes, with the same strides."""
     if emulated:
         return lambda array: array
-    torch = pytest.importorskip("torch", reason="arrays on a GPU are PyTorch's in these tests")
-
-    def to_gpu(array):
-        kind = getattr(torch, array.dtype.name, None) if array.dtype.name.startswith(("bfloat", "float8")) else None
-        if kind is not None:  # neither has types of the other
-            array = array.view(f"u{array.itemsize}")
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, array.strides)) // array.itemsize
-        flat = numpy.lib.stride_tricks.as_strided(array, (max(extent, 0),), (array.itemsize,))
-        strides = [stride // array.itemsize for stride in array.strides]
-        if kind is None:
-            tensor = torch.from_numpy(flat.copy())
-        else:
-            tensor = torch.from_numpy(flat.view(f"i{array.itemsize}").copy()).view(kind)
-        return tensor.cuda().as_strided(array.shape, strides)
-
+    pytest.importorskip("torch", reason="arrays on a GPU are PyTorch's in these tests")
     return to_gpu
 
 
 @pytest.fixture(scope="session")
 def fetch():
     """Any array as NumPy's, in double precision."""
-
-    def to_numpy(array):
-        if "torch" in type(array).__module__:
-            return array.detach().double().cpu().numpy()
-        if "cupy" in type(array).__module__:
-            array = array.get()
-        return numpy.asarray(array).astype(numpy.float64)
-
     return to_numpy
 
 

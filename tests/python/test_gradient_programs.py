@@ -1,4 +1,4 @@
-"""bench/gradient_accuracy.py, dropout_time.py, output_time.py and equal_runs.py: what they compute, and their tables."""
+"""bench/gradient_accuracy.py, dropout_time.py, output_time.py, invariant_time.py and equal_runs.py: what they compute."""
 
 import pathlib
 import sys
@@ -12,6 +12,7 @@ sys.path.insert(0, str(BENCH))
 import dropout_time  # noqa: E402
 import equal_runs  # noqa: E402
 import gradient_accuracy  # noqa: E402
+import invariant_time  # noqa: E402
 import output_time  # noqa: E402
 from comparison import accuracy, records  # noqa: E402
 from comparison.ours import JitAttention  # noqa: E402
@@ -49,6 +50,23 @@ def test_a_row_of_outputs_costs(emulated, monkeypatch):
     us = dict.fromkeys(problem.calls, 10.0) | {"key_mass": 7.0}
     row = output_time.row("d64", us)
     assert row == ["d64", "10.0", *["10.0", "1.000"] * 3, "7.0", "0.700"] and len(row) == len(output_time.HEAD)
+
+
+def test_a_row_of_equal_bits(emulated, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(invariant_time, "HEADS", 8)
+    monkeypatch.setattr(invariant_time, "HEADS_KV", 2)
+    problem = invariant_time.Problem([200, 1, 130], [128], "cpu" if emulated else "cuda")
+    names = {invariant_time.FREE, "split_keys=128"}
+    assert names <= set(problem.calls) and problem.differing() == []
+    o = problem.calls["split_keys=128"]()
+    problem.calls["split_keys=128"] = lambda: o + 1
+    assert problem.differing() == ["split_keys=128"]
+    us = dict.fromkeys(names, 10.0) | {invariant_time.PEER_ONE: 25.0}
+    row = [text(us) for _, text in invariant_time.columns([128])]
+    assert row == ["10.0", "2.50", "10.0", "25.0", ""]
+    del us[invariant_time.PEER_ONE]
+    assert [text(us) for _, text in invariant_time.columns([128])] == ["10.0", "", "10.0", "", ""]
 
 
 def test_runs_that_differ_are_counted(emulated):

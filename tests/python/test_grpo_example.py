@@ -12,8 +12,6 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 @pytest.fixture(scope="module")
 def example():
-    if not str(ja.devices()[0].arch).startswith("sm_90"):
-        pytest.skip("one config serves all calls of other GPUs")
     path = pathlib.Path(__file__).parents[2] / "examples" / "grpo.py"
     spec = importlib.util.spec_from_file_location("grpo", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -37,4 +35,6 @@ def test_there_is_no_difference_of_logprobs(example):
 
 
 def test_there_is_one_without_spans(example):
+    if not str(ja.devices()[0].arch).startswith("sm_90"):
+        pytest.skip("one family has all varlen calls of other GPUs")
     assert example.train(steps=1, prompts=2, samples=4, new=6, layers=1, length=80, split_keys=0)[0][0] > 0

@@ -18,6 +18,7 @@ PROGRAMS = {
     "equal_runs": [],
     "gradient_accuracy": [],
     "gate_time": [],
+    "invariant_time": [],
     "jax_time": [],
     "list_gradients_time": [],
     "output_time": [],

@@ -18,6 +18,7 @@ constexpr int other_registers = 24;
 constexpr int row_block_registers = 16;
 constexpr int functor_registers = 8;
 constexpr int largest_score_registers = 2;  // of each 16 rows
+constexpr int span_registers = 4;
 // Bytes of V that are sorted by columns, and scales of queries.
 constexpr int fp8_registers = 8;
 // Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
@@ -51,12 +52,13 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
 }
 
 // Families whose keys are split compute such calls faster, but have no dropout: a tile of theirs has rows of several
-// heads, and no random numbers of its own.
+// heads, and no random numbers of its own. With split_keys blocks of these keep each span's results.
 std::string sequences_rejection(const AttentionSpec& spec) {
-  if (is_plain(spec) || spec.dropout) return "";
+  const bool has_pages = spec.sequences_kv == SequenceKind::paged;
+  if (is_plain(spec) || spec.dropout || (spec.split_keys != 0 && !has_pages)) return "";
   return fmt::format(
-      "{} reads dense sequences without sinks or split_keys, and others with dropout alone; sequences_q = "
-      "{}, sequences_kv = {}, sinks = {}, split_keys = {}",
+      "{} reads dense sequences without sinks, and others with dropout or split_keys alone, not pages; "
+      "sequences_q = {}, sequences_kv = {}, sinks = {}, split_keys = {}",
       Family<ForwardMmaSync>::name, to_string(spec.sequences_q), to_string(spec.sequences_kv), spec.sinks,
       spec.split_keys);
 }
@@ -94,7 +96,8 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
     return fmt::format("tile_q = {} must be a multiple of 16 · warps = {}", config.tile_q,
                        rows_per_mma * config.warps);
   }
-  return dropout_tile_rejection(spec, config.tile_kv);
+  if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
+  return lone_block_rejection(spec, problem.limits.arch, config.tile_kv, config.rescale, name);
 }
 
 Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {
@@ -113,6 +116,7 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
                        (has_functors ? functor_registers : 0) +
                        (asks_for(spec, largest_scores) ? row_blocks * largest_score_registers : 0) +
+                       (spec.split_keys != 0 ? span_registers : 0) +
                        (has_narrow_keys(spec) ? fp8_registers : 0) + dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),
           .blocks_per_sm = config.blocks_per_sm,
@@ -129,14 +133,20 @@ std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case& problem) {
   // Few rows of more columns than that fit into shared memory.
   const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const std::vector<int> warp_counts = is_wide ? std::vector{2, 4} : std::vector{4, 8};
-  const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 48, 64, 96, 128};
+  const bool has_spans = problem.spec.split_keys != 0;
+  const std::vector<int> key_counts = has_spans
+                                          ? std::vector{fixed_bits_tile(problem.spec, problem.limits.arch)}
+                                      : is_wide ? std::vector{16, 32, 64}
+                                                : std::vector{32, 48, 64, 96, 128};
+  const std::vector<Rescale> rescales =
+      has_spans ? std::vector{Rescale::lazy} : std::vector{Rescale::lazy, Rescale::always};
   for (const int warps : warp_counts) {
     for (const int warp_rows : {16, 32}) {
       if (warps * warp_rows > 128) continue;  // never within 7 % of the fastest that was timed
       for (const int tile_kv : key_counts) {
         for (const Stages stages : {Stages{1, 1}, {2, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 4}, {1, 2}}) {
           for (const bool q_in_registers : {false, true}) {
-            for (const Rescale rescale : {Rescale::lazy, Rescale::always}) {
+            for (const Rescale rescale : rescales) {
               for (const int blocks_per_sm : {1, 2, 3, 4}) {
                 configs.push_back({.tile_q = warps * warp_rows,
                                    .tile_kv = tile_kv,

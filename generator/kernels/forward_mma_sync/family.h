@@ -29,10 +29,8 @@ struct Family<ForwardMmaSync> : FamilyDefaults<ForwardMmaSync> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardMmaSync& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMmaSync& config);
   static Program program(const AttentionSpec& spec, const ForwardMmaSync& config);
-  static std::size_t workspace_bytes(const AttentionSpec&, const ForwardMmaSync&, const AttentionParams&,
-                                     int /*sm_count*/) {
-    return 0;
-  }
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMmaSync& config,
+                                     const AttentionParams& params, int sm_count);
   static void launch(const KernelLaunch& launch, const ForwardMmaSync& config);
 };
 

@@ -26,11 +26,13 @@ Program Family<ForwardMmaSync>::program(const AttentionSpec& spec, const Forward
       "static_assert(forward_mma_sync::smem_layout<Config>().total == {}, "
       "\"host and device disagree on shared memory\");\n\n",
       program.smem_bytes);
+  const bool has_spans = spec.split_keys != 0;
   source += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}, Config::blocks_per_sm)\n"
-      "{}(const __grid_constant__ AttentionParams params) {{\n  "
-      "forward_mma_sync::attention_forward<Config>(params);\n}}\n",
-      program.threads, program.name);
+      "{}(const __grid_constant__ AttentionParams params{}) {{\n  "
+      "forward_mma_sync::attention_forward<Config>(params{});\n}}\n",
+      program.threads, program.name, has_spans ? ", const __grid_constant__ SpanMemory spans" : "",
+      has_spans ? ", spans" : "");
   return program;
 }
 

@@ -59,7 +59,10 @@ std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const Fo
   if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (spec.split_keys != 0) {
-    return fmt::format("{} has no spans of keys; spec.split_keys is {}", name, spec.split_keys);
+    return fmt::format(
+        "{} has no spans of keys, as each warp of a cluster sums a share that the call decides; "
+        "spec.split_keys is {}",
+        name, spec.split_keys);
   }
   if (facts(spec.key_dtype()).numbers > 1) {
     return fmt::format("{} reads k and v whose bytes are one number each; spec.kv_dtype is {}", name,

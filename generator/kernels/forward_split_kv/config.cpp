@@ -125,7 +125,7 @@ std::string Family<ForwardSplitKv>::rejection(const Case& problem, const Forward
                          problem.spec.list_block);
     if (std::string reason = box_rejection(problem, config); !reason.empty()) return reason;
   }
-  if (has_fixed_bits(problem.spec, problem.limits.arch) && config.key_warps != 1) {
+  if (has_fixed_bits(problem.spec) && config.key_warps != 1) {
     return fmt::format(
         "key_warps = {} must be 1 with split_keys = {}: all kernels of the spec sum a row alike",
         config.key_warps, problem.spec.split_keys);
@@ -196,7 +196,7 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
   const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const auto warp_counts =
       is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
-      : has_fixed_bits(problem.spec, problem.limits.arch)
+      : has_fixed_bits(problem.spec)
           ? std::vector<Warps>{{1, 1}, {2, 1}, {4, 1}, {8, 1}}
           : std::vector<Warps>{{1, 4}, {1, 8}, {1, 2}, {2, 2}, {2, 4}, {4, 1}, {4, 2}, {8, 1}};
   const std::vector<int> key_counts = is_wide ? std::vector{16, 32, 64} : std::vector{32, 64, 128};

@@ -214,21 +214,6 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
-// Why the kernel cannot sum keys in spans, as the spec wants it; empty: it can.
-std::string spans_rejection(const Case& problem, const ForwardWgmma& config) {
-  const AttentionSpec& spec = problem.spec;
-  if (spec.split_keys == 0) return "";
-  if (const std::string reason = unfixed_bits(spec, problem.limits.arch); !reason.empty())
-    return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}",
-                       Family<ForwardWgmma>::name, spec.split_keys, reason);
-  if (config.rescale != Rescale::lazy) {
-    return fmt::format(
-        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
-        spec.split_keys);
-  }
-  return span_rejection(spec, problem.limits.arch, config.tile_kv);
-}
-
 // Registers that a consumer needs for dropout.
 int dropout_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!spec.dropout) return 0;
@@ -393,7 +378,10 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (std::string reason = spans_rejection(problem, config); !reason.empty()) return reason;
+  if (std::string reason =
+          lone_block_rejection(spec, problem.limits.arch, config.tile_kv, config.rescale, name);
+      !reason.empty())
+    return reason;
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or many_queries with family={}", name);
