@@ -78,7 +78,8 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
 bool has_own_lengths(const AttentionSpec& spec) { return is_dense(spec) && !has_positions(spec); }
 
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
-  if (has_varlen_q(spec) && row.varlen_dims) return *row.varlen_dims;
+  const SequenceKind sequences = row.has_row_for_each_key ? spec.sequences_kv : spec.sequences_q;
+  if (sequences == SequenceKind::varlen && row.varlen_dims && !has_positions(spec)) return *row.varlen_dims;
   return !has_own_lengths(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
