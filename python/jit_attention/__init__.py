@@ -79,6 +79,7 @@ from .output import OutputFunctor
 from .quantize import QuantizedQkv, quantize_qkv
 from .score import Score
 from .spec import AttentionSpec, Refusal, refusals, supports
+from .tree import Tree, TreePages, tree
 
 __all__ = [
     "Attention",
@@ -95,6 +96,8 @@ __all__ = [
     "Refusal",
     "Score",
     "TileMap",
+    "Tree",
+    "TreePages",
     "append",
     "attention",
     "attention_backward",
@@ -125,6 +128,7 @@ __all__ = [
     "tile_map",
     "top_k",
     "trace",
+    "tree",
     "tune",
     "use_device",
     "write_pack",
