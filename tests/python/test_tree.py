@@ -226,7 +226,7 @@ def test_no_tile_without_a_key_is_visited(rng, place, emulated, config):
         ja.prepare(spec, config=config)(q, k, v, tensors={"tree_ends": tree.ends[None]})
     tile_q, tile_kv = CONFIGS[config]
     tiles = tiles_seen(ancestors(tree), tile_q, tile_kv)
-    assert tiles < 0.8 * tiles_seen(numpy.tri(600, dtype=bool), tile_q, tile_kv)
+    assert tiles < 0.9 * tiles_seen(numpy.tri(600, dtype=bool), tile_q, tile_kv)
     assert flops(seen.launches) == tiles * 4 * tile_q * tile_kv * 64
 
 
