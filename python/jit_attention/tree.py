@@ -84,9 +84,17 @@ class Tree:
 
         Returns:
             int64 (tokens of the segment).
+
+        Raises:
+            InvalidArgumentError: There is no such segment.
+
+        Examples:
+            >>> ja.tree([3, 2, 1], [-1, 0, 0]).rows(1).tolist()
+            [3, 4]
         """
         import numpy
 
+        self._check(segment)
         start = self.starts[segment]
         return numpy.arange(start, start + self.lengths[segment], dtype=numpy.int64)
 
@@ -98,9 +106,17 @@ class Tree:
 
         Returns:
             int64 (tokens of the path).
+
+        Raises:
+            InvalidArgumentError: There is no such segment.
+
+        Examples:
+            >>> ja.tree([3, 2, 1], [-1, 0, 0]).path(2).tolist()
+            [0, 1, 2, 5]
         """
         import numpy
 
+        self._check(segment)
         parts = []
         while segment >= 0:
             parts.append(self.rows(segment))
@@ -115,6 +131,10 @@ class Tree:
 
         Returns:
             source int64, token int64 and offsets int64 (leaves + 1).
+
+        Examples:
+            >>> [x.tolist() for x in ja.tree([3, 2, 1], [-1, 0, 0]).logprob_rows()]
+            [[0, 1, 2, 3, 0, 1, 2], [1, 2, 3, 4, 1, 2, 5], [0, 4, 7]]
         """
         import numpy
 
@@ -122,6 +142,10 @@ class Tree:
         token = numpy.concatenate([numpy.empty(0, numpy.int64), *tokens])
         offsets = numpy.cumsum([0, *map(len, tokens)], dtype=numpy.int64)
         return self.previous[token], token, offsets
+
+    def _check(self, segment: int) -> None:
+        if not 0 <= segment < len(self.lengths):
+            raise _refusal("segment", f"is {segment}, and the tree has {len(self.lengths)}")
 
     @hides_unknown
     def pages(self, page_size: int, **unknown: Nothing) -> TreePages:

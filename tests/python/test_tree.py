@@ -273,9 +273,13 @@ def test_the_helper_refuses(lengths, parents, field, message):
     assert caught.value.field == field
 
 
-def test_pages_of_no_keys_are_refused():
+def test_pages_of_no_keys_and_segments_that_are_none_are_refused():
     with pytest.raises(ja.InvalidArgumentError, match="page_size: is 0"):
         ja.tree([1], [-1]).pages(0)
+    for of_segment in (ja.tree([1], [-1]).rows, ja.tree([1], [-1]).path):
+        for segment in (-1, 1):
+            with pytest.raises(ja.InvalidArgumentError, match="segment: is .*1, and the tree has 1"):
+                of_segment(segment)
     assert ja.tree([], []).pages(4).rows.shape == (0, 4)
 
 
