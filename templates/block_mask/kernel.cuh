@@ -249,7 +249,7 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
   const VariableSequences<Config> sequences(lengths);
   const Sequence queries = sequences.q(group.first.batch), keys = sequences.kv(group.first.batch);
   const BlockContext context{group.first.batch, group.first.head, params.heads_q, queries.length,
-                             keys.length,       queries.begin,    params.tensors, first_row<Config>(keys)};
+                             keys.length,       queries.begin,    params.tensors};
   const typename Config::Mask mask(context);
   if constexpr (Config::knows_scores) {
     if (params.step == BlockMaskStep::scores) {

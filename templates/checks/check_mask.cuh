@@ -24,7 +24,7 @@ __device__ void check_mask(const AttentionParams& params, MaskFault* fault) {
   const AllSequences<Config> sequences(params);
   const auto queries = sequences.q(batch), keys = sequences.kv(batch);
   const BlockContext context{batch,       head,          params.heads_q, queries.length,
-                             keys.length, queries.begin, params.tensors, first_row<Config>(keys)};
+                             keys.length, queries.begin, params.tensors};
   const int q_begin = static_cast<int>(tile % tiles) * mask_check_rows;
   const int q_end = minimum(q_begin + mask_check_rows, context.seqlen_q);
   if (q_begin >= q_end) return;

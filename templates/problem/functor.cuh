@@ -17,7 +17,6 @@ struct BlockContext {
   int seqlen_kv;
   int q_begin;  ///< row of query 0 in tensors with a row for each query of varlen q; 0 where q is dense
   const FunctorTensor* tensors;
-  int k_begin = 0;  ///< the same of key 0 and varlen k
 };
 
 /// Scores of queries [q_begin, q_end) and keys [k_begin, k_end), all inside the sequences.

@@ -139,7 +139,6 @@ struct Positions {
     const FunctorTensor& lengths = context.tensors[slot_lengths];
     const int* const of_entry = static_cast<const int*>(lengths.data) + context.batch * lengths.strides[0];
     BlockContext result = context;
-    result.k_begin = 0;
     // The host leaves there how many queries and keys tensors have: one at least, for rows that are asked about.
     result.seqlen_q = maximum(1, minimum(__ldg(of_entry), lengths.last_size));
     result.seqlen_kv = maximum(1, minimum(__ldg(of_entry + 1), lengths.rows));

@@ -10,12 +10,6 @@
 
 namespace jit {
 
-/// The row of key 0 in tensors with a row for each row of varlen k; 0 where k is not varlen.
-template <class Config>
-JIT_DEVICE int first_row(const Sequence& keys) {
-  return Config::sequences_kv == SequenceKind::varlen ? keys.begin : 0;
-}
-
 /// The rows of sequences of tensors (batch, seqlen, heads, head_dim) at equal distances. `Seqlens` knows how long they
 /// are: q(batch) and kv(batch).
 template <class Config, class Seqlens>
@@ -35,15 +29,9 @@ class SequenceRows : public Seqlens {
 
   /// The context of functors for a query head of a batch entry.
   JIT_DEVICE BlockContext context(int batch, int head) const {
-    const SeqlenInfo seqlens{q(batch), kv(batch)};  // mutate: MasksOfOtherLengths
-    return {batch,
-            head,
-            params_.heads_q,
-            seqlens.q.length,
-            seqlens.kv.length,
-            seqlens.q.begin,
-            params_.tensors,
-            first_row<Config>(seqlens.kv)};
+    const Sequence queries = q(batch);
+    // mutate: MasksOfOtherLengths
+    return {batch, head, params_.heads_q, queries.length, kv(batch).length, queries.begin, params_.tensors};
   }
 
   /// Row r is that of query, or key, r of the sequence.

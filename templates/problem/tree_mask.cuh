@@ -15,11 +15,17 @@ struct TreeMask {
   int shift;
   int seqlen_kv;
   __device__ explicit TreeMask(const BlockContext& context)
-      // mutate: EndsOfTheFirstSequence
-      : ends(tensor_data<int>(context, slot) + context.batch * context.tensors[slot].strides[0] +
-             context.k_begin),
+      : ends(tensor_data<int>(context, slot) + first_row(context)),
         shift(query_shift<Alignment::bottom_right>(context)),
         seqlen_kv(context.seqlen_kv) {}
+
+  /// Rows before those of the sequence. Of varlen k the host leaves the address of cu_seqlens_k in place of a stride.
+  static __device__ long long first_row(const BlockContext& context) {
+    const FunctorTensor& tensor = context.tensors[slot];
+    const int* const boundaries = reinterpret_cast<const int*>(tensor.strides[1]);
+    if (boundaries == nullptr) return context.batch * tensor.strides[0];  // mutate: EndsOfTheFirstSequence
+    return maximum(0, minimum(boundaries[context.batch], tensor.last_size));
+  }
 
   /// Positions of queries [begin, end).
   __device__ WordRange positions(int begin, int end) const { return {begin + shift, end - 1 + shift}; }

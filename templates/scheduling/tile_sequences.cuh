@@ -30,7 +30,7 @@ template <class Config, class Tile>
 JIT_DEVICE BlockContext context_of(const AttentionParams& params, const Tile& work) {
   const SeqlenInfo seqlens = seqlens_of<Config>(params, work);
   return {work.batch,        work.head,       params.heads_q, seqlens.q.length,
-          seqlens.kv.length, seqlens.q.begin, params.tensors, first_row<Config>(seqlens.kv)};
+          seqlens.kv.length, seqlens.q.begin, params.tensors};
 }
 
 /// Numbers of the work tile's sequence and head that lie as LSE does: row r is that of query r.

@@ -41,7 +41,6 @@ JIT_DEVICE void load_work(unsigned place, SequenceTile& work) {
 }
 
 /// Context of a work tile that has been read, whose lengths are read once more, for the functors.
-template <class Config>
 JIT_DEVICE BlockContext context_at(unsigned place, const AttentionParams& params, const WorkTile& work) {
   return {work.batch,
           work.head,
@@ -49,8 +48,7 @@ JIT_DEVICE BlockContext context_at(unsigned place, const AttentionParams& params
           load_shared_by_warp(place + 20),
           load_shared_by_warp(place + 24),
           load_shared_by_warp(place + 12),
-          params.tensors,
-          Config::sequences_kv == SequenceKind::varlen ? load_shared_by_warp(place + 16) : 0};
+          params.tensors};
 }
 
 /// One warp's place in the pipeline by which the others learn what comes next: from the key producer, or from the
@@ -80,7 +78,7 @@ class WorkPipeline {
   /// Context of `work`, which is the one that was taken, for the functors.
   JIT_DEVICE BlockContext context(const WorkTile& work) const {
     if constexpr (Traits::has_lengths) {
-      return context_at<Config>(pipeline_.tile(), params_, work);
+      return context_at(pipeline_.tile(), params_, work);
     } else {
       return context_of<Config>(params_, work);
     }

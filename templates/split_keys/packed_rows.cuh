@@ -26,7 +26,7 @@ JIT_DEVICE BlockContext packed_context(const AttentionParams& params, const Spli
                                        const PackedRow<Config>& place) {
   // mutate: GatesOfAnotherPackedHead
   return {split.batch,     place.head,    params.heads_q, split.q.length,
-          split.kv.length, split.q.begin, params.tensors, first_row<Config>(split.kv)};
+          split.kv.length, split.q.begin, params.tensors};
 }
 
 /// Where packed rows of q begin; null for one that does not exist.

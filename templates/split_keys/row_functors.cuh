@@ -111,7 +111,7 @@ JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& param
     const PackedRow<Config> place(info.kv_head, row);
     const int query = owner.query + minimum(place.query, maximum(owner.queries, 1) - 1);
     const BlockContext context{owner.sequence,  place.head,    params.heads_q, owner.q.length,
-                               owner.kv.length, owner.q.begin, params.tensors, first_row<Config>(owner.kv)};
+                               owner.kv.length, owner.q.begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;
@@ -162,7 +162,7 @@ JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params
     const PackedRow<Config> place(info.kv_head, row);
     const int query = minimum(place.query, info.q.length - 1);
     const BlockContext context{info.batch,     place.head,   params.heads_q, info.q.length,
-                               info.kv.length, info.q.begin, params.tensors, first_row<Config>(info.kv)};
+                               info.kv.length, info.q.begin, params.tensors};
     if constexpr (!Score::is_identity) {
       const Score score(context);
       const float scale = params.softmax_scale * Factors::input;

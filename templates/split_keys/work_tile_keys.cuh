@@ -31,10 +31,8 @@ JIT_DEVICE SplitWorkTile work_tile_of(const SplitInfo& split, int tile_rows) {
 
 template <class Config>
 JIT_DEVICE BlockContext context_of(const AttentionParams& params, const SplitWorkTile& work_tile, int head) {
-  return {work_tile.batch,     head,
-          params.heads_q,      work_tile.q.length,
-          work_tile.kv.length, work_tile.q.begin,
-          params.tensors,      first_row<Config>(work_tile.kv)};
+  return {work_tile.batch,   head,          params.heads_q, work_tile.q.length, work_tile.kv.length,
+          work_tile.q.begin, params.tensors};
 }
 
 /// Queries [begin, end) to which the rows of a work tile belong.

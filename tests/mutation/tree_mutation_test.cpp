@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                       mutation("SubtreesEndWithTheTile_InATable", early, has_table),
                       mutation("FullThoughASubtreeEnds", few, looks),
                       mutation("FullThoughASubtreeEnds_InATable", few, has_table),
-                      mutation("SubtreesSeeTheNextOne", {"<$)", "<=$)"}, looks),
+                      mutation("SubtreesSeeTheNextOne", {"< end", "<= end"}, looks),
                       mutation("LastTileOfASubtreeIsLeftOut", {"+ $;", "+ __ffs(seen) - 1;"}, has_table)),
     ::testing::PrintToStringParamName());
 

@@ -70,10 +70,11 @@ std::int32_t random_end(std::int64_t k, std::int64_t keys, std::vector<std::int6
                         Random& random) {
   if (k == 0) subtrees = {keys};
   while (subtrees.size() > 1 && subtrees.back() <= k) subtrees.pop_back();
-  if (draw(random, 0, 30) == 0) {
+  if (draw(random, 0, 50) == 0) {
     const std::int64_t room = subtrees.back() - k;
     subtrees.push_back(subtrees.back() - draw(random, 0, static_cast<int>(room) - 1));
   }
+  if (k / 160 % 2 == 0) return static_cast<std::int32_t>(subtrees.back());  // whole tiles of a tree
   if (draw(random, 0, 100) == 0)
     return std::vector{-1,
                        0,
