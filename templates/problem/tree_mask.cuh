@@ -71,7 +71,7 @@ struct TreeMask {
   __device__ TileClass classify(const ScoreTile& tile) const {
     return classify(tile, end_range(tile.k_begin, tile.k_end));
   }
-  /// Of a tile whose ends, or those of more keys, lie in a range.
+  /// The class of a tile whose ends, or those of more keys, lie in a range.
   __device__ TileClass classify(const ScoreTile& tile, const WordRange& of_keys) const {
     const WordRange queries = positions(tile.q_begin, tile.q_end);
     // mutate: SubtreesEndWithTheTile
