@@ -97,7 +97,7 @@ Mask document();
 /// Sequences that share their beginnings, packed depth first: a token stands in front of its subtree, all tokens that
 /// continue it. A query sees the keys up to its own position whose subtrees have not ended: k ≤ p < end of k, with p = q +
 /// seqlen_kv − seqlen_q. Each call passes the int32 tensor "tree_ends", the ends of the keys' subtrees: (batch, seqlen_kv),
-/// or (total_k) where k is varlen, each sequence's counted from its own first key. An end may be any number: nobody sees a
+/// or (total_k) where k is varlen, each sequence's counted from its own first key. An end may be any number: no query sees a
 /// key whose end is not behind it. Windows and positions combine with it by && as with causal().
 Mask tree();
 /// A query sees a key if a table contains their block, of block_q queries and block_kv keys, and `within` keeps the

@@ -255,7 +255,7 @@ def tree() -> Mask:
     q + seqlen_kv − seqlen_q whose subtrees have not ended: ``k <= p < tree_ends[k]``. `jit_attention.tree` makes the ends.
 
     Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 holds for all entries; with
-    ``cu_seqlens_k`` (total_k), each sequence's ends counted from its own first key. An end may be any number: nobody sees
+    ``cu_seqlens_k`` (total_k), each sequence's ends counted from its own first key. An end may be any number: no query sees
     a key whose end is not behind it.
 
     Returns:
