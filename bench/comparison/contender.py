@@ -12,10 +12,12 @@ from .fp8_suites import Fp8Cell
 from .operations import Append, Merge
 from .serving import Requests
 from .sparse_suites import SparseCell
+from .tree_suites import TreeCell, TreeTrainingCell
 
 # Methods of a Contender by the type of a problem.
 PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
-             TrainingCell: "train", Requests: "serve", Append: "append", Merge: "merge"}
+             TrainingCell: "train", TreeCell: "make_tree", TreeTrainingCell: "train_tree", Requests: "serve",
+             Append: "append", Merge: "merge"}
 
 
 class Unsupported(Exception):
@@ -48,8 +50,9 @@ class Contender:
     reads_values_in_keys: whether it reads values that are columns of keys, once; scaling: how make_quantized does it.
 
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
-    train(cell, inputs), serve(requests, inputs), append(problem, inputs) and merge(problem, inputs) prepare dense
-    problems, those of fp8 and of sparse masks, gradients, forward and gradients in one call, problems of serving, and
+    train(cell, inputs), make_tree(cell, inputs), train_tree(cell, inputs), serve(requests, inputs), append(problem,
+    inputs) and merge(problem, inputs) prepare dense problems, those of fp8 and of sparse masks, gradients, forward and
+    gradients in one call, the first and the last of trees, problems of serving, and
     those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.
 

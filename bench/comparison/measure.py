@@ -17,12 +17,13 @@ from .reference import Reference
 from .report import OURS
 from .serving import Requests
 from .serving_inputs import make_request_inputs
+from .tree_suites import TreeTrainingCell
 
 # By the type of a problem; those of dense ones without gradients go without saying.
 KINDS_OF_INPUTS = {Requests: make_request_inputs, Fp8Cell: make_fp8_inputs,
-                   **dict.fromkeys((BackwardCell, TrainingCell), make_backward_inputs),
+                   **dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), make_backward_inputs),
                    **MAKE_INPUTS}
-KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell), BackwardReference), **REFERENCES}
+KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), BackwardReference), **REFERENCES}
 
 
 class DeviceLost(Exception):

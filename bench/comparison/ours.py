@@ -81,10 +81,15 @@ class JitAttention(ByAutograd, Contender):
             "causal_window": ja.mask.causal() & ja.mask.sliding_window(cell.window, cell.window),
             "document": ja.mask.document(),
             "causal_document": ja.mask.causal() & ja.mask.document(),
+            "tree": ja.mask.tree(),
         }[cell.mask]
         score = {"none": None, "softcap": ja.score.softcap(cell.softcap), "alibi": ja.score.alibi(),
                  "bias": ja.score.bias("bf16")}[cell.score]
         tensors = {}
+        if cell.mask == "tree":
+            import torch
+
+            tensors.update(tree_ends=torch.tensor([cell.ends()], dtype=torch.int32, device=inputs.q.device))
         if inputs.document_ids is not None:
             tensors.update(document_ids_q=inputs.document_ids, document_ids_kv=inputs.document_ids)
         if inputs.alibi_slopes is not None:
@@ -114,6 +119,12 @@ class JitAttention(ByAutograd, Contender):
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
                       spill_bytes=kernel.spill_bytes)
         return Runner(call, detail=detail, coarser=COARSER)
+
+    def make_tree(self, cell, inputs):
+        return self.make(cell, inputs)
+
+    def train_tree(self, cell, inputs):
+        return self.train(cell, inputs)
 
     def make_sparse(self, cell, inputs):
         """With the mask as text, and with a block mask where bounds of q and k do not tell which tiles it leaves."""

@@ -8,6 +8,7 @@ from .grid import grid
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
 from .sparse_suites import SPARSE_SUITES
+from .tree_suites import TREE_SUITES
 from .wide_suites import WIDE_SUITES
 
 
@@ -60,6 +61,7 @@ SUITES = {
     "latency": _latency(),
     **FP8_SUITES,
     **SPARSE_SUITES,
+    **TREE_SUITES,
     **WIDE_SUITES,
     **BACKWARD_SUITES,
     **SERVING_SUITES,

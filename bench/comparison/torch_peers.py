@@ -199,6 +199,12 @@ class Flex(ByAutograd, Contender):
     def make_sparse(self, cell, inputs):
         return self.make(cell, inputs)
 
+    def make_tree(self, cell, inputs):
+        return self.make(cell, inputs)
+
+    def train_tree(self, cell, inputs):
+        return self.train(cell, inputs)
+
     def make(self, cell, inputs):
         attend, detail = self.compiled(cell, inputs)
         q, k, v = inputs.bhsd()

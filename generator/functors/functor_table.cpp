@@ -86,6 +86,20 @@ constexpr std::array document_tensors = {
         "document_ids_kv", DType::int32, "batch?, seqlen_kv",
         [](const Extents& sizes, std::int64_t k) { return equal_document(k, sizes.seqlen_kv); }}};
 
+// A prompt, a third of the keys, and eight answers of equal length.
+double equal_subtree(const Extents& sizes, std::int64_t k) {
+  constexpr std::int64_t answers = 8;
+  const std::int64_t prompt = sizes.seqlen_kv / 3, rest = sizes.seqlen_kv - prompt;
+  if (k < prompt) return static_cast<double>(sizes.seqlen_kv);
+  return static_cast<double>(prompt + ((k - prompt) * answers / rest + 1) * rest / answers);
+}
+constexpr std::array tree_tensors = {FunctorTensorRow{.name = "tree_ends",
+                                                      .dtype = DType::int32,
+                                                      .dims = "batch?, seqlen_kv",
+                                                      .typical = equal_subtree,
+                                                      .varlen_dims = Dims("total_k"),
+                                                      .has_row_for_each_key = true}};
+
 constexpr FunctorParameter block_side(std::string_view name) {
   return {.name = name,
           .kind = ParameterKind::whole,
@@ -262,6 +276,19 @@ constexpr std::array masks = {
                 [](const HostFunctor& f, const Place& at) {
                   return f.tensors[0].at({at.b, at.q}) == f.tensors[1].at({at.b, at.k});
                 }},
+    MaskRow{.functor = {.name = "tree",
+                        .device_type = "TreeMask<tree_ends>",
+                        .doc = "a query sees the keys up to its own position whose subtrees end behind it",
+                        .tensors = tree_tensors},
+            .key_words = 1,
+            .keep =
+                [](const HostFunctor& f, const Place& at) {
+                  const std::int64_t own = at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q;
+                  return at.k <= own && static_cast<double>(own) < f.tensors[0].at({at.b, at.k});
+                },
+            .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
+              return {first_key, q + f.sizes.seqlen_kv - f.sizes.seqlen_q + 1};
+            }},
     MaskRow{
         .functor = {.name = "block_mask",
                     .device_type = "BlockMask<within, block_mask, block_q, block_kv>",

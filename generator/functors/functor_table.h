@@ -47,6 +47,7 @@ struct FunctorTensorRow {
   int dtype_parameter = -1;  ///< the parameter that gives the dtype instead
   /// Where q is varlen, if they are others: they stand for as many of the last of `dims`.
   std::optional<Dims> varlen_dims = {};
+  bool has_row_for_each_key = false;  ///< whether that is where k is varlen
   /// The sizes that follow from the row's arguments.
   Extents (*sizes)(Extents, const FunctorArguments&) = nullptr;
   /// Where sequences may differ in length, if they are others: of a problem of one query and key.

@@ -184,6 +184,8 @@ Mask prefix_lengths() { return make_mask(mask_row("prefix_lengths")); }
 
 Mask document() { return make_mask(mask_row("document")); }
 
+Mask tree() { return make_mask(mask_row("tree")); }
+
 Mask block_mask(int block_q, int block_kv, const Mask& within) {
   return make_mask(mask_row("block_mask"), {block_q, block_kv}, within);
 }

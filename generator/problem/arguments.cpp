@@ -77,7 +77,13 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
 // Whether the lengths that functors see are those of q and k.
 bool has_own_lengths(const AttentionSpec& spec) { return is_dense(spec) && !has_positions(spec); }
 
+// Whether a tensor has a row for each row of varlen k. Kernels find those of a sequence by cu_seqlens_k.
+bool has_row_for_each_key(const AttentionSpec& spec, const FunctorTensorRow& row) {
+  return row.has_row_for_each_key && spec.sequences_kv == SequenceKind::varlen && !has_positions(spec);
+}
+
 const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
+  if (row.has_row_for_each_key) return has_row_for_each_key(spec, row) ? *row.varlen_dims : row.dims;
   if (has_varlen_q(spec) && row.varlen_dims) return *row.varlen_dims;
   return !has_own_lengths(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
@@ -389,7 +395,7 @@ void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments
 }
 
 void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
-                          const NamedTensors& tensors, const Extents& sizes,
+                          const NamedTensors& tensors, const Extents& sizes, const int* cu_seqlens_k,
                           FunctorTensor (&slots)[max_functor_tensors]) {
   Extents whole = sizes;
   if (has_lists(spec)) {  // all have as many entries as the lists have room for
@@ -405,6 +411,8 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
   }
   for (std::size_t slot = 0; slot < uses.size(); ++slot) {
     slots[slot] = check_functor_tensor(spec, uses[slot], given_tensor(uses[slot], tensors), whole);
+    if (uses[slot].row != nullptr && has_row_for_each_key(spec, *uses[slot].row))
+      slots[slot].strides[1] = reinterpret_cast<std::intptr_t>(cu_seqlens_k);
     if (!has_positions(spec) || uses[slot].tensor.name != "global_seqlens") continue;
     // Lengths are cut to what tensors hold.
     slots[slot].last_size = static_cast<int>(std::min(queries.value_or(max_seqlen), max_seqlen));
@@ -431,7 +439,8 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
                            AttentionParams& params) {
   params = {};
   const Extents sizes = check_tensors(spec, rules, arguments, true, params);
-  fill_functor_tensors(spec, tensors, arguments.tensors, sizes, params.tensors);
+  fill_functor_tensors(spec, tensors, arguments.tensors, sizes, params.sequences.cu_seqlens_k,
+                       params.tensors);
 
   params.batch = static_cast<int>(sizes.batch);
   params.heads_q = static_cast<int>(sizes.heads_q);

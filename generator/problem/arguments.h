@@ -33,7 +33,7 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
 
 /// The part of it that concerns what mask and score read, in a problem of these sizes.
 void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
-                          const NamedTensors& tensors, const Extents& sizes,
+                          const NamedTensors& tensors, const Extents& sizes, const int* cu_seqlens_k,
                           FunctorTensor (&slots)[max_functor_tensors]);
 
 /// The strides of a tensor of these dimensions, for kernels.

@@ -176,6 +176,7 @@ Samples mask_samples() {
           {.mask = mask::prefix(2)},
           {.mask = mask::prefix_lengths()},
           {.mask = mask::document()},
+          {.mask = mask::tree()},
           {.mask = mask::block_mask(64, 64)},
           {.mask = mask::block_mask(64, 128)},
           {.mask = mask::block_mask(64, 64, mask::causal())},

@@ -44,8 +44,10 @@ bool can_time(const AttentionSpec& spec) {
   if (has_lists(spec)) return false;  // it asks no list, and has keys for each query's own
   if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference reads no rows of latents
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
-  return !has_varlen_q(spec) || std::none_of(uses.begin(), uses.end(), [](const FunctorTensorUse& use) {
-    return (use.row != nullptr && use.row->varlen_dims) || use.tensor.access != TensorAccess::pointer;
+  return std::none_of(uses.begin(), uses.end(), [&](const FunctorTensorUse& use) {
+    if (use.tensor.access != TensorAccess::pointer) return has_varlen_q(spec);
+    if (use.row == nullptr || !use.row->varlen_dims) return false;
+    return use.row->has_row_for_each_key ? spec.sequences_kv == SequenceKind::varlen : has_varlen_q(spec);
   });
 }
 

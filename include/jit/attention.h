@@ -88,7 +88,8 @@ class NamedTensors {
 /// seqlen_q + i of the same sequence.
 ///
 /// Tensors of masks and scores have the sizes of the longest possible sequence: seqlen_q is total_q if queries are
-/// varlen; seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q, words) then.
+/// varlen; seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q, words)
+/// then, and the ends of mask::tree() (total_k).
 ///
 /// Padding rows of o and lse are rows beyond seqused_q, and rows outside of the ranges of cu_seqlens_q. They are not
 /// written, unless zero_padding sets them to 0 and −inf.

@@ -12,6 +12,7 @@
 /// assert(jit::parse_mask("causal && text(even)", {{.name = "even", .body = "return k % 2 == 0;"}}) ==
 ///        (jit::mask::causal() && even));
 /// // Masks of batch entries, of speculative decoding, and of blocks of scores.
+/// const jit::Mask answers = jit::mask::tree() && jit::mask::sliding_window(1023);  // tree_ends
 /// const jit::Mask mixed = jit::mask::causal_per_request() || jit::mask::prefix_lengths();
 /// const jit::Mask draft = jit::mask::draft_tree();
 /// const jit::Mask blocks = jit::mask::block_mask(128, 128, even), bits = jit::mask::block_scores(128, 128);
@@ -93,6 +94,12 @@ Mask prefix_lengths();
 /// A query sees the keys of its own document. Each call passes the int32 tensors "document_ids_q" (batch, seqlen_q)
 /// and "document_ids_kv" (batch, seqlen_kv); for self-attention pass the same one twice.
 Mask document();
+/// Sequences that share their beginnings, packed depth first: a token stands in front of its subtree, all tokens that
+/// continue it. A query sees the keys up to its own position whose subtrees have not ended: k ≤ p < end of k, with p = q +
+/// seqlen_kv − seqlen_q. Each call passes the int32 tensor "tree_ends", the ends of the keys' subtrees: (batch, seqlen_kv),
+/// or (total_k) where k is varlen, each sequence's counted from its own first key. An end may be any number: no query sees a
+/// key whose end is not behind it. Windows and positions combine with it by && as with causal().
+Mask tree();
 /// A query sees a key if a table contains their block, of block_q queries and block_kv keys, and `within` keeps the
 /// key. Each call passes the table, the int32 tensor "block_mask", which jit::block_mask makes (jit/block_mask.h).
 /// Kernels skip all other blocks, and do not evaluate `within` for full blocks. Throws Error invalid_spec unless both
@@ -112,8 +119,8 @@ Mask text(FunctorText text);
 
 /// Reads a mask: names with arguments, `&&`, `||`, `!`, or `&`, `|`, `~` as Python has them, and parentheses. Names:
 /// none, causal, causal(top_left), causal_per_request, draft_tree, sliding_window(left[, right[, top_left]]),
-/// prefix(length), prefix_lengths, document, block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]), and
-/// text(name) for each of `texts`. Throws Error invalid_argument that points at the place and lists the known names.
+/// prefix(length), prefix_lengths, document, tree, block_mask(block_q, block_kv[, mask]), block_scores(block_q, block_kv[, mask]),
+/// and text(name) for each of `texts`. Throws Error invalid_argument that points at the place and lists the known names.
 Mask parse_mask(std::string_view text, const std::vector<FunctorText>& texts = {});
 
 /// The built-in masks as parse_mask reads them, with commas between: for help texts.

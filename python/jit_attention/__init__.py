@@ -80,6 +80,7 @@ from .output import OutputFunctor
 from .quantize import QuantizedQkv, quantize_qkv
 from .score import Score
 from .spec import AttentionSpec, Refusal, refusals, supports
+from .tree import Tree, TreePages, tree
 
 __all__ = [
     "Attention",
@@ -96,6 +97,8 @@ __all__ = [
     "Refusal",
     "Score",
     "TileMap",
+    "Tree",
+    "TreePages",
     "append",
     "attention",
     "attention_backward",
@@ -127,6 +130,7 @@ __all__ = [
     "top_k",
     "transpose_lists",
     "trace",
+    "tree",
     "tune",
     "use_device",
     "write_pack",

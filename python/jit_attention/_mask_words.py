@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 #: Built-in masks that differ from one batch entry to the next, by an array or by where sequences end.
-_OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree")
+_OF_BATCH_ENTRIES = ("document", "prefix_lengths", "causal_per_request", "draft_tree", "tree")
 
 
 def differs_by_entry(mask):
@@ -22,7 +22,7 @@ def differs_by_head(mask):
 def goes_by_lengths(mask):
     """Whether what a mask keeps may depend on how long sequences are, as far as names tell."""
     others = re.sub(r"text\([^)]*\)|\w+\([^)]*top_left\)", "", mask.text)
-    built_in = re.search(r"\b(causal|sliding_window|causal_per_request|draft_tree)\b", others)
+    built_in = re.search(r"\b(causal|sliding_window|causal_per_request|draft_tree|tree)\b", others)
     return built_in is not None or _texts_name(mask, "seqlen_q|seqlen_kv")
 
 

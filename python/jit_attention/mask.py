@@ -33,6 +33,7 @@ __all__ = [
     "prefix_lengths",
     "sliding_window",
     "text",
+    "tree",
 ]
 
 
@@ -245,6 +246,26 @@ def document() -> Mask:
         ['document_ids_kv', 'document_ids_q']
     """
     return Mask("document")
+
+
+def tree() -> Mask:
+    """Sequences that share their beginnings, such as the answers to a prompt, packed depth first.
+
+    A token stands in front of its subtree, all tokens that continue it. A query sees the keys up to its own position p =
+    q + seqlen_kv − seqlen_q whose subtrees have not ended: ``k <= p < tree_ends[k]``. `jit_attention.tree` makes the ends.
+
+    Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 holds for all entries; with
+    ``cu_seqlens_k`` (total_k), each sequence's ends counted from its own first key. An end may be any number: no query sees
+    a key whose end is not behind it.
+
+    Returns:
+        The mask.
+
+    Examples:
+        >>> ja.mask.tree().tensors
+        {'tree_ends': 'int32'}
+    """
+    return Mask("tree")
 
 
 @hides_unknown

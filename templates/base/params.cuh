@@ -72,7 +72,8 @@ struct OutputParams {
 };
 
 /// A tensor that a functor reads. Up to three leading strides in elements, the last one is 1. What an output functor reads at
-/// places of o has those of batch entry, row and head, and behind them o's columns, if it has such.
+/// places of o has those of batch entry, row and head, and behind them o's columns, if it has such. A tensor with a row for
+/// each row of varlen k has the address of cu_seqlens_k as the second one.
 struct FunctorTensor {
   const void* data;
   long long strides[3];

@@ -135,6 +135,42 @@ class MaskMemory<DocumentMask<slot_q, slot_kv>> {
   WordRange queries_{0, -1};  // ids of the tile of queries
 };
 
+template <int slot>
+struct MaskMemory<TreeMask<slot>> {
+  using Mask = TreeMask<slot>;
+
+  template <class Ranges>
+  JIT_DEVICE KeyRange key_range(const Mask& mask, const Ranges& ranges, int batch, int q_begin, int q_end) {
+    if constexpr (!Ranges::is_used) return mask.key_range(q_begin, q_end);
+    if (q_begin >= q_end) return {0, 0};
+    const WordRange queries = mask.positions(q_begin, q_end);
+    const int k_end = mask.last_end(queries);
+    const int pieces = k_end == 0 ? 0 : ranges.piece_of(k_end - 1) + 1;
+    int first = pieces, last = -1;
+#pragma unroll 1
+    for (int begin = 0; begin < pieces; begin += warp_size) {
+      const int piece = begin + lane_id();
+      const bool is_seen = piece < pieces && ranges.range(batch, piece).high > queries.low;
+      const unsigned seen = __ballot_sync(full_warp, is_seen);
+      if (seen == 0) continue;
+      first = minimum(first, begin + __ffs(seen) - 1);
+      last = begin + warp_size - 1 - __clz(seen);  // mutate: LastTileOfASubtreeIsLeftOut
+    }
+    if (last < 0) return {0, 0};
+    return {first * ranges.keys_of_piece(), minimum((last + 1) * ranges.keys_of_piece(), k_end)};
+  }
+
+  template <class Ranges>
+  JIT_DEVICE TileClass classify(const Mask& mask, const Ranges& ranges, int batch,
+                                const ScoreTile& tile) const {
+    if constexpr (Ranges::is_used) {
+      return mask.classify(tile, ranges.range(batch, ranges.piece_of(tile.k_begin)));
+    } else {
+      return mask.classify(tile);
+    }
+  }
+};
+
 /// A memory for each of two masks.
 template <class Op, class A, class B>
 struct MaskMemory<CombinedMask<Op, A, B>> {

@@ -43,6 +43,24 @@ class KeyMemory<DocumentMask<slot_q, slot_kv>> {
   WordRange keys_;
 };
 
+/// Where a query stands tells, once the ends of the keys' subtrees are known.
+template <int slot>
+class KeyMemory<TreeMask<slot>> {
+  using Mask = TreeMask<slot>;
+
+ public:
+  static constexpr int ranges = 0;
+  static constexpr bool needs_warp = false;
+  JIT_DEVICE KeyMemory(const Mask& mask, const ScoreTile& keys)
+      : ends_(mask.end_range(keys.k_begin, keys.k_end)) {}
+  JIT_DEVICE TileClass classify(const Mask& mask, const ScoreTile& tile, const WordRange& /*queries*/) const {
+    return mask.classify(tile, ends_);
+  }
+
+ private:
+  WordRange ends_;
+};
+
 template <class Op, class A, class B>
 class KeyMemory<CombinedMask<Op, A, B>> {
   using Mask = CombinedMask<Op, A, B>;

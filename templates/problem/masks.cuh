@@ -34,6 +34,7 @@
 #include "problem/document_mask.cuh"
 #include "problem/draft_tree_mask.cuh"
 #include "problem/functor.cuh"
+#include "problem/tree_mask.cuh"
 
 namespace jit {
 

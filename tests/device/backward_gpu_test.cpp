@@ -107,6 +107,8 @@ TEST_F(BackwardTest, Masks) {
       mask::prefix_lengths(),
       mask::document(),
       mask::document() && mask::causal(),
+      mask::tree(),
+      mask::tree() && mask::sliding_window(30),
       mask::block_mask(16, 32),
       mask::block_mask(64, 128, mask::causal()),
       !mask::causal(),
@@ -124,7 +126,7 @@ TEST_F(BackwardTest, Masks) {
 TEST_F(BackwardTest, MasksOfManyTilesOfQueries) {
   int index = 0;
   for (const Mask& mask :
-       {mask::document(), mask::document() && mask::causal(), mask::sliding_window(300, 20),
+       {mask::document(), mask::document() && mask::causal(), mask::sliding_window(300, 20), mask::tree(),
         !mask::document() && !mask::prefix(20), mask::document() && (mask::document() || mask::causal())}) {
     if (!is_in_this_run(index++, 3)) continue;
     expect_right(problem_of({.head_dim = 16, .gqa_ratio = 2, .mask = mask}, 1, 1, 2120, 150));
@@ -246,6 +248,7 @@ TEST_F(BackwardTest, ConfigsOfOnePass) {
            {.head_dim = 32, .mask = mask::block_mask(64, 32)},
            // Consumers of rows have no registers for keys beside these.
            {.head_dim = 64, .gqa_ratio = 2, .mask = mask::document()},
+           {.head_dim = 128, .gqa_ratio = 2, .mask = mask::tree()},
            {.dtype = DType::fp16, .head_dim = 48, .head_dim_v = 64, .score = score::bias(DType::fp16)},
            {.head_dim = 40, .mask = !mask::causal() || mask::prefix(7)}}) {
     BackwardRun run(problem_of(spec, 1, 2, 150, 290));
@@ -270,7 +273,8 @@ TEST_F(BackwardTest, ConfigsOfOnePassAboveHeadDimsOf128) {
            {.head_dim = 136, .head_dim_v = 200, .score = score::softcap(3)},
            {.dtype = DType::fp16, .head_dim = 192, .head_dim_v = 128, .mask = mask::sliding_window(70, 10)},
            {.head_dim = 32, .head_dim_v = 256, .mask = mask::block_mask(64, 32)},
-           {.head_dim = 192, .mask = mask::document() && mask::causal()}}) {
+           {.head_dim = 192, .mask = mask::document() && mask::causal()},
+           {.head_dim = 256, .mask = mask::tree()}}) {
     BackwardRun run(problem_of(spec, 1, 1, 150, 90));
     ++index;  // the other config with the next spec
     for (const bool deterministic : {false, true}) {

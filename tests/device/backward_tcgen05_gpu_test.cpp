@@ -99,7 +99,7 @@ TEST_F(BackwardTcgen05Test, MasksAndScores) {
     problem.spec.score = parse_score(score, scores);
     expect_right(problem);
   };
-  for (const char* mask : {"sliding_window(20, 0)", "prefix_lengths", "document && causal",
+  for (const char* mask : {"sliding_window(20, 0)", "prefix_lengths", "document && causal", "tree",
                            "block_mask(16, 32)", "text(allowed-keys)", "!causal", "causal && !causal"})
     expect(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})

@@ -111,16 +111,16 @@ TEST(Counts, TextsAreAsCheapAsBuiltInMasksOfTheirMeaning) {
             1.02 * static_cast<double>(number(built_in, "warp_instructions")));
 }
 
-// Tiles of 64 queries of one head and 32 keys.
-std::uint64_t tiles_with_kept_keys(const AttentionCase& problem) {
-  const AttentionRun run(problem);
-  const reference::Keep& keep = run.problem().keep;
+// Tiles of so many queries of one head and so many keys.
+std::uint64_t tiles_with_kept_keys(const AttentionCase& problem, const reference::Keep& keep, int tile_q,
+                                   int tile_kv) {
   std::uint64_t tiles = 0;
   for (int b = 0; b < problem.batch; ++b) {
-    for (int q = 0; q < problem.seqlen_q; q += 64) {
-      for (int k = 0; k < problem.seqlen_kv; k += 32) {
+    for (int q = 0; q < problem.seqlen_q; q += tile_q) {
+      for (int k = 0; k < problem.seqlen_kv; k += tile_kv) {
         bool is_kept = false;
-        for (int i = 0; i < 64 * 32 && !is_kept; ++i) is_kept = keep(b, 0, q + i / 32, k + i % 32);
+        for (int i = 0; i < tile_q * tile_kv && !is_kept; ++i)
+          is_kept = keep(b, 0, q + i / tile_kv, k + i % tile_kv);
         tiles += is_kept ? 1 : 0;
       }
     }
@@ -147,9 +147,11 @@ TEST(Counts, MasksSkipTilesOfWhichTheyKeepNothing) {
     const std::uint64_t full = flops("none");
     ++index;  // other masks with the next config
     for (const char* mask : {"draft_tree", "causal_per_request", "text(recent)", "text(recent) || prefix(40)",
-                             "block_mask(64, 32)", "block_mask(128, 96)"}) {
+                             "tree", "block_mask(64, 32)", "block_mask(128, 96)"}) {
       if (!reference::is_in_this_run(index++, 3)) continue;
-      const std::uint64_t masked = flops(mask), kept = tiles_with_kept_keys(problem);
+      const std::uint64_t masked = flops(mask);
+      const AttentionRun run(problem);
+      const std::uint64_t kept = tiles_with_kept_keys(problem, run.problem().keep, 64, 32);
       EXPECT_LT(kept, all) << mask;
       EXPECT_EQ(masked, full / all * kept) << mask << ", " << config;
     }

@@ -80,7 +80,7 @@ TEST_F(ForwardMmaTmaTest, MasksAndScores) {
   };
   for (const char* mask :
        {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)", "block_mask(64, 64)",
-        "block_scores(64, 64)", "causal && !causal", "text(ends_by_head)", "document && causal"})
+        "block_scores(64, 64)", "causal && !causal", "text(ends_by_head)", "document && causal", "tree"})
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})
     add("causal", score);

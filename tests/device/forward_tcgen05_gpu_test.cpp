@@ -100,7 +100,7 @@ TEST_F(ForwardTcgen05Test, MasksAndScores) {
     cases.push_back({problem, configs()[cases.size() % 2]});
   };
   for (const char* mask : {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)",
-                           "causal && !causal", "text(ends_by_head)", "document && causal"})
+                           "causal && !causal", "text(ends_by_head)", "document && causal", "tree"})
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})
     add("causal", score);

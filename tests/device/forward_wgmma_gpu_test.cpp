@@ -121,13 +121,13 @@ TEST_F(ForwardWgmmaTest, InterleavedStreamsDoNotTakeEachOthersWork) {
 
 // The table of the ranges of key words holds one tile of keys in each place, or 2, 4 … of them together; more
 // batch entries than it has places take several launches.
-TEST_F(ForwardWgmmaTest, DocumentsOfAnySizeFindTheirKeys) {
+TEST_F(ForwardWgmmaTest, DocumentsAndTreesOfAnySizeFindTheirKeys) {
   const CurrentDevice current(0);
   struct Size {
     int batch, seqlen_q, seqlen_kv;
   };
   int index = 0;
-  for (const Mask& mask : {mask::document(), mask::causal() && mask::document()}) {
+  for (const Mask& mask : {mask::document(), mask::causal() && mask::document(), mask::tree()}) {
     if (!is_in_this_run(index++, 2)) continue;
     for (const auto& [batch, seqlen_q, seqlen_kv] :
          {Size{3, 150, 170}, Size{1, 70, 9000}, Size{2, 20, 18000}, Size{520, 3, 20}}) {

@@ -88,9 +88,9 @@ TEST_F(ForwardWideTest, MasksAndScores) {
     problem.spec.score = parse_score(score, scores);
     cases.push_back({problem, configs()[cases.size() % 2]});
   };
-  for (const char* mask :
-       {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)", "block_mask(64, 64)",
-        "block_scores(64, 64)", "causal && !causal", "text(ends_by_head)", "document && causal"})
+  for (const char* mask : {"causal", "window(20, 0)", "prefix_lengths", "document", "text(allowed-keys)",
+                           "block_mask(64, 64)", "block_scores(64, 64)", "causal && !causal",
+                           "text(ends_by_head)", "document && causal", "!causal", "tree"})
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "bias(bf16)", "text(temperature), text(distance), alibi"})
     add("causal", score);

@@ -85,7 +85,7 @@ TEST_F(MlaTest, MasksAndScores) {
     cases.push_back({problem, configs()[cases.size() % configs().size()]});
   };
   for (const char* mask :
-       {"causal", "window(20, 0)", "prefix_lengths", "document", "draft_tree", "text(allowed-keys)",
+       {"causal", "window(20, 0)", "prefix_lengths", "document", "tree", "draft_tree", "text(allowed-keys)",
         "block_mask(16, 64)", "causal && !causal", "text(ends_by_head)"})
     add(mask, "none");
   for (const char* score : {"softcap(15)", "alibi", "text(temperature), text(distance), alibi"})

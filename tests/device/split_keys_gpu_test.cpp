@@ -159,6 +159,7 @@ TEST_P(SplitKeysTest, MasksAndScores) {
                            "prefix(40)",
                            "prefix_lengths",
                            "document",
+                           "tree",
                            "causal_per_request",
                            "draft_tree",
                            "!draft_tree",

@@ -82,6 +82,7 @@ TEST_F(WideBackwardTest, MasksScoresAndHeads) {
                                   {.dtype = DType::fp16, .head_dim = 320, .score = score::softcap(3)},
                                   {.head_dim = 384, .gqa_ratio = 3, .mask = mask::sliding_window(70, 10)},
                                   {.head_dim = 264, .mask = mask::document()},
+                                  {.head_dim = 328, .mask = mask::tree()},
                                   {.head_dim = 512, .mask = mask::block_mask(64, 32)},
                                   {.dtype = DType::fp16, .head_dim = 272, .score = score::bias(DType::fp16)},
                                   {.head_dim = 448, .gqa_ratio = 2, .score = score::alibi()},

@@ -144,6 +144,8 @@ TEST(MaskAgreementOfAll, RightMasksAreAgreed) {
                                         "causal_per_request",
                                         "draft_tree",
                                         "document",
+                                        "tree",
+                                        "!tree || prefix(9)",
                                         "text(stripes)",
                                         "text(allowed-keys)",
                                         "text(blocks)",

@@ -42,7 +42,7 @@ def test_suites_have_the_expected_cells():
                      "deterministic-varlen": 18,
                      "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
-                     "int8": 10, "int4": 10, "nvfp4": 9, "mxfp4": 9, "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6}
+                     "int8": 10, "int4": 10, "nvfp4": 9, "mxfp4": 9, "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6, "tree": 4}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -60,7 +60,7 @@ def test_every_cell_is_a_problem_that_the_library_serves(problem):
     assert problem.heads_q % problem.heads_kv == 0
     most = 576 if getattr(problem, "values_in_keys", False) else 512
     assert all(dim % 8 == 0 and 8 <= dim <= most for dim in (problem.head_dim, problem.head_dim_v))
-    assert problem.mask in (*cells.MASKS, *SPARSE_MASKS) and problem.mode in cells.MODES
+    assert problem.mask in (*cells.MASKS, *SPARSE_MASKS, "tree") and problem.mode in cells.MODES
     assert problem.panel and problem.tick
     if isinstance(problem, Requests):
         assert list(problem.seqlens_q) == sorted(problem.seqlens_q, key=lambda count: count == 1), "prefill first"
@@ -522,5 +522,5 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-        served = ("forward", "sparse", "mixed", "fp8", "fp8-cache")
+        served = ("forward", "sparse", "tree", "mixed", "fp8", "fp8-cache")
         assert any(one.preparing(suites.SUITES[suite][0]) for suite in served)

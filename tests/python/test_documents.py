@@ -8,7 +8,8 @@ import numpy
 import pytest
 from exact_attention import DTYPES, random_qkv
 
-PAGES = ("python", "frameworks", "masks", "serving", "batch-invariance", "outputs", "kv-caches", "mla", "append", "gradients")
+PAGES = ("python", "frameworks", "masks", "serving", "batch-invariance", "outputs", "kv-caches", "mla", "append", "gradients",
+         "reference/trees")
 SHARE = 2  # kernels take long to compile
 
 SMALL_SPEC = 'ja.AttentionSpec(dtype="fp16", head_dim=16)'

@@ -88,6 +88,16 @@ def test_masks(rng, place, fetch, name, sides):
 
 
 @pytest.mark.parametrize("sides", some(SIDES))
+def test_trees(rng, place, fetch, sides):
+    part = Part(rng, sides)
+    ends = numpy.maximum.accumulate(numpy.arange(part.n) + rng.integers(-1, 60, part.n)).astype(numpy.int32)
+    own = part.at_q[:, None] + part.n - part.m
+    keep = (part.at_k <= own) & (own < ends[part.at_k])
+    exact = attend(part.q, part.k, part.v, part.do, keep)
+    part.run(place, fetch, exact, rng, mask=ja.mask.tree(), tensors={"tree_ends": place(ends[None])})
+
+
+@pytest.mark.parametrize("sides", some(SIDES))
 def test_documents(rng, place, fetch, sides):
     part = Part(rng, sides)
     ids = numpy.sort(rng.integers(0, 4, max(part.m, part.n))).astype(numpy.int32)

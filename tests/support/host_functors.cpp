@@ -64,6 +64,28 @@ std::uint32_t random_bits(std::int64_t i, std::int64_t words, Random& random) {
   }
 }
 
+// Where the subtree of key k ends: of nested ones, which begin now and then and end at random, and with a number now and then
+// that no tree has.
+std::int32_t random_end(std::int64_t k, std::int64_t keys, std::vector<std::int64_t>& subtrees,
+                        Random& random) {
+  if (k == 0) subtrees = {keys};
+  while (subtrees.size() > 1 && subtrees.back() <= k) subtrees.pop_back();
+  if (draw(random, 0, 50) == 0) {
+    const std::int64_t room = subtrees.back() - k;
+    subtrees.push_back(subtrees.back() - draw(random, 0, static_cast<int>(room) - 1));
+  }
+  if (k / 160 % 2 == 0) return static_cast<std::int32_t>(subtrees.back());  // whole tiles of a tree
+  if (draw(random, 0, 100) == 0)
+    return std::vector{-1,
+                       0,
+                       std::numeric_limits<std::int32_t>::min(),
+                       std::numeric_limits<std::int32_t>::max(),
+                       static_cast<std::int32_t>(keys) + 70,
+                       static_cast<std::int32_t>(k)}[random() % 6];
+  if (draw(random, 0, 60) == 0) return draw(random, 0, static_cast<int>(keys));  // not nested
+  return static_cast<std::int32_t>(subtrees.back());
+}
+
 FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random,
                         const std::map<std::string, std::vector<std::int64_t>>& shapes) {
   const FunctorTensorSpec& tensor = use.tensor;
@@ -83,6 +105,7 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
   std::normal_distribution<float> normal;
   // Documents are runs of ids, as packed sequences are, with a foreign id now and then.
   int document = 0;
+  std::vector<std::int64_t> subtrees;  // that are open, by where they end
   // A bias of −inf drops a key, or all keys of a query.
   bool row_is_dropped = false;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -108,6 +131,9 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
     } else if (name.starts_with("document_ids")) {
       if (draw(random, 0, 60) == 0) ++document;
       append<std::int32_t>(data.bytes, draw(random, 0, 200) == 0 ? 2 : document);
+    } else if (name == "tree_ends") {
+      append<std::int32_t>(data.bytes,
+                           random_end(i % data.shape.back(), data.shape.back(), subtrees, random));
     } else if (name == "alibi_slopes") {
       append(data.bytes, std::abs(normal(random)) * 0.1f);
     } else if (name == "temperatures") {
@@ -330,7 +356,9 @@ Mask random_mask(Random& random, int depth) {
     }
   }
   const Alignment alignment = draw(random, 0, 2) == 0 ? Alignment::top_left : Alignment::bottom_right;
-  switch (draw(random, 0, 11)) {
+  switch (draw(random, 0, 12)) {
+    case 12:
+      return mask::tree();
     case 11:
       return mask::block_scores(32, 48, depth > 0 ? random_mask(random, depth - 1) : mask::none());
     case 10:  // one table, and so one size of blocks, however many masks read it

@@ -72,7 +72,11 @@ void make_sequences(AttentionSpec& spec, Random& random) {
   const bool is_tree = spec.mask.to_string().find("draft_tree") != std::string::npos;
   spec.sequences_q =
       is_tree ? SequenceKind::dense : pick({SequenceKind::dense, SequenceKind::varlen}, random);
-  spec.sequences_kv = pick({SequenceKind::paged, SequenceKind::varlen}, random);
+  const auto tensors = spec.mask.tensors();
+  const bool has_row_for_each_key = std::any_of(
+      tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor.name == "tree_ends"; });
+  spec.sequences_kv =
+      has_row_for_each_key ? SequenceKind::paged : pick({SequenceKind::paged, SequenceKind::varlen}, random);
   if (spec.sequences_kv == SequenceKind::paged) spec.page_size = pick({1, 3, 8, 16, 48, 64, 100}, random);
   if (draw(random, 0, 3) == 0) spec.split_keys = pick({64, 128, 256}, random);
 }

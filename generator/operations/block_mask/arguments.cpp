@@ -234,7 +234,8 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
                   .total_q = arguments.total_q,
                   .total_k = arguments.total_k};
   if (!spec.varlen_q) extents.words = words_of(extents.seqlen_q);
-  fill_functor_tensors(attention, functor_tensor_uses(attention), arguments.tensors, extents, params.tensors);
+  fill_functor_tensors(attention, functor_tensor_uses(attention), arguments.tensors, extents,
+                       params.sequences.cu_seqlens_k, params.tensors);
   if (arguments.map.is_present()) {
     const auto is_given = [](const BlockListViews& lists) {
       return lists.counts.is_present() || lists.indptr.is_present();

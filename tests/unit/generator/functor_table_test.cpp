@@ -208,6 +208,7 @@ TEST(FunctorTable, TraitsOfCombinedMasksFollowFromTheirParts) {
   EXPECT_EQ(traits("causal || sliding_window(3)"), std::pair(false, 0));
   EXPECT_EQ(traits("!sliding_window(1, 2)"), std::pair(false, 0));
   EXPECT_EQ(traits("causal && document"), std::pair(false, 1));
+  EXPECT_EQ(traits("tree && causal"), std::pair(false, 1));
   EXPECT_EQ(traits("causal_per_request && prefix(3)"), std::pair(true, 0));
   EXPECT_EQ(traits("draft_tree && sliding_window(8)"), std::pair(false, 2));
   EXPECT_EQ(traits("document || !document"), std::pair(false, 2));

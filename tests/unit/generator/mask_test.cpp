@@ -32,6 +32,7 @@ TEST(Mask, PrintsWhatItReads) {
                            "prefix(64)",
                            "prefix_lengths",
                            "document",
+                           "tree",
                            "causal_per_request",
                            "draft_tree",
                            "draft_tree && sliding_window(8)",
@@ -199,6 +200,7 @@ TEST(Mask, EveryParameterIsInTheHash) {
 TEST(Mask, ListsEachTensorOnce) {
   EXPECT_THAT(mask::causal().tensors(), IsEmpty());
   EXPECT_THAT(names(mask::prefix_lengths().tensors()), ElementsAre("prefix_lengths"));
+  EXPECT_THAT(names(mask::tree().tensors()), ElementsAre("tree_ends"));
   EXPECT_THAT(names(mask::document().tensors()), ElementsAre("document_ids_q", "document_ids_kv"));
   EXPECT_THAT(names(mask::causal_per_request().tensors()), ElementsAre("is_causal"));
   EXPECT_THAT(names(mask::draft_tree().tensors()), ElementsAre("draft_tree"));

@@ -48,6 +48,7 @@ TEST(RowKeys, WhatOnlyTensorsDecideIsNotKnown) {
   EXPECT_EQ(keys_seen(parse_mask("!causal"), 10), "");
   EXPECT_EQ(keys_seen(parse_mask("causal || document"), 10), "");
   EXPECT_EQ(keys_seen(parse_mask("causal && document"), 10), "0..211");
+  EXPECT_EQ(keys_seen(mask::tree(), 10), "0..211");
 }
 
 TEST(RowKeys, OfTexts) {
