@@ -60,7 +60,7 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     if (has_lists(spec))
       return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
                          spec.list_block);
-    if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
+    if (std::string reason = box_rejection(read_spec(spec, config), tile_kv, true); !reason.empty()) return reason;
   }
   return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }

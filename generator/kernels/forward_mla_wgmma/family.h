@@ -19,9 +19,16 @@ constexpr RegisterShares register_shares(Copies copies) {
 inline int list_words(const AttentionSpec& spec) {
   return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
 }
-/// The spec of the kernel that reads latents: 8-bit ones become 16-bit numbers ahead of it.
-inline AttentionSpec read_spec(const AttentionSpec& spec) {
-  return has_narrow_keys(spec) ? upcast_spec(spec) : spec;
+/// Whether another kernel makes 16-bit numbers of 8-bit latents first. Warps that copy rows convert them themselves.
+inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return has_narrow_keys(spec) && config.copies == Copies::tma;
+}
+/// The spec of the kernel that reads latents, for which they are of 16 bits.
+inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  if (upcasts_ahead(spec, config)) return upcast_spec(spec);
+  AttentionSpec read = spec;
+  read.kv_dtype.reset();
+  return read;
 }
 }  // namespace forward_mla_wgmma
 
@@ -47,9 +54,9 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMlaWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardMlaWgmma& config);
-  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMlaWgmma&,
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config,
                                      const AttentionParams& params, int /*sm_count*/) {
-    return has_narrow_keys(spec) ? upcast_bytes(spec, params) : 0;
+    return forward_mla_wgmma::upcasts_ahead(spec, config) ? upcast_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardMlaWgmma& config);
 };

@@ -28,6 +28,7 @@ def block_top_k(
     score: Score | None = None,
     softmax_scale: float | None = None,
     return_lse: bool | Array = False,
+    kv_dtype: str | None = None,
     **arrays: Any,
 ) -> Any:
     """Attention of each query to the blocks of keys that it has a list of.
@@ -49,6 +50,7 @@ def block_top_k(
         score: The function of a score, by positions likewise. None: none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
+        kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528.
         **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
             stream, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
@@ -100,7 +102,7 @@ def block_top_k(
         lists = union(indices, counts, queries=queries, limit=-(-_rows(k, arrays, has_slots) // block),
                       stream=arrays.get("stream"))
     attention = _prepared(
-        dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
+        dtype=_name_of(q.dtype), kv_dtype=kv_dtype, head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
         gqa_ratio=max(1, int(q.shape[1]) // max(1, heads_kv)), sequences_q="varlen",
         sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
         sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
