@@ -42,6 +42,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr bool may_spill = false;
   static constexpr bool reads_latents = true;
   static constexpr bool reads_lists = true;
+  static constexpr FamilyOutputs outputs = largest_scores;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};

@@ -28,6 +28,7 @@ def block_top_k(
     score: Score | None = None,
     softmax_scale: float | None = None,
     return_lse: bool | Array = False,
+    return_aux: Any = None,
     kv_dtype: str | None = None,
     **arrays: Any,
 ) -> Any:
@@ -50,6 +51,7 @@ def block_top_k(
         score: The function of a score, by positions likewise. None: none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
+        return_aux: As `attention` has it: row_max and max_logit, of 16-bit keys.
         kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528.
         **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
             stream, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
@@ -106,9 +108,10 @@ def block_top_k(
         gqa_ratio=max(1, int(q.shape[1]) // max(1, heads_kv)), sequences_q="varlen",
         sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
         sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
-        list_queries=queries, mask=mask, score=score, softmax_scale=softmax_scale)
+        list_queries=queries, mask=mask, score=score, softmax_scale=softmax_scale,
+        **dict.fromkeys(return_aux or (), True))
     return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}),
-                     return_lse=return_lse, **arrays)
+                     return_lse=return_lse, return_aux=return_aux, **arrays)
 
 
 def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Any = None) -> dict[str, Any]:
