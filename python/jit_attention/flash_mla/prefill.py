@@ -51,5 +51,5 @@ def flash_mla_sparse_fwd(
     max_logits = torch.full_like(lse, -torch.inf)
     out, _, _ = dsa(strided(q), strided(kv), strided(indices), None if topk_length is None else topk_length[:, None],
                     head_dim_v=d_v, softmax_scale=sm_scale, return_lse=lse.t(), return_aux={"row_max": max_logits.t()})
-    out, lse = finish(out, lse, attn_sink)
+    out, lse = finish(out, lse, attn_sink, q.dtype)
     return out, max_logits, lse

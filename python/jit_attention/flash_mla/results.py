@@ -11,12 +11,13 @@ def refuse(argument: str, message: str) -> None:
     raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
 
 
-def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of out (tokens, heads, columns) and lse (tokens, heads), of which the first is changed."""
+def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None,
+           dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of out (tokens, heads, columns), of this type or fp32, and lse (tokens, heads), which is changed."""
     keyless = lse == -torch.inf
     if attn_sink is not None:
         share = torch.sigmoid(lse.masked_fill(keyless, 0) - attn_sink)  # of the keys, beside the sink
-        out.copy_(out.float() * share[..., None])
+        out = (out * share[..., None]).to(dtype)
     return out, lse.masked_fill_(keyless, torch.inf)
 
 
