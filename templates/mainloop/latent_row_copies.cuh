@@ -3,138 +3,160 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "base/row_pieces.cuh"
 #include "mainloop/key_row_places.cuh"
+#include "mainloop/latent_ring.cuh"
 #include "mainloop/pipelines.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/cp_async.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: a lane loads the
-/// pieces of a panel that it has of all rows of its warp, so that these loads wait for no other, and stores them.
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: rows come as they
+/// are to a ring of the warp's own, in groups, and go from there to the tile. So many bytes are on their way as cover the
+/// latency of memory, and few registers hold them. A group is converted when the ring has no more room: those of a tile
+/// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
 class LatentRowCopies : public KeyRowPlaces<Traits> {
   using Places = KeyRowPlaces<Traits>;
   using typename Places::Config;
-  using Places::rows, Places::rows_per_lane, Places::row_at, Places::tile_row;
+  using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
+      Places::tile_row;
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
+  static constexpr int groups = rows / group_rows;  // of a tile
+  static constexpr int stored_bytes = Latent::row_bytes + Latent::page_end_bytes;
+  static constexpr int ring_row = latent_ring_row(stored_bytes), group_bytes = group_rows * ring_row;
+  static constexpr int piece_bytes = 8;  // the alignment of rows
+  static_assert(group_rows == latent_ring_rows && groups > latent_ring_groups, "a tile fills the ring");
 
  public:
   using typename Places::Place;
 
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
-      : Places(params, warp), panels_(smem) {}
+      : Places(params, warp),
+        panels_(smem),
+        ring_(smem + Traits::layout.ring + warp * latent_ring_groups * group_bytes) {}
 
-  /// Converts a tile, each stage once there is room for it; rows that there are not become zeros.
-  JIT_DEVICE void copy_tile(const Place& place, bool /*is_last*/) {
+  /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
+  JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
     static_assert(rows_per_lane == 1 && rows == warp_size, "each lane knows one row");
-    const unsigned char* const own_row = row_at(place, 0);
-#pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel)
-      fill<typename Traits::KPanel>(panels_.k, own_row, place.seq[0], Traits::first_key_column);
+    const int steps = is_last ? groups + latent_ring_groups : groups;
 #pragma unroll 1
-    for (int part = 0; part < Traits::v_parts; ++part)
-      fill<typename Traits::VPart>(panels_.v, own_row, place.seq[0], Traits::first_column(part));
+    for (int step = 0; step < steps; ++step) {
+      // The group that goes next takes the place of the one that came first, a ring of groups before.
+      if (has_earlier_ || step >= latent_ring_groups) convert((step + groups - latent_ring_groups) % groups);
+      if (step < groups) copy(place, step * group_rows);
+      cp_async_commit_group();  // at the end of none, so that as many are behind each
+      slot_ = slot_ + 1 == latent_ring_groups ? 0 : slot_ + 1;
+    }
+    has_earlier_ = !is_last;
   }
 
  private:
-  // Fills a stage with the columns from `first` on.
-  template <class Tile, class Pipeline>
-  JIT_DEVICE void fill(Pipeline& pipeline, const unsigned char* own_row, int own_seq, int first) {
+  JIT_DEVICE unsigned ring_place() const { return ring_ + slot_ * group_bytes; }
+
+  // Starts the copies of a group of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
+  // numbers.
+  JIT_DEVICE void copy(const Place& place, int first) {
+    const unsigned char* const own_row = row_at(place, 0);
+    __syncwarp();  // mutate: RingOverLatentsThatAreRead
+#pragma unroll 1
+    for (int row = 0; row < group_rows; ++row) {
+      const auto* const start = reinterpret_cast<const unsigned char*>(
+          __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), first + row));
+      const int seq = Latent::page_end_bytes == 0 ? 0 : __shfl_sync(full_warp, place.seq[0], first + row);
+      const bool exists = start != nullptr;
+      const auto* const source = exists ? start : static_cast<const unsigned char*>(params_.k);
+      const unsigned target = ring_place() + row * ring_row;
+#pragma unroll 1
+      for (int i = 0; i * warp_size * piece_bytes < stored_bytes; ++i) {
+        const int at = (i * warp_size + lane_id()) * piece_bytes;
+        if (at >= stored_bytes) break;
+        const unsigned char* from = source + at;
+        if (at >= Latent::row_bytes)
+          from = exists ? scales_of_row<Latent>(source, seq, maximum(1, Config::page_size)) : source;
+        cp_async_zfill<piece_bytes>(target + at, from, exists);
+      }
+    }
+  }
+
+  // Converts a group of a tile, which came first of the ring. Takes the stages of the tile with its first group, and hands
+  // them over with its last one.
+  JIT_DEVICE void convert(int group) {
+    cp_async_wait_group<latent_ring_groups - 1>();  // mutate: LatentsReadBeforeTheyCame
+    __syncwarp();                                    // mutate: LatentsOfOtherLanesReadEarly
+#pragma unroll
+    for (int panel = 0; panel < Traits::k_panels; ++panel)
+      fill<typename Traits::KPanel>(stage_of(panels_.k, group, 1), group, Traits::first_key_column);
+#pragma unroll 1
+    for (int part = 0; part < Traits::v_parts; ++part)
+      fill<typename Traits::VPart>(stage_of(panels_.v, group, Traits::v_parts - part), group,
+                                   Traits::first_column(part));
+    if (group + 1 < groups) return;
+    fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
+#pragma unroll
+    for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
+#pragma unroll 1
+    for (int part = Traits::v_parts; part > 0; --part) panels_.v.producer_commit_before(part);
+  }
+
+  // Where a stage of the tile lies, so many before the next tile's.
+  template <class Pipeline>
+  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int group, int back) {
+    if (group > 0) return pipeline.tile_before(back);
     pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
+    const unsigned tile = pipeline.tile();
+    pipeline.advance();
+    return tile;
+  }
+
+  // Writes a group's columns from `first` on to a stage. As many lanes have a row as a panel of it has chunks.
+  template <class Tile>
+  JIT_DEVICE void fill(unsigned tile, int group, int first) const {
+    constexpr int lanes = Tile::row_bytes / chunk_bytes, rows_at_once = warp_size / lanes;
+    static_assert(Latent::group % latent_piece == 0, "a piece has one scale");
+    const int chunk = lane_id() % lanes;
 #pragma unroll 1
     for (int panel = 0; panel < Tile::panels; ++panel) {
-      const int column = first + panel * Tile::columns;
-      const unsigned tile = pipeline.tile() + panel * Tile::panel_bytes;
-      if (column < Latent::columns) {
-        convert<Tile>(tile, own_row, own_seq, column);
-      } else {
-        copy_rotated<Tile>(tile, own_row, column - Latent::columns);
-      }
-    }
-    fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
-    pipeline.producer_commit();
-    pipeline.advance();
-  }
-
-  // As many lanes have a row as a panel of it has chunks.
-  template <class Tile>
-  static constexpr int lanes = Tile::row_bytes / chunk_bytes;
-  template <class Tile>
-  static constexpr int rows_at_once = warp_size / lanes<Tile>;
-  static constexpr int ahead = 2;  // rows of a lane whose loads are on their way at once
-
-  template <class Tile>
-  static JIT_DEVICE int chunk() {
-    return lane_id() % lanes<Tile>;
-  }
-  // A lane's row of the warp's, in a step.
-  template <class Tile>
-  static JIT_DEVICE int row_of(int step) {
-    return step * rows_at_once<Tile> + lane_id() / lanes<Tile>;
-  }
-  static JIT_DEVICE const unsigned char* start_of(const unsigned char* own_row, int row) {
-    return reinterpret_cast<const unsigned char*>(
-        __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), row));
-  }
-  template <class Tile>
-  JIT_DEVICE void store(unsigned tile, int row, const unsigned (&wide)[4]) const {
-    store_shared(Tile::chunk_address(tile, tile_row(row), chunk<Tile>()), wide);
-  }
-
-  // Columns of e4m3 from `column` on, all of one panel.
-  template <class Tile>
-  JIT_DEVICE void convert(unsigned tile, const unsigned char* own_row, int own_seq, int column) const {
-    static_assert(Latent::group % latent_piece == 0, "a piece has one scale");
-    const int first = column + chunk<Tile>() * latent_piece;
-#pragma unroll 1
-    for (int step = 0; step < rows / rows_at_once<Tile>; step += ahead) {
-      unsigned words[ahead][2] = {};
-      float scales[ahead] = {};
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        const int row = row_of<Tile>(step + i);
-        const unsigned char* const start = start_of(own_row, row);
-        const int seq = Latent::page_end_bytes == 0 ? 0 : __shfl_sync(full_warp, own_seq, row);
-        if (start == nullptr) continue;  // mutate: LatentsOfKeysThatAreNone
-        load_words<latent_piece, latent_piece>(start + first, words[i]);
-        scales[i] = group_scale<Latent>(
-            scales_of_row<Latent>(start, seq, maximum(1, Config::page_size)), first / Latent::group);
-      }
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
+      const int column = first + panel * Tile::columns + chunk * latent_piece;
+#pragma unroll 1  // beside the loops around it there are registers for one piece
+      for (int step = 0; step < group_rows / rows_at_once; ++step) {
+        const int row = step * rows_at_once + lane_id() / lanes;
         unsigned wide[4];
-        halves_of_latents(words[i], wide);
-        scale_latents<Element>(scales[i], wide);
-        store<Tile>(tile, row_of<Tile>(step + i), wide);
+        read(ring_place() + row * ring_row, column, wide);
+        store_shared(Tile::chunk_address(tile + panel * Tile::panel_bytes, tile_row(group * group_rows + row), chunk),
+                     wide);
       }
     }
   }
 
-  // Columns of bf16 from the `column`-th of them on.
-  template <class Tile>
-  JIT_DEVICE void copy_rotated(unsigned tile, const unsigned char* own_row, int column) const {
-    const int from = Latent::rotated_begin + 2 * (column + chunk<Tile>() * latent_piece);
-#pragma unroll 1
-    for (int step = 0; step < rows / rows_at_once<Tile>; step += ahead) {
-      unsigned wide[ahead][4] = {};
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        const unsigned char* const start = start_of(own_row, row_of<Tile>(step + i));
-        if (start != nullptr) load_words<2 * latent_piece, latent_piece>(start + from, wide[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < ahead; ++i) {
-        convert_rotated<Element>(wide[i]);
-        store<Tile>(tile, row_of<Tile>(step + i), wide[i]);
-      }
+  // Eight numbers of the row at a shared address. Columns of a panel are of one kind.
+  static JIT_DEVICE void read(unsigned row, int column, unsigned (&wide)[4]) {
+    if (column < Latent::columns) {
+      int words[2];
+      load_shared(words, row + column);
+      halves_of_latents({static_cast<unsigned>(words[0]), static_cast<unsigned>(words[1])}, wide);
+      scale_latents<Element>(scale_of(row, column / Latent::group), wide);
+    } else {
+      load_shared(wide, row + Latent::rotated_begin + (column - Latent::columns) * 2);
+      convert_rotated<Element>(wide);
     }
+  }
+
+  // The scale of a group of columns. Those of a page's end lie behind their row.
+  static JIT_DEVICE float scale_of(unsigned row, int group) {
+    constexpr int scales = Latent::page_end_bytes == 0 ? Latent::scales_begin : Latent::row_bytes;
+    const int word = load_shared(row + scales + group * Latent::scale_bytes / 4 * 4);
+    if constexpr (Latent::scale_bytes == 4) return __int_as_float(word);
+    return power_of_two(static_cast<unsigned>(word) >> group % 4 * 8 & 255);
   }
 
   PanelPipelines<Traits> panels_;
+  const unsigned ring_;  // shared address
+  int slot_ = 0;              // of the ring, where the next group goes
+  bool has_earlier_ = false;  // whether the ring is full of groups that have not been converted
 };
 
 }  // namespace jit

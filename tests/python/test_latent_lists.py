@@ -95,9 +95,9 @@ def test_neighbors(rng, place, fetch, name):
 
 
 def test_numbers_that_are_none(rng, place, fetch):
-    """A scale that is no number makes those queries that chose its row none, and no others. fp16 saturates."""
+    """A scale that is no number, of the first row, makes those queries that chose it none, and no others. fp16 saturates."""
     memory, _ = filled(rng, "latent_656", 4, 16)
-    nan, large = 9, 30
+    nan, large = 0, 30
     memory[0].reshape(16, 656)[nan, 512:516] = 255
     codes = numpy.full(512, 0x7E, numpy.uint8)  # 448
     put("latent_656", memory, 16, large // 16, large % 16, codes, numpy.full(4, 1e4, numpy.float32),

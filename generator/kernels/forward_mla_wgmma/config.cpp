@@ -71,7 +71,8 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
                                      .has_spans = spec.split_keys != 0,
-                                     .list_words = list_words(spec)})
+                                     .list_words = list_words(spec),
+                                     .ring_row_bytes = ring_row_bytes(spec, config)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,

@@ -1,6 +1,8 @@
 // The family of forward kernels whose values are the first columns of the keys (templates/forward_mla_wgmma).
 #pragma once
 
+#include <jit/dtype.h>
+
 #include "generator/kernels/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
@@ -22,6 +24,10 @@ inline int list_words(const AttentionSpec& spec) {
 /// Whether another kernel makes 16-bit numbers of 8-bit latents first. Warps that copy rows convert them themselves.
 inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && config.copies == Copies::tma;
+}
+/// Bytes of a row that is converted where it is copied.
+inline int ring_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return has_narrow_keys(spec) && !upcasts_ahead(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
 }
 /// The spec of the kernel that reads latents, for which they are of 16 bits.
 inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {

@@ -56,7 +56,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const Forw
              .products = wgmma_products(spec),
              .config = lines,
              .registers = register_shares(config.copies),
-             .needs = footprint(spec, config),
+             .needs = footprint(stored, config),
              .memory_bytes = sizeof(KernelMemory)});
   if (upcasts_ahead(stored, config)) {
     program.ahead = upcast_keys_name(program.name);
