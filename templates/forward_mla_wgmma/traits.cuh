@@ -73,7 +73,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   }();
 
   /// Bytes of a row of latents that is converted where it is copied, and of its scales.
-  static constexpr int ring_row_bytes = [] {
+  static constexpr int stored_row_bytes = [] {
     if constexpr (converts_latents<Config>)
       return Config::StoredLatent::row_bytes + Config::StoredLatent::page_end_bytes;
     return 0;
@@ -84,7 +84,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0,
                                                     .list_words = list_words,
-                                                    .ring_row_bytes = ring_row_bytes});
+                                                    .stored_row_bytes = stored_row_bytes});
 
   static constexpr int stages_v = layout.v.stages;
 

@@ -23,9 +23,9 @@ namespace jit {
 template <class Traits>
 class KeyRowCopies : public KeyRowPlaces<Traits> {
   using Places = KeyRowPlaces<Traits>;
-  using typename Places::Config;
   using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
       Places::tile_row;
+  using typename Places::Config;
   using Element = typename Config::Element;
   static constexpr int tile_copies = Traits::k_panels + Traits::v_parts;  // groups
 

@@ -4,8 +4,8 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/key_row_places.cuh"
-#include "mainloop/latent_ring.cuh"
 #include "mainloop/pipelines.cuh"
+#include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
@@ -13,23 +13,23 @@
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: rows come as they
-/// are to a ring of the warp's own, in groups, and go from there to the tile. So many bytes are on their way as cover the
-/// latency of memory, and few registers hold them. A group is converted when the ring has no more room: those of a tile
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: groups of
+/// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
+/// the latency of memory, and few registers hold them. A group is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
 class LatentRowCopies : public KeyRowPlaces<Traits> {
   using Places = KeyRowPlaces<Traits>;
-  using typename Places::Config;
   using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
       Places::tile_row;
+  using typename Places::Config;
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
   static constexpr int groups = rows / group_rows;  // of a tile
   static constexpr int stored_bytes = Latent::row_bytes + Latent::page_end_bytes;
-  static constexpr int ring_row = latent_ring_row(stored_bytes), group_bytes = group_rows * ring_row;
+  static constexpr int row_stride = stored_row_stride(stored_bytes), group_bytes = group_rows * row_stride;
   static constexpr int piece_bytes = 8;  // the alignment of rows
-  static_assert(group_rows == latent_ring_rows && groups > latent_ring_groups, "a tile fills the ring");
+  static_assert(group_rows == stored_stage_rows && groups > stored_stages, "a tile fills all stages");
 
  public:
   using typename Places::Place;
@@ -37,31 +37,31 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : Places(params, warp),
         panels_(smem),
-        ring_(smem + Traits::layout.ring + warp * latent_ring_groups * group_bytes) {}
+        stages_(smem + Traits::layout.stored + warp * stored_stages * group_bytes) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
   JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
     static_assert(rows_per_lane == 1 && rows == warp_size, "each lane knows one row");
-    const int steps = is_last ? groups + latent_ring_groups : groups;
+    const int steps = is_last ? groups + stored_stages : groups;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      // The group that goes next takes the place of the one that came first, a ring of groups before.
-      if (has_earlier_ || step >= latent_ring_groups) convert((step + groups - latent_ring_groups) % groups);
+      // The group that goes next takes the stage of the one that came first.
+      if (has_earlier_ || step >= stored_stages) convert((step + groups - stored_stages) % groups);
       if (step < groups) copy(place, step * group_rows);
       cp_async_commit_group();  // at the end of none, so that as many are behind each
-      slot_ = slot_ + 1 == latent_ring_groups ? 0 : slot_ + 1;
+      slot_ = slot_ + 1 == stored_stages ? 0 : slot_ + 1;
     }
     has_earlier_ = !is_last;
   }
 
  private:
-  JIT_DEVICE unsigned ring_place() const { return ring_ + slot_ * group_bytes; }
+  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * group_bytes; }
 
   // Starts the copies of a group of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
   // numbers.
   JIT_DEVICE void copy(const Place& place, int first) {
     const unsigned char* const own_row = row_at(place, 0);
-    __syncwarp();  // mutate: RingOverLatentsThatAreRead
+    __syncwarp();  // mutate: StoredRowsOverThoseThatAreRead
 #pragma unroll 1
     for (int row = 0; row < group_rows; ++row) {
       const auto* const start = reinterpret_cast<const unsigned char*>(
@@ -69,7 +69,7 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
       const int seq = Latent::page_end_bytes == 0 ? 0 : __shfl_sync(full_warp, place.seq[0], first + row);
       const bool exists = start != nullptr;
       const auto* const source = exists ? start : static_cast<const unsigned char*>(params_.k);
-      const unsigned target = ring_place() + row * ring_row;
+      const unsigned target = stage_place() + row * row_stride;
 #pragma unroll 1
       for (int i = 0; i * warp_size * piece_bytes < stored_bytes; ++i) {
         const int at = (i * warp_size + lane_id()) * piece_bytes;
@@ -82,11 +82,11 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
     }
   }
 
-  // Converts a group of a tile, which came first of the ring. Takes the stages of the tile with its first group, and hands
+  // Converts a group of a tile, which came first of those in stages. Takes the stages of the tile with its first group, and hands
   // them over with its last one.
   JIT_DEVICE void convert(int group) {
-    cp_async_wait_group<latent_ring_groups - 1>();  // mutate: LatentsReadBeforeTheyCame
-    __syncwarp();                                    // mutate: LatentsOfOtherLanesReadEarly
+    cp_async_wait_group<stored_stages - 1>();  // mutate: LatentsReadBeforeTheyCame
+    __syncwarp();                              // mutate: LatentsOfOtherLanesReadEarly
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
       fill<typename Traits::KPanel>(stage_of(panels_.k, group, 1), group, Traits::first_key_column);
@@ -125,9 +125,10 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
       for (int step = 0; step < group_rows / rows_at_once; ++step) {
         const int row = step * rows_at_once + lane_id() / lanes;
         unsigned wide[4];
-        read(ring_place() + row * ring_row, column, wide);
-        store_shared(Tile::chunk_address(tile + panel * Tile::panel_bytes, tile_row(group * group_rows + row), chunk),
-                     wide);
+        read(stage_place() + row * row_stride, column, wide);
+        store_shared(
+            Tile::chunk_address(tile + panel * Tile::panel_bytes, tile_row(group * group_rows + row), chunk),
+            wide);
       }
     }
   }
@@ -154,9 +155,9 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   }
 
   PanelPipelines<Traits> panels_;
-  const unsigned ring_;  // shared address
-  int slot_ = 0;              // of the ring, where the next group goes
-  bool has_earlier_ = false;  // whether the ring is full of groups that have not been converted
+  const unsigned stages_;     // shared address
+  int slot_ = 0;              // where the next group goes
+  bool has_earlier_ = false;  // whether all stages have groups that have not been converted
 };
 
 }  // namespace jit

@@ -26,7 +26,7 @@ struct Problem {
   int queries = 1;
   bool is_latent = false;
   bool is_causal = false;
-  bool are_keys = false;  ///< whether all entries name keys
+  bool are_keys = false;   ///< whether all entries name keys
   bool is_stored = false;  ///< whether latents are rows of latent_528
 
   int head_dim() const { return is_stored ? 512 : 128; }
@@ -260,14 +260,15 @@ INSTANTIATE_TEST_SUITE_P(
         ListMutation{
             {"ListWordsOfOneStage", {"stage * Traits::list_words", "0 * Traits::list_words"}, {"data race"}},
             long_lists},
-        ListMutation{{"LatentsOverThoseThatAreMultiplied", removed, {"data race", "access in flight"}}, stored},
+        ListMutation{{"LatentsOverThoseThatAreMultiplied", removed, {"data race", "access in flight"}},
+                     stored},
         ListMutation{{"LatentsWithoutProxyFence", removed, {"proxy"}}, stored},
         ListMutation{{"LatentsReadBeforeTheyCame",
-                      {"latent_ring_groups - 1", "latent_ring_groups"},
+                      {"stored_stages - 1", "stored_stages"},
                       {"access in flight", "uninitialized", "data race"}},
                      stored},
         ListMutation{{"LatentsOfOtherLanesReadEarly", removed, {"data race", "access in flight"}}, stored},
-        ListMutation{{"RingOverLatentsThatAreRead", removed, {"data race", "access in flight"}}, stored},
+        ListMutation{{"StoredRowsOverThoseThatAreRead", removed, {"data race", "access in flight"}}, stored},
         ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
         ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
         ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},

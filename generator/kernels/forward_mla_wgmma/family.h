@@ -26,7 +26,7 @@ inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& conf
   return has_narrow_keys(spec) && config.copies == Copies::tma;
 }
 /// Bytes of a row that is converted where it is copied.
-inline int ring_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && !upcasts_ahead(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
 }
 /// The spec of the kernel that reads latents, for which they are of 16 bits.

@@ -50,14 +50,15 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const Forw
   if (converts)
     lines += fmt::format("  using StoredLatent = {};  // as rows are stored\n",
                          facts(stored.key_dtype()).device_type);
-  Program program = split_wgmma_program(
-      spec, {.family = name,
-             .tiles = fmt::format("s{}", config.stages) + (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
-             .products = wgmma_products(spec),
-             .config = lines,
-             .registers = register_shares(config.copies),
-             .needs = footprint(stored, config),
-             .memory_bytes = sizeof(KernelMemory)});
+  Program program =
+      split_wgmma_program(spec, {.family = name,
+                                 .tiles = fmt::format("s{}", config.stages) +
+                                          (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
+                                 .products = wgmma_products(spec),
+                                 .config = lines,
+                                 .registers = register_shares(config.copies),
+                                 .needs = footprint(stored, config),
+                                 .memory_bytes = sizeof(KernelMemory)});
   if (upcasts_ahead(stored, config)) {
     program.ahead = upcast_keys_name(program.name);
     program.source += std::string("\n") + upcast_keys_include +

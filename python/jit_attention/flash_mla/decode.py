@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
@@ -38,12 +38,12 @@ def get_mla_metadata(*args: Any, **kwargs: Any) -> tuple[FlashMLASchedMeta, None
 
 
 def flash_mla_with_kvcache(
-    q: torch.Tensor, k_cache: torch.Tensor, block_table: Optional[torch.Tensor], cache_seqlens: Optional[torch.Tensor],
-    head_dim_v: int, tile_scheduler_metadata: Optional[FlashMLASchedMeta] = None, num_splits: None = None,
-    softmax_scale: Optional[float] = None, causal: bool = False, is_fp8_kvcache: bool = False,
-    indices: Optional[torch.Tensor] = None, attn_sink: Optional[torch.Tensor] = None,
-    extra_k_cache: Optional[torch.Tensor] = None, extra_indices_in_kvcache: Optional[torch.Tensor] = None,
-    topk_length: Optional[torch.Tensor] = None, extra_topk_length: Optional[torch.Tensor] = None
+    q: torch.Tensor, k_cache: torch.Tensor, block_table: torch.Tensor | None, cache_seqlens: torch.Tensor | None,
+    head_dim_v: int, tile_scheduler_metadata: FlashMLASchedMeta | None = None, num_splits: None = None,
+    softmax_scale: float | None = None, causal: bool = False, is_fp8_kvcache: bool = False,
+    indices: torch.Tensor | None = None, attn_sink: torch.Tensor | None = None,
+    extra_k_cache: torch.Tensor | None = None, extra_indices_in_kvcache: torch.Tensor | None = None,
+    topk_length: torch.Tensor | None = None, extra_topk_length: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over pages of latents, by one softmax.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import torch
 
 from ..sparse import dsa
@@ -12,7 +10,7 @@ from .results import check_sink, finish, refuse, strided
 
 def flash_mla_sparse_fwd(
     q: torch.Tensor, kv: torch.Tensor, indices: torch.Tensor, sm_scale: float, d_v: int = 512,
-    attn_sink: Optional[torch.Tensor] = None, topk_length: Optional[torch.Tensor] = None
+    attn_sink: torch.Tensor | None = None, topk_length: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Attention of each query to the latents that it has a list of.
 
