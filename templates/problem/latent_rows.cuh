@@ -36,7 +36,7 @@ template <class Config>
 concept converts_latents = requires {
   typename Config::StoredLatent;
 };
-/// What strides of keys count.
+/// The element that strides of keys count.
 template <class Config>
 struct RowElementOf {
   using type = typename Config::Element;
