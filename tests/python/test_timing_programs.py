@@ -19,6 +19,7 @@ PROGRAMS = {
     "gradient_accuracy": [],
     "gate_time": [],
     "jax_time": [],
+    "latent_lists_time": [],
     "output_time": [],
     "quantizer_time": [],
     "vllm_engine": [],
