@@ -177,3 +177,6 @@ def test_largest_scores_of_lists(rng, place, fetch):
     numpy.testing.assert_allclose(fetch(aux["row_max"]), scores.T, rtol=1e-5)
     numpy.testing.assert_allclose(fetch(aux["max_logit"]), scores.max(0), rtol=1e-5)
     assert numpy.isneginf(fetch(lse)[:, 2]).all() and (fetch(o)[2] == 0).all()
+    _, aux = ja.attention(place(q[None]), place(k[None]), head_dim_v=512, return_aux=("row_max",), num_splits=2)
+    all_scores = numpy.einsum("thd,kd->htk", q.astype(float), k[:, 0].astype(float)) / 24
+    numpy.testing.assert_allclose(fetch(aux["row_max"])[0], all_scores.max(2), rtol=1e-5)
