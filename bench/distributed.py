@@ -12,6 +12,7 @@ Starts a process for each rank. One line of JSON per case, pass, length and cont
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
     copied_mb   keys and values that the worst rank gets from others in the forward pass
     host_us     of the call on the host, before the GPU is done
+    graph_ms    with --graphs, on GPUs: time_ms of replays of a CUDA graph of the call, of methods that graphs can hold
     error       largest difference from one GPU's result and, if timed, gradients, in terms of their largest values; a
                 contender that computes something else has failed, and is not timed
 
@@ -212,6 +213,14 @@ def ours(rank, case, which, method, mode):
     return Contender(forward, shards, own_do, whole, local=local, placement=placement)
 
 
+def captured(call):
+    """A CUDA graph of a call that has been made before."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads go on meanwhile
+        call()
+    return graph
+
+
 def kernels(forward, backward, which):
     """A call of kernels alone."""
 
@@ -325,8 +334,11 @@ def run_case(rank, case, which, known, write):
                 errors = errors_of(rank, contender, which, expected)
                 if not max(errors) < TOLERANCE:
                     raise ValueError(f"computes something else: errors of o and gradients are {errors}")
-                timed = rank.measure(call_of(contender.forward, contender.tensors, contender.do, which))
+                call = call_of(contender.forward, contender.tensors, contender.do, which)
+                timed = rank.measure(call)
                 more = {}
+                if options.graphs and method in ("gather", "ring", "heads"):
+                    more["graph_ms"] = rank.measure(captured(call).replay)[0] * 1e3
                 if contender.placement is not None:
                     placement = contender.placement
                     alone, _ = rank.measure(contender.local)
@@ -381,8 +393,11 @@ def main(arguments=None):
                         help="a method, perhaps with a mode of placements; or torch-flash, torch-cudnn, torch-flex")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--warmups", type=int, default=3)
+    parser.add_argument("--graphs", action="store_true", help="time replays of CUDA graphs, too")
     parser.add_argument("--out", help="a file to which lines are added")
     options = parser.parse_args(arguments)
+    if options.graphs and options.device == "cpu":
+        parser.error("argument --graphs: needs --device cuda")
     with tempfile.TemporaryDirectory() as folder:
         multiprocessing.spawn(process, (options, os.path.join(folder, "store")), options.ranks)
 

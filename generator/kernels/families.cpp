@@ -208,6 +208,14 @@ int most_head_dim(Arch arch) {
   return most;
 }
 
+bool waits_for_keys(Arch arch) {
+  bool any = false;
+  for_each_family([&]<class Config>(const Config&) {
+    any |= Family<Config>::waits_for_keys && is_written_for<Config>(arch);
+  });
+  return any;
+}
+
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
   Program program =
       std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); }, config);

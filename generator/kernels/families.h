@@ -110,6 +110,9 @@ std::string family_names(Pass pass);
 /// The largest head_dim that any family has room for on an architecture.
 int most_head_dim(Arch arch);
 
+/// Whether some family's kernels on an architecture wait for keys that come while they compute.
+bool waits_for_keys(Arch arch);
+
 /// The program of the config's kernel. Requires: `validate(spec)` passes and the config is legal.
 Program write_program(const AttentionSpec& spec, const KernelConfig& config);
 

@@ -1,7 +1,9 @@
 // Which architectures serve a spec: what the families' kernels are written for.
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/spec.h>
@@ -44,6 +46,16 @@ std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch) {
                         fmt::format("must be that of q, {}, on {}; kernels of {} write fp32",
                                     to_string(spec.dtype), to_string(arch), to_string(arch_of_tma)),
                         std::string(to_string(spec.dtype))});
+  }
+  if (spec.key_arrivals && !waits_for_keys(arch)) {
+    std::vector<std::string> archs;
+    for (const Arch other : known_archs()) {
+      if (waits_for_keys(other)) archs.push_back(to_string(other));
+    }
+    refusals.push_back({"key_arrivals", "true",
+                        fmt::format("must be false on {}; kernels of {} wait for keys", to_string(arch),
+                                    fmt::join(archs, " and ")),
+                        "false"});
   }
   // The kernels of other architectures transpose values as they read them.
   return refusals;

@@ -41,14 +41,16 @@ void add_sink_step(KernelStore& store, Plan& plan, int device) {
 
 // Overwrite the workspace, and therefore come last.
 void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device) {
-  PlanStep sum = side_step(store, backward_tensors::sum_program(plan.spec, slots), plan.config, device,
-                           backward_tensors::launch_sum);
-  sum.workspace_bytes = [](const AttentionParams&, const GradientParams* gradients) {
-    return backward_tensors::workspace_bytes(*gradients);
+  PlanStep sum =
+      side_step(store, backward_tensors::sum_program(plan.spec, slots), plan.config, device,
+                [slots](const KernelLaunch& launch) { backward_tensors::launch_sum(launch, slots); });
+  sum.workspace_bytes = [slots](const AttentionParams&, const GradientParams* gradients) {
+    return backward_tensors::workspace_bytes(*gradients, slots);
   };
   plan.steps.push_back(std::move(sum));
-  plan.steps.push_back(side_step(store, backward_tensors::convert_program(plan.spec, slots), plan.config,
-                                 device, backward_tensors::launch_convert));
+  plan.steps.push_back(
+      side_step(store, backward_tensors::convert_program(plan.spec, slots), plan.config, device,
+                [slots](const KernelLaunch& launch) { backward_tensors::launch_convert(launch, slots); }));
 }
 
 // Makes the gradient of o that all others read, and therefore comes first: the family's own first step, or one in front.

@@ -20,6 +20,8 @@
 /// exchange.end(stream);
 /// if (const auto fault = exchange.fault(stream)) throw std::runtime_error(fault->to_string());
 /// assert(exchange.calls() == 1);
+/// std::uint32_t failed = 0;
+/// exchange.copy_fault(&failed, stream);  // where nobody waits for the stream: pinned memory
 /// exchange.reset(stream);
 /// @endcode
 ///
@@ -119,6 +121,9 @@ class KeyExchange {
 
   /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
   std::optional<KeyExchangeFault> fault(Stream stream) const;
+  /// Copies the number of the first call that has failed, or 0, to pinned memory of the host, behind what `stream` has: what
+  /// fault() looks for, without waiting. `call` lives until that is done.
+  void copy_fault(std::uint32_t* call, Stream stream) const;
   /// Begins anew, with call 1 and without a fault, when no rank has a call under way: between two barriers of all ranks, each
   /// of which resets.
   void reset(Stream stream);

@@ -84,7 +84,11 @@ class Exchange {
   }
   void set_timeout(double seconds, std::uintptr_t stream) { exchange_->set_timeout(seconds, on(stream)); }
   void send() { exchange_->send(); }
-  void end(std::uintptr_t stream) { exchange_->end(on(stream)); }
+  /// Copies the call that has failed, 0 for none, to `fault`, too, in pinned memory.
+  void end(std::uintptr_t stream, std::uintptr_t fault) {
+    exchange_->end(on(stream));
+    exchange_->copy_fault(reinterpret_cast<std::uint32_t*>(fault), on(stream));
+  }
   std::optional<std::string> fault(std::uintptr_t stream) const {
     const auto fault = without_lock([&] { return exchange_->fault(on(stream)); });
     if (!fault) return {};
@@ -130,7 +134,7 @@ void bind_key_exchange(nb::module_& module) {
       .def("begin", &Exchange::begin, "k"_a, "v"_a, "stream"_a)
       .def("set_timeout", &Exchange::set_timeout, "seconds"_a, "stream"_a)
       .def("send", &Exchange::send)
-      .def("end", &Exchange::end, "stream"_a)
+      .def("end", &Exchange::end, "stream"_a, "fault"_a)
       .def("fault", &Exchange::fault, "stream"_a)
       .def("reset", &Exchange::reset, "stream"_a);
 }

@@ -90,6 +90,34 @@ TEST_F(KeyExchangeTest, CallsFollowEachOtherAndBitsRepeat) {
   EXPECT_EQ(run.exchange(0).calls(), 5u);
 }
 
+// Each call is ordered behind the one before it, whatever streams they are on: its own keys, its table and its results are
+// those of one.
+TEST_F(KeyExchangeTest, CallsOfARankFromDifferentStreams) {
+  KeyExchangeRun run({.seqlen = 384}, next_seed());
+  const Attention kernel = kernel_of(run);
+  run.call_all(kernel);
+  ASSERT_EQ(run.check_all(), "");
+  std::vector<std::unique_ptr<TestStream>> others;
+  for (int rank = 0; rank < 2; ++rank) {
+    const CurrentDevice device(run.device_of(rank));
+    others.push_back(std::make_unique<TestStream>());
+  }
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    run.fill();
+    for (int rank = 0; rank < 2; ++rank) {
+      for (int call = 0; call < 4; ++call)
+        run.call(rank, kernel, call % 2 == 0 ? others[static_cast<std::size_t>(rank)]->get() : nullptr);
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      const CurrentDevice device(run.device_of(rank));
+      others[static_cast<std::size_t>(rank)]->synchronize();
+      EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
+    }
+    run.synchronize();
+    EXPECT_EQ(run.check_all(), "");
+  }
+}
+
 // A rank that has no work while the others wait is late, not wrong.
 TEST_F(KeyExchangeTest, SleepingRanks) {
   KeyExchangeRun run({.seqlen = 384}, next_seed());
@@ -140,11 +168,21 @@ TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {
   run.synchronize();
   EXPECT_EQ(run.check(1), "");
   EXPECT_FALSE(run.exchange(1).fault(run.stream(1).get()));
+  const auto copied = [&](int rank) {
+    const CurrentDevice device(run.device_of(rank));
+    std::uint32_t call = 99;
+    run.exchange(rank).copy_fault(&call, run.stream(rank).get());
+    run.stream(rank).synchronize();
+    return call;
+  };
+  EXPECT_EQ(copied(0), 3u);
+  EXPECT_EQ(copied(1), 0u);
   run.call_all(kernel);
   fault = run.exchange(0).fault(run.stream(0).get());
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->call, 3u) << "the first fault stays";
   run.reset();
+  EXPECT_EQ(copied(0), 0u);
   run.fill();
   run.call_all(kernel);
   EXPECT_EQ(run.check_all(), "");

@@ -6,6 +6,8 @@ import sys
 import types
 from dataclasses import dataclass
 
+import torch
+
 
 class AttentionBackend:
     needs_cpu_seq_lens = True
@@ -28,6 +30,8 @@ class AttentionType(enum.Enum):
 class KVWriteLoc:
     loc: object
     swa_loc: object = None
+    full_loc: object = None
+    physical: bool = False
 
 
 class MHATokenToKVPool:
@@ -36,6 +40,17 @@ class MHATokenToKVPool:
 
 class MLATokenToKVPool:
     pass
+
+
+def cp_lse_ag_out_rs_mha(out, lse, group, return_lse=False):
+    """out (tokens, heads of all, head_dim), which changes, and LSE (tokens, heads of all) of each rank, merged, for the rank's
+    own heads."""
+    assert out.shape[:2] == lse.shape and out.dtype == lse.dtype == torch.float32
+    whole = torch.logsumexp(group.all_gather(lse.contiguous()[None], dim=0), 0)
+    out = group.all_reduce(out.mul_(torch.exp(lse - whole).nan_to_num(0)[..., None]))
+    own = whole.shape[1] // group.world_size
+    heads = slice(own * group.rank_in_group, own * (group.rank_in_group + 1))
+    return (out[:, heads].contiguous(), whole[:, heads].contiguous()) if return_lse else out[:, heads].contiguous()
 
 
 ATTENTION_BACKENDS = {}
@@ -65,6 +80,7 @@ def install():
             ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend
         ),
         "sglang.srt.layers.attention.base_attn_backend": dict(AttentionBackend=AttentionBackend),
+        "sglang.srt.layers.dcp": dict(cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha),
         "sglang.srt.layers.radix_attention": dict(AttentionType=AttentionType),
         "sglang.srt.mem_cache": {},
         "sglang.srt.mem_cache.memory_pool": dict(

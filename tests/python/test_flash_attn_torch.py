@@ -111,16 +111,16 @@ def test_gradients_of_varlen_sequences(make):
 
 
 def test_deterministic_is_asked_for(make, monkeypatch):
-    from jit_attention.torch import op
+    from jit_attention.torch import operator
 
     asked = []
-    backward = op._attention_backward
+    backward = operator._attention_backward
 
     def noted(*arrays, **options):
         asked.append(options["deterministic"])
         return backward(*arrays, **options)
 
-    monkeypatch.setattr(op, "_attention_backward", noted)
+    monkeypatch.setattr(operator, "_attention_backward", noted)
     q, k, v = leaves(*(make(1, 16, 1, 16) for _ in "qkv"))
     for deterministic in (False, True):
         fa.flash_attn_func(q, k, v, deterministic=deterministic).sum().backward()

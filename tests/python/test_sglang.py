@@ -181,15 +181,15 @@ def test_what_is_refused(rng, device, monkeypatch, settings):
         engine.run(engine.layer(is_cross_attention=True))
     with pytest.raises(NotImplementedError, match="q_rope: choose another"):
         engine.run(engine.layer(), q_rope=torch.zeros(1))
-    settings.dcp_enabled = True
-    with pytest.raises(NotImplementedError, match="GPUs share out: leave --dcp-size out"):
-        plugin.create(engine.runner)
-    settings.dcp_enabled = False
     settings.speculative_algorithm = "EAGLE"
     with pytest.raises(NotImplementedError, match="--speculative-algorithm EAGLE: leave it out"):
         plugin.create(engine.runner)
     settings.speculative_algorithm = None
     pool = engine.runner.token_to_kv_pool = object.__new__(memory_pool.MLATokenToKVPool)
+    settings.dcp_enabled, settings.attn_dcp_size, settings.attn_dcp_rank = True, 2, 1
+    with pytest.raises(NotImplementedError, match="latents that GPUs share out: leave --dcp-size out"):
+        plugin.create(engine.runner)
+    settings.dcp_enabled = False
     pool.dtype, pool.store_dtype = torch.float8_e4m3fn, torch.uint8
     with pytest.raises(NotImplementedError, match="latents of torch.float8_e4m3fn: give --kv-cache-dtype auto"):
         plugin.create(engine.runner)

@@ -265,7 +265,7 @@ def test_opcheck(make, scores):
     q, k, v = random_qkv(make)
     bm = of_segments(q, k, segments_of(q), scores)
     numbers, tensors = [32, 16, 70, 70, 2, -1, *[0] * 5, int(scores)], {**bm.tensors, **bm.read}
-    problem = repr(((SEGMENTS.text, tuple(text.plain for text in SEGMENTS.texts)), None, tuple(tensors)))
+    problem = repr(((SEGMENTS.text, tuple(text.plain for text in SEGMENTS.texts)), None, tuple(tensors), None))
     arguments = (q, k, v, list(tensors.values()), problem, None, True, "BSHD", None)
     library.opcheck(torch.ops.jit_attention.attention.default, arguments, {"block_numbers": numbers})
     o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)

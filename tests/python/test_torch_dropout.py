@@ -154,7 +154,7 @@ def test_selective_checkpoints_have_equal_bits(make, policy, dropout_p):
 
 def test_opcheck(make):
     q, k, v = (x.detach() for x in inputs(make))
-    problem = repr((None, None, ()))
+    problem = repr((None, None, (), None))
     dropout = dict(dropout_p=RATE, rng_state=rng_state(q))
     operators = torch.ops.jit_attention
     library.opcheck(operators.attention.default, (q, k, v, [], problem, None, True, "BSHD", None), dropout)

@@ -83,7 +83,7 @@ def test_fake_results_are_as_real_ones(make, case, return_lse):
 @pytest.mark.parametrize("case", CALLS)
 def test_opcheck(make, case):
     arrays, sequences = CALLS[case](make)
-    plain = repr((None, None, ()))
+    plain = repr((None, None, (), None))
     library.opcheck(OPERATOR, (*arrays, [], plain, None, True, "BSHD", None), sequences)
 
 
@@ -172,7 +172,7 @@ def test_opcheck_of_gradients(make):
     arrays, sequences = training(make, 2)
     arrays = [x.detach() for x in arrays]
     o, lse = jt.attention(*arrays, return_lse=True, **sequences)
-    problem = repr((None, None, ()))
+    problem = repr((None, None, (), None))
     library.opcheck(torch.ops.jit_attention.attention_backward.default,
                     (make(*o.shape), *arrays, o, lse, [], problem, None, "BSHD"), sequences)
 

@@ -7,6 +7,7 @@ import sys
 import types
 from typing import Generic, TypeVar
 
+import thread_group
 import torch
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class FullAttentionSpec:
     kv_quant_mode: KVQuantMode = KVQuantMode.NONE
     state_content_bytes: int | None = None
     block_stride_alignment: int = 1
+    dcp_sharded: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +76,8 @@ class AttentionBackend:
             reasons.append("head_size not supported")
         if kv_cache_dtype not in (None, *cls.supported_kv_cache_dtypes):
             reasons.append("kv_cache_dtype not supported")
+        if more.get("use_dcp") and not cls.get_impl_cls().supports_dcp:
+            reasons.append("DCP not supported")
         if use_mla != cls.is_mla():
             reasons.append("MLA not supported" if use_mla else "non-MLA not supported")
         if use_sparse != cls.is_sparse():
@@ -90,7 +94,7 @@ class AttentionMetadata:
 
 
 class AttentionImpl(Generic[T]):
-    pass
+    supports_dcp = False
 
 
 class AttentionMetadataBuilder(Generic[T]):
@@ -114,6 +118,7 @@ class CommonAttentionMetadata:
     block_table_tensor: object
     slot_mapping: object
     causal: object = True
+    seq_lens_cpu_upper_bound: object = None
 
 
 class QueryLenSupport(enum.Enum):
@@ -269,12 +274,34 @@ def register_backend(backend, class_path=None):
     _OVERRIDES[backend] = class_path
 
 
+def get_dcp_group():
+    return thread_group.of_this_thread()
+
+
+def get_dcp_world_size_and_rank(is_sharded=True):
+    group = thread_group.of_this_thread()
+    return (group.world_size, group.rank_in_group) if group is not None and is_sharded else (1, 0)
+
+
+def cp_lse_ag_out_rs(out, lse, group, return_lse=False):
+    """out (tokens, heads of all, head_dim) and LSE (tokens, heads of all) of each rank, merged, for the rank's own heads."""
+    assert out.shape[:2] == lse.shape and lse.is_contiguous() and lse.dtype == torch.float32
+    lses = group.all_gather(lse[None], dim=0)
+    whole = torch.logsumexp(lses, 0)
+    out = group.reduce_scatter(out.float() * torch.exp(lse - whole).nan_to_num(0)[..., None], dim=1)
+    own = whole.shape[1] // group.world_size
+    return out, whole[:, own * group.rank_in_group :][:, :own]
+
+
 def install():
     """Puts modules of these names where `import` finds them."""
     contents = {
         "vllm": dict(__version__="0.33.0"),
         "vllm.config": dict(get_current_vllm_config_or_none=lambda: None),
         "vllm.envs": dict(VLLM_BATCH_INVARIANT=False),
+        "vllm.distributed": {},
+        "vllm.distributed.parallel_state": dict(get_dcp_group=get_dcp_group,
+                                                get_dcp_world_size_and_rank=get_dcp_world_size_and_rank),
         "vllm.model_executor": {},
         "vllm.model_executor.layers": {},
         "vllm.model_executor.layers.attention": {},
@@ -298,6 +325,8 @@ def install():
         "vllm.v1.attention.backends.mla": {},
         "vllm.v1.attention.backends.mla.sparse_utils": dict(flat_kv_row_view=flat_kv_row_view,
                                                             align_blocks_to_rows=align_blocks_to_rows),
+        "vllm.v1.attention.ops": {},
+        "vllm.v1.attention.ops.dcp": dict(cp_lse_ag_out_rs=cp_lse_ag_out_rs, dcp_a2a_lse_reduce=None),
         "vllm.v1.attention.backends.registry": dict(AttentionBackendEnum=AttentionBackendEnum,
                                                     register_backend=register_backend),
     }  # fmt: skip

@@ -98,10 +98,10 @@ void KeyExchangeRun::fill() {
   }
 }
 
-void KeyExchangeRun::call(int rank, const Attention& kernel) {
+void KeyExchangeRun::call(int rank, const Attention& kernel, CUstream on) {
   const CurrentDevice device(device_of(rank));
   Rank& own = ranks_[index(rank)];
-  Stream const stream = own.stream->get();
+  Stream const stream = on != nullptr ? on : own.stream->get();
   const ArrivingKeys keys = own.exchange->begin(own.k->view(), own.v->view(), stream);
   const NamedTensors tensors{{"key_arrivals", keys.arrivals},
                              {"q_positions", own.positions->view()},

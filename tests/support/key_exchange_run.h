@@ -46,8 +46,8 @@ class KeyExchangeRun {
 
   /// Fresh random numbers; poisons the results.
   void fill();
-  /// The call of one rank.
-  void call(int rank, const Attention& kernel);
+  /// The call of one rank, on its stream, or on another one.
+  void call(int rank, const Attention& kernel, CUstream on = nullptr);
   /// Calls of all, in an order that differs each time, and waits for them.
   void call_all(const Attention& kernel);
   void synchronize() const;

@@ -17,8 +17,10 @@ constexpr std::size_t convert_blocks = 1024;
 // In front of the sums: as many of these as there may be tensors, which keeps sums aligned.
 constexpr std::size_t bounds_bytes = max_functor_tensors * sizeof(unsigned);
 
-std::size_t elements(const TensorGradient& tensor) {
-  if (tensor.data == nullptr) return 0;
+// Those of a tensor whose gradient is summed, else 0.
+std::size_t elements(const GradientParams& gradients, int slot, unsigned slots) {
+  const TensorGradient& tensor = gradients.tensors[slot];
+  if ((slots >> slot & 1) == 0 || tensor.data == nullptr) return 0;
   std::size_t count = 1;
   for (const long long size : tensor.sizes) count *= static_cast<std::size_t>(size);
   return count;
@@ -28,7 +30,7 @@ SequenceGrid block_grid(const KernelLaunch& launch) {
   return query_grid(launch.spec, launch.params, tile_q(launch.spec.head_dim, launch.spec.value_head_dim()));
 }
 
-TensorSums sums_in(const KernelLaunch& launch) {
+TensorSums sums_in(const KernelLaunch& launch, unsigned slots) {
   const SequenceGrid blocks = block_grid(launch);
   const int warps = row_warps(launch.spec.head_dim, launch.spec.value_head_dim());
   const std::uint64_t threads =
@@ -40,27 +42,28 @@ TensorSums sums_in(const KernelLaunch& launch) {
                   .measures = 0};
   auto* next = reinterpret_cast<long long*>(static_cast<std::byte*>(launch.workspace) + bounds_bytes);
   for (int slot = 0; slot < max_functor_tensors; ++slot) {
-    const TensorGradient& tensor = launch.gradients->tensors[slot];
-    if (tensor.data == nullptr) continue;
+    const std::size_t count = elements(*launch.gradients, slot, slots);
+    if (count == 0) continue;
     sums.sums[slot] = next;
-    next += elements(tensor);
+    next += count;
   }
   return sums;
 }
 
 }  // namespace
 
-std::size_t workspace_bytes(const GradientParams& gradients) {
+std::size_t workspace_bytes(const GradientParams& gradients, unsigned slots) {
   std::size_t bytes = bounds_bytes;
-  for (const TensorGradient& tensor : gradients.tensors) bytes += elements(tensor) * sizeof(long long);
+  for (int slot = 0; slot < max_functor_tensors; ++slot)
+    bytes += elements(gradients, slot, slots) * sizeof(long long);
   return bytes;
 }
 
-void launch_sum(const KernelLaunch& launch) {
+void launch_sum(const KernelLaunch& launch, unsigned slots) {
   AttentionParams& params = launch.params;
-  TensorSums sums = sums_in(launch);
+  TensorSums sums = sums_in(launch, slots);
   check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(launch.workspace), 0,
-                                 workspace_bytes(*launch.gradients), launch.stream),
+                                 workspace_bytes(*launch.gradients, slots), launch.stream),
         "cuMemsetD8Async");
   const SequenceGrid blocks = block_grid(launch);
   LaunchConfig grid{.grid = {static_cast<unsigned>(params.heads_q), 1, 1},
@@ -78,10 +81,11 @@ void launch_sum(const KernelLaunch& launch) {
   }
 }
 
-void launch_convert(const KernelLaunch& launch) {
-  TensorSums sums = sums_in(launch);
+void launch_convert(const KernelLaunch& launch, unsigned slots) {
+  TensorSums sums = sums_in(launch, slots);
   std::size_t most = 0;
-  for (const TensorGradient& tensor : launch.gradients->tensors) most = std::max(most, elements(tensor));
+  for (int slot = 0; slot < max_functor_tensors; ++slot)
+    most = std::max(most, elements(*launch.gradients, slot, slots));
   if (most == 0) return;
   const std::size_t blocks = (most + launch.kernel.threads - 1) / launch.kernel.threads;
   void* arguments[] = {launch.gradients, &sums};

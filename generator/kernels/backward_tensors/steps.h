@@ -13,14 +13,14 @@
 namespace jit::backward_tensors {
 
 /// Bytes of sums, for each element of each tensor.
-std::size_t workspace_bytes(const GradientParams& gradients);
+std::size_t workspace_bytes(const GradientParams& gradients, unsigned slots);
 
 /// Sums, in two runs: the first finds their unit.
 Program sum_program(const AttentionSpec& spec, unsigned slots);
-void launch_sum(const KernelLaunch& launch);
+void launch_sum(const KernelLaunch& launch, unsigned slots);
 
 /// Rounds the sums. Requires: `launch_sum` ran before, in the same workspace.
 Program convert_program(const AttentionSpec& spec, unsigned slots);
-void launch_convert(const KernelLaunch& launch);
+void launch_convert(const KernelLaunch& launch, unsigned slots);
 
 }  // namespace jit::backward_tensors

@@ -204,8 +204,6 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   // Behind the kernel of the call before, which had waited until all ranks had begun that call, and so ended the one before
   // it: nobody reads the half to which this call copies.
   check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
-  for (CUstream copying : own.copying)
-    check(api.cuStreamWaitEvent(copying, own.begun, 0), "cuStreamWaitEvent");
   for (const IndexRange& run : own.runs) {
     own.copy(k, layout.key_bytes, at(own.own(), layout.keys(own.epoch)), run, stream);
     own.copy(v, layout.value_bytes, at(own.own(), layout.values(own.epoch)), run, stream);
@@ -228,6 +226,8 @@ void KeyExchange::send() {
   if (!own.k.is_present()) return;
   const CurrentDevice device;
   const KeyExchangeLayout& layout = own.layout;
+  // Here, since a kernel may be launched ahead of it. Other streams wait for this one.
+  check(driver().cuStreamWaitEvent(own.copying[0], own.begun, 0), "cuStreamWaitEvent");
   for (std::size_t i = 0; i < own.sent.size(); ++i) {
     const SentCopy& copy = own.sent[i];
     const auto target = static_cast<std::size_t>(copy.target);
@@ -289,6 +289,13 @@ std::optional<KeyExchangeFault> KeyExchange::fault(Stream stream) const {
   const KeyCopy& copy = own.received.at(static_cast<std::size_t>(header.fault_word));
   return KeyExchangeFault{
       .peer = copy.source, .call = header.broken, .call_seen = header.fault_seen, .keys = copy.keys};
+}
+
+void KeyExchange::copy_fault(std::uint32_t* call, Stream stream) const {
+  const CurrentDevice device;
+  check(
+      driver().cuMemcpyDtoHAsync(call, state_->own() + offsetof(ArrivalHeader, broken), sizeof *call, stream),
+      "cuMemcpyDtoHAsync");
 }
 
 void KeyExchange::reset(Stream stream) {

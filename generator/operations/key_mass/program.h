@@ -7,9 +7,6 @@
 
 namespace jit {
 
-/// The attention that a kernel's scores are those of: without what concerns values and o.
-AttentionSpec scores_of(const KeyMassSpec& spec);
-
 /// Requires: validate(spec) passes.
 Program key_mass_program(const KeyMassSpec& spec);
 

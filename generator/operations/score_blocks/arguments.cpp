@@ -7,31 +7,23 @@
 #include <fmt/format.h>
 #include <jit/spec_table.h>
 
-#include "generator/functors/functor_tensors.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/sequence_grid.h"
 #include "generator/launch/tensor_maps.h"
 #include "generator/operations/operands.h"
 #include "generator/operations/score_blocks/program.h"
+#include "generator/operations/scores.h"
 #include "generator/problem/argument_table.h"
-#include "generator/problem/arguments.h"
 #include "generator/problem/tma_operands.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
 namespace {
 
-void check_scores(const ScoreBlocksArguments& arguments) {
-  const TensorView& scores = arguments.scores;
-  check_dense_last("scores", scores);
-  check_no_self_overlap("scores", scores);
-  for (const auto& [name, tensor] : {std::pair{"q", &arguments.q},
-                                     {"k", &arguments.k},
-                                     {"cu_seqlens_q", &arguments.cu_seqlens_q},
-                                     {"cu_seqlens_k", &arguments.cu_seqlens_k}})
-    if (tensor->is_present()) check_no_overlap("scores", scores, name, *tensor);
-  for (const NamedTensor& tensor : arguments.tensors)
-    check_no_overlap("scores", scores, tensor.name, tensor.tensor);
+ScoreOperands operands_of(const ScoreBlocksArguments& arguments) {
+  static constexpr TensorView no_lse = {};
+  return {arguments.q,      arguments.k, no_lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
+          arguments.tensors};
 }
 
 TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box_rows) {
@@ -50,18 +42,9 @@ TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box
 
 bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& arguments,
                  ScoreBlocksParams& params) {
-  const AttentionSpec scores = scores_of(spec);
+  const AttentionSpec scores = scores_of(spec.attention);
   params = {};
-  // Keys and queries stand for values and o, which nobody reads.
-  fill_params_of_reader(scores, ArgumentRules(scores), functor_tensor_uses(scores),
-                        {.q = arguments.q,
-                         .k = arguments.k,
-                         .v = arguments.k,
-                         .o = arguments.q,
-                         .tensors = arguments.tensors,
-                         .cu_seqlens_q = arguments.cu_seqlens_q,
-                         .cu_seqlens_k = arguments.cu_seqlens_k},
-                        params.attention);
+  fill_params_of_scores(scores, operands_of(arguments), params.attention);
   const AttentionParams& attention = params.attention;
   const bool is_varlen = has_varlen_q(scores);
   CallSizes sizes;
@@ -75,7 +58,8 @@ bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& argume
        is_varlen ? DimNames("total_q, heads_q, blocks") : DimNames("batch, seqlen_q, heads_q, blocks"),
        DType::fp32},
       arguments.scores);
-  check_scores(arguments);
+  check_dense_last("scores", arguments.scores);
+  check_result("scores", arguments.scores, operands_of(arguments));
   params.scores = static_cast<float*>(arguments.scores.data);
   params.score_strides = row_strides(arguments.scores);
   params.blocks = static_cast<int>(sizes["blocks"]);
@@ -92,7 +76,7 @@ bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& argume
 }
 
 void fill_work(const ScoreBlocksSpec& spec, int sm_count, ScoreBlocksParams& params) {
-  const AttentionSpec scores = scores_of(spec);
+  const AttentionSpec scores = scores_of(spec.attention);
   const auto operands = tma_operands(params.attention);
   params.q = map_of(scores, operands[0], score_blocks_queries);
   // Without keys nothing is read.

@@ -1,13 +1,13 @@
 #include "generator/operations/score_blocks/program.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include <fmt/format.h>
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "generator/operations/scores.h"
 #include "generator/operations/spec_rules.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
@@ -25,44 +25,12 @@ std::string_view name_of(BlockReduction reduction) {
 
 }  // namespace
 
-AttentionSpec scores_of(const ScoreBlocksSpec& spec) {
-  const AttentionSpec& given = spec.attention;
-  return {.dtype = given.dtype,
-          .head_dim = given.head_dim,
-          .gqa_ratio = given.gqa_ratio,
-          .alignment = given.alignment,
-          .seqlen_q = given.seqlen_q,
-          .seqlen_kv = given.seqlen_kv,
-          .sequences_q = given.sequences_q,
-          .sequences_kv = given.sequences_kv,
-          .mask = given.mask,
-          .score = given.score,
-          .softmax_scale = given.softmax_scale};
-}
-
 void validate(const ScoreBlocksSpec& spec) {
   const AttentionSpec& given = spec.attention;
-  validate(given);
-  if (has_fp8_queries(given) || has_narrow_keys(given))
-    refuse_spec("kv_dtype", std::string(to_string(given.key_dtype())),
-                "must be bf16 or fp16, as q is, for scores of blocks", "bf16");
-  if (given.head_dim > most_warp_columns)
-    refuse_spec("head_dim", std::to_string(given.head_dim),
-                fmt::format("must be at most {} for scores of blocks", most_warp_columns),
-                std::to_string(most_warp_columns));
+  validate_scores(given, "scores of blocks");
   if (given.alignment != 16)
     refuse_spec("alignment", std::to_string(given.alignment),
                 "must be 16 for scores of blocks, which TMA copies", "16");
-  if (given.sequences_kv != SequenceKind::dense && given.sequences_kv != SequenceKind::varlen)
-    refuse_spec("sequences_kv", std::string(to_string(given.sequences_kv)),
-                "must be dense or varlen for scores of blocks", "varlen");
-  for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
-                                    {"k_positions", given.k_positions},
-                                    {"checked", given.checked},
-                                    {"list_block", given.list_block != 0},
-                                    {"key_arrivals", given.key_arrivals}}) {
-    if (value) refuse_spec(name, "true", "must be false for scores of blocks", "false");
-  }
   const int size = spec.block_size;
   if (size < least_block || size > score_blocks_keys || !std::has_single_bit(static_cast<unsigned>(size)))
     refuse_spec("block_size", std::to_string(size), "must be 8, 16, 32, 64 or 128",
@@ -71,7 +39,7 @@ void validate(const ScoreBlocksSpec& spec) {
 }
 
 Program score_blocks_program(const ScoreBlocksSpec& spec) {
-  const AttentionSpec scores = scores_of(spec);
+  const AttentionSpec scores = scores_of(spec.attention);
   const FunctorSource functors = functor_source(scores, ScoreNumbers::duals);
   const std::string what =
       fmt::format("{}{} {}", name_of(spec.reduction), spec.block_size, to_string(scores));

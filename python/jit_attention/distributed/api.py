@@ -94,9 +94,11 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    from . import dtensors
+    mesh = None
+    if not type(q) is type(k) is type(v) is torch.Tensor:  # importing DTensors takes long, and looking for them, too
+        from . import dtensors
 
-    mesh = dtensors.mesh_of(q, k, v, 1 if layout == "BSHD" else 2)
+        mesh = dtensors.mesh_of(q, k, v, 1 if layout == "BSHD" else 2)
     if mesh is not None:
         group = mesh if group is None else group
         if group_of(group) != group_of(mesh):
@@ -106,21 +108,24 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     if layout == "BHSD":
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     q, k, v = autocast(q, k, v)
-    _check(q, k, v)
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
+        _refuse(q, k, v)
+    if not q.stride(3) == k.stride(3) == v.stride(3) == 1:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     if timeout is not None and not timeout > 0:
         raise InvalidArgumentError(f"timeout: is {timeout}; it must be positive, in seconds", "arguments", "timeout")
-    if not isinstance(placement, Placement) and group.size() > 1:
-        placement = _regular(placement, mask, q.shape[1] * group.size(), group.size())
-    if method not in ("auto", *METHODS):
+    size = group.size()
+    if not isinstance(placement, Placement) and size > 1:
+        placement = _regular(placement, mask, q.shape[1] * size, size)
+    if method not in METHODS and method != "auto":
         raise InvalidArgumentError(f'method: is {method!r}; it must be "auto", "arrive", "gather", "heads" or "ring"', "arguments",
                                    "method")
     if dropout_p == 0:
         rng_state = None
     elif rng_state is None:
         rng_state = _shared_rng_state(q, group)
-    tensors = dict(tensors or {})
-    if group.size() == 1:
+    tensors = dict(tensors) if tensors else {}
+    if size == 1:
         o, lse = _alone(q, k, v, placement, mask, score, softmax_scale, tensors, sinks, dropout_p, rng_state, deterministic)
     else:
         if method == "auto":
@@ -137,12 +142,15 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     return (o, lse) if return_lse else o
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+_DTYPES = torch.bfloat16, torch.float16
+
+
+def _refuse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise InvalidArgumentError(f"{name}: has {tensor.dim()} dimensions; it must have 4, (batch, rows, heads, "
                                        "head_dim)", "arguments", name)
-        if tensor.dtype not in (torch.bfloat16, torch.float16) or tensor.dtype != q.dtype:
+        if tensor.dtype not in _DTYPES or tensor.dtype != q.dtype:
             raise InvalidArgumentError(f"{name}: is {tensor.dtype}; q, k and v must be all bf16 or all fp16", "arguments",
                                        name)
 

@@ -6,6 +6,7 @@ in the order in which they are sent. In the backward pass they are gathered.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import socket
@@ -16,10 +17,11 @@ from typing import Any
 import torch
 
 from .. import _core
+from ..errors import InvalidArgumentError
 from . import gather
 from . import problem as _problem
 from .gather import backward as backward  # noqa: PLC0414
-from .groups import Control
+from .groups import Control, is_captured
 from .placement import Placement
 from .problem import Problem
 
@@ -41,9 +43,10 @@ class _Workspace:
         self._of: Any = None
         self._timeout = 0.0
         self._views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
-        self._called: set[Any] = set()
-        self._broken_there = self.memory
-        self._broken = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self.generation = 0
+        word = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        _words.append(word)
+        self._broken = ctypes.c_uint32.from_address(word.data_ptr())
         where = f"{socket.gethostname()}, {_core.device_of(self.memory, 'q').arch}"
         places = set(control.meet(where, timeout))
         self.refusal = ""
@@ -74,8 +77,7 @@ class _Workspace:
                 return
         self.memory.zero_()
         self._views = {}
-        self._called = set()
-        self._broken_there = self.memory[12:16].view(torch.int32)
+        self.generation += 1
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # nobody's words are cleared any more
         self.exchange = _core.KeyExchange(sizes, *of_placement, problem.rank, self.peers, min(timeout, 1e9))
@@ -103,35 +105,33 @@ class _Workspace:
 
     def may_compile(self, problem: Problem) -> bool:
         """Whether such a call has not been made, so that its kernel may have to be compiled; or the host waits for it."""
-        kind = (problem.mask, problem.score, problem.q.shape, problem.sinks is None, problem.dropout_p,
-                *((x.shape, x.dtype) for x in (problem.tensors or {}).values()))
-        if kind in self._called:
+        if problem.kept.get("launched") == self.generation:
             return _LAUNCHES_BLOCK
-        self._called.add(kind)
+        problem.kept["launched"] = self.generation
         return True
 
-    def note_fault(self) -> None:
-        """Lets a later call see whether this one has failed, without waiting for it."""
-        self._broken.copy_(self._broken_there, non_blocking=True)
+    def end(self, exchange: Any, stream: int) -> None:
+        """Ends a call, and lets a later one see whether it has failed, without waiting for it."""
+        exchange.end(stream, ctypes.addressof(self._broken))
 
     def raise_fault(self, waits: bool) -> None:
         """Raises PeerTimeoutError if a call has failed that has ended, or with `waits` any."""
-        if self.exchange is None or not (waits or self._broken.item()):
+        if self.exchange is None or not (waits or self._broken.value):
             return
         fault = self.exchange.fault(_stream(self.device))
         if fault:
-            self._broken.zero_()
+            self._broken.value = 0
             self.control.give_up(fault)
 
     def forget(self) -> None:
         """The next call begins anew."""
         self._of = None
-        self._broken.zero_()
+        self._broken.value = 0
 
-    def tensors(self, k: torch.Tensor, v: torch.Tensor, exchange: Any, seqlen: int) -> tuple[torch.Tensor, ...]:
+    def tensors(self, k: torch.Tensor, v: torch.Tensor, exchange: Any, seqlen: int,
+                stream: int) -> tuple[torch.Tensor, ...]:
         """Begins a call: the keys and values of the whole sequence, and what kernels are told of them."""
-        own = [(x.data_ptr(), x.stride(0)) for x in (k, v)]
-        addresses = exchange.begin(*own, _stream(self.device))
+        addresses = exchange.begin((k.data_ptr(), k.stride(0)), (v.data_ptr(), v.stride(0)), stream)
         views = self._views.get(addresses)
         if views is None:
             shapes = (k.shape[0], seqlen, *k.shape[2:]), (v.shape[0], seqlen, *v.shape[2:]), (addresses[-1], 4)
@@ -148,6 +148,8 @@ def _stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream
 
 
+#: Where workspaces see faults, never freed: a copy to one may be under way when its workspace goes.
+_words: list[torch.Tensor] = []
 _workspaces: weakref.WeakKeyDictionary[Control, dict[torch.device, _Workspace]] = weakref.WeakKeyDictionary()
 _said: weakref.WeakSet[Control] = weakref.WeakSet()
 
@@ -181,24 +183,36 @@ def _dense(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) else x.contiguous()
 
 
-def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries."""
+def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
+    """Why calls of a kind gather, or the group's workspace and the sizes of its exchange."""
     why = _refusal(problem)
     if why:
-        _gathers(problem, why)
-        return gather.forward(problem)
-    device = problem.q.device
+        return why, None, ()
+    k, v, device = problem.k, problem.v, problem.q.device
     of_group = _workspaces.setdefault(problem.control, {})
-    workspace = of_group.get(device)
-    if workspace is None:
-        workspace = of_group[device] = _Workspace(problem.control, device, problem.timeout)
-    k, v = _dense(problem.k), _dense(problem.v)
-    sizes = ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3], v.shape[3])
-    exchange = None if workspace.refusal else workspace.exchange_of(problem, sizes)
-    if exchange is None:
-        _gathers(problem, workspace.refusal)
+    if device not in of_group:
+        of_group[device] = _Workspace(problem.control, device, problem.timeout)
+    return "", of_group[device], ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3],
+                                  v.shape[3])
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    if is_captured(problem.q):
+        raise InvalidArgumentError('method: "arrive" counts its calls on the host, so that no graph can replay them; give '
+                                   '"gather" where a stream is captured', "arguments", "method")
+    found = problem.kept.get("workspace")
+    if found is None:
+        found = problem.kept["workspace"] = _workspace_of(problem)
+    why, workspace, sizes = found
+    if workspace is not None and not workspace.refusal:
+        exchange = workspace.exchange_of(problem, sizes)
+    if workspace is None or workspace.refusal:
+        _gathers(problem, why or workspace.refusal)
         return gather.forward(problem)
-    whole_k, whole_v, arrivals = workspace.tensors(k, v, exchange, problem.placement.seqlen)
+    k, v = _dense(problem.k), _dense(problem.v)
+    stream = _stream(workspace.device)
+    whole_k, whole_v, arrivals = workspace.tensors(k, v, exchange, problem.placement.seqlen, stream)
     if workspace.may_compile(problem):
         exchange.send()
     try:
@@ -207,8 +221,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
         problem.control.leave(f"this rank failed: {error}")
         raise
     finally:
-        exchange.end(_stream(device))
-        workspace.note_fault()
+        workspace.end(exchange, stream)
 
 
 def check(control: Control) -> None:

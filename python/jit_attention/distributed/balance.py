@@ -25,7 +25,7 @@ def balance(
     ranks: int | None = None,
     group: Any = None,
     documents: Sequence[int] | None = None,
-    block_table: BlockMask | None = None,
+    block_mask: BlockMask | None = None,
     tensors: Mapping[str, Any] | None = None,
     mode: Mode = "balanced",
     granule: int | None = None,
@@ -41,17 +41,17 @@ def balance(
 
     Args:
         mask: The mask of the calls. Which keys its rows see must follow from positions, as with causal masks and
-            windows; for others give `tensors` or `block_table`.
+            windows; for others give `tensors` or `block_mask`.
         seqlen: Queries of the whole sequence, and as many keys: any number.
         ranks: Number of ranks. None: that of the group.
         group: A process group of ``torch.distributed``, or a device mesh of one dimension.
         documents: Lengths of packed sequences, which sum to seqlen. Each sees itself alone, within the mask.
-        block_table: The block mask of the mask, of square blocks, which become granules. Arrays on a device are copied
+        block_mask: The block mask of the mask, of square blocks, which become granules. Arrays on a device are copied
             to the host.
         tensors: Arrays that the mask reads, of the whole sequence: its block mask is made of them, on their device.
         mode: "balanced"; "contiguous", one run for each rank; "zigzag", two runs for each, from the front and the back;
             "striped", stripes in turn; or "chunks".
-        granule: Queries of a granule, a multiple of 16. None: 128, or the side of the table's blocks.
+        granule: Queries of a granule, a multiple of 16. None: 128, or the side of the block mask's blocks.
         stripe: Granules of a stripe.
         chunks: With mode="chunks", for each rank its positions as (begin, end) of each run, ascending. Runs begin and
             end at multiples of the granule, or at the end.
@@ -90,17 +90,17 @@ def balance(
     if ranks is None:
         raise InvalidArgumentError("ranks: is missing; give it or a group", "arguments", "ranks")
     seqlen, ranks = operator.index(seqlen), operator.index(ranks)
-    if block_table is None and mask is not None and mask.tensors:
-        block_table = _table_of(mask, seqlen, tensors, 128 if granule is None else granule)
+    if block_mask is None and mask is not None and mask.tensors:
+        block_mask = _table_of(mask, seqlen, tensors, 128 if granule is None else granule)
     classes = None
-    if block_table is not None:
+    if block_mask is not None:
         if documents is not None:
-            raise InvalidArgumentError("documents: are given beside a block table or a mask that reads tensors; put "
+            raise InvalidArgumentError("documents: are given beside a block mask or a mask that reads tensors; put "
                                        "them into the mask, with jit_attention.mask.document()", "arguments",
                                        "documents")
-        classes, side = classes_of_blocks(block_table, seqlen)
+        classes, side = classes_of_blocks(block_mask, seqlen)
         if granule not in (None, side):
-            raise InvalidArgumentError(f"granule: is {granule}, and the blocks of the table have {side} queries; leave "
+            raise InvalidArgumentError(f"granule: is {granule}, and blocks of the block mask have {side} queries; leave "
                                        "it out", "arguments", "granule")
         granule = side
     if (chunks is not None) != (mode == "chunks"):
@@ -122,7 +122,7 @@ def _table_of(mask: Mask, seqlen: int, tensors: Mapping[str, Any] | None, granul
     """The block mask of a mask that reads arrays, made where these are."""
     if not tensors:
         names = ", ".join(sorted(mask.tensors))
-        raise InvalidArgumentError(f"mask: {mask} reads {names}; give them as tensors, or give block_table", "arguments",
+        raise InvalidArgumentError(f"mask: {mask} reads {names}; give them as tensors, or give block_mask", "arguments",
                                    "mask")
     array = next(iter(tensors.values()))
     if "torch" in type(array).__module__:

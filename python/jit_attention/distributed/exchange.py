@@ -33,13 +33,13 @@ class _Places:
             return source[first:first + length]
         return source.index_select(0, self.index)
 
-    def put(self, target: torch.Tensor, rows: torch.Tensor) -> None:
-        """Writes rows there."""
+    def put(self, target: torch.Tensor, rows: torch.Tensor, begin: int = 0) -> None:
+        """Writes rows there, from the row `begin` on."""
         if len(self.runs) > _FEW_RUNS:
-            target.index_copy_(0, self.index, rows)
+            target.index_copy_(0, self.index, rows.narrow(0, begin, self.count))
             return
         for first, length, start in self.runs:
-            target[first:first + length].copy_(rows[start:start + length])
+            target.narrow(0, first, length).copy_(rows.narrow(0, begin + start, length))
 
     def add(self, target: torch.Tensor, rows: torch.Tensor) -> None:
         """Adds rows there; each place is there once, so that the bits do not depend on the order of threads."""
@@ -68,14 +68,8 @@ class Route:
     own: _Places
     absent: _Places  # positions that neither this rank has nor its queries need
     travels: bool  # whether anything does, on any rank
-
-    def sent_counts(self) -> list[int]:
-        """Rows to each rank."""
-        return [places.count for places in self.sent]
-
-    def received_counts(self) -> list[int]:
-        """Rows of each rank."""
-        return [places.count for places in self.received]
+    sent_counts: list[int]  # rows to each rank
+    received_counts: list[int]  # rows of each rank
 
 
 def _positions(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
@@ -105,13 +99,12 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
         sent.append(_Places(rows, device))
         received.append(_Places(places, device))
     return Route(own.numel(), sent, received, _Places(own, device), _Places(is_absent.nonzero()[:, 0], device),
-                 sum(placement.remote) > 0)
+                 sum(placement.remote) > 0, [places.count for places in sent], [places.count for places in received])
 
 
 def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
     """Parts as one tensor, without a copy of a single one."""
-    there = [part for part in parts if part.shape[0]]
-    return there[0] if len(there) == 1 else torch.cat(parts)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
@@ -119,15 +112,19 @@ def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int
     whole = shard.new_empty((seqlen, *shard.shape[1:]))
     started = None
     if route.travels:
-        given = _behind_each_other([places.take(shard) for places in route.sent])
-        started = start_rows(control, given, route.sent_counts(), route.received_counts())
+        parts = [places.take(shard) for places in route.sent if places.count]
+        given = _behind_each_other(parts or [shard[:0]])
+        started = start_rows(control, given, route.sent_counts, route.received_counts)
     route.own.put(whole, shard)
     route.absent.fill(whole, 0)
     if started is not None:
         rows, work = started
         control.wait(work, timeout, shard.is_cuda)
-        for places, part in zip(route.received, rows.split(route.received_counts())):
-            places.put(whole, part)
+        first = 0
+        for places in route.received:
+            if places.count:
+                places.put(whole, rows, first)
+                first += places.count
     return whole
 
 
@@ -136,10 +133,11 @@ def return_rows(control: Control, route: Route, whole: torch.Tensor, timeout: fl
     ranks, whichever comes first."""
     slots: tuple[torch.Tensor, ...] = ()
     if route.travels:
-        given = _behind_each_other([places.take(whole).float() for places in route.received])
-        rows, work = start_rows(control, given, route.received_counts(), route.sent_counts())
+        parts = [places.take(whole).float() for places in route.received if places.count]
+        rows, work = start_rows(control, _behind_each_other(parts or [whole[:0].float()]), route.received_counts,
+                                route.sent_counts)
         control.wait(work, timeout, whole.is_cuda)
-        slots = rows.split(route.sent_counts())
+        slots = rows.split_with_sizes(route.sent_counts)
     total = whole.new_zeros((route.rows, *whole.shape[1:]), dtype=torch.float32)
     for rank in range(control.size):
         if rank == control.rank:

@@ -16,7 +16,9 @@ from .rows import apart, beside
 
 
 def _gathered(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    route = route_of(problem.placement, problem.rank, problem.k.device)
+    route = problem.kept.get("route")
+    if route is None:
+        route = problem.kept["route"] = route_of(problem.placement, problem.rank, problem.k.device)
     whole = gather_rows(problem.control, route, beside(problem.k, problem.v), problem.placement.seqlen, problem.timeout)
     return apart(whole, problem.k, problem.v)
 

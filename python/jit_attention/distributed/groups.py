@@ -41,6 +41,11 @@ def group_of(group: Any) -> Any:
     return group
 
 
+def is_captured(tensor: torch.Tensor) -> bool:
+    """Whether calls with this tensor become part of a CUDA graph."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 class Control:
     """What the ranks of a group tell each other beside their data, over the store by which they met.
 
@@ -58,23 +63,24 @@ class Control:
         self.meetings = self.restarts = 0
         self._may_restart = False
         self.fields: dict[str, str] = {}
-        self._fields_of: dict[Hashable, dict[str, str]] = {}
+        self._known: dict[Hashable, tuple[dict[str, str], dict[Any, Any]]] = {}
         self._seen: set[tuple[str, ...]] = set()
 
     def begin(self, key: Hashable, written: Callable[[], dict[str, str]], timeout: float,
-              check: Callable[[], None] = lambda: None) -> None:
+              check: Callable[[], None] = lambda: None) -> dict[Any, Any]:
         """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. Calls of one key have the
         same fields, which are `written` for the first of them. `check` raises where a rank's arguments do not fit; such a
-        call is compared again, as ranks that it fits would wait for others."""
+        call is compared again, as ranks that it fits would wait for others. Returns what calls of this key may keep for
+        each other."""
         if self.broken:
             way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
                 "make a new one with torch.distributed.new_group")
             raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
         self.calls += 1
-        known = self._fields_of.get(key)
+        known = self._known.get(key)
         if known is not None:
-            self.fields = known
-            return
+            self.fields, kept = known
+            return kept
         self.fields = written()
         kind = tuple(self.fields.values())
         if kind not in self._seen:
@@ -83,9 +89,10 @@ class Control:
                 self._compare(timeout)
             check()
             self._seen.add(kind)
-        if len(self._fields_of) >= _MOST_KEYS:  # keys hold masks and placements
-            self._fields_of.clear()
-        self._fields_of[key] = self.fields
+        if len(self._known) >= _MOST_KEYS:  # keys hold masks and placements
+            self._known.clear()
+        _, kept = self._known[key] = self.fields, {}
+        return kept
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
         """Waits for a collective. That of a GPU is waited for by its stream; the group's own watch ends it."""

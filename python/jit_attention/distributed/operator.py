@@ -20,7 +20,7 @@ from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from . import arrive, gather, heads, ring
-from .groups import control_of, group_of, seconds_of, sum_over_ranks
+from .groups import control_of, group_of, is_captured, seconds_of, sum_over_ranks
 from .placement import Placement
 from .problem import Problem
 from .written import read as read_placement
@@ -30,7 +30,11 @@ METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
-    """What must be equal on all ranks, by name of the argument."""
+    """What must be equal on all ranks, by name of the argument. Ranks compare it, which cannot be in a graph."""
+    if is_captured(problem.q):
+        raise InvalidArgumentError(f"group: ranks have not made such a call ({which} by {method}, with these sizes, masks and "
+                                   "placement) before its capture; make it once ahead of the capture, on all ranks",
+                                   "arguments", "group")
     q, k, v = problem.q, problem.k, problem.v
     rows = problem.placement.rows(problem.rank)
     shapes = {}
@@ -99,13 +103,14 @@ def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Te
     deterministic = call.deterministic or torch.are_deterministic_algorithms_enabled()
     control = control_of(call.group)
     problem = Problem(q, k, v, control, call.placement, call.mask, call.score, call.softmax_scale,
-                      dict(zip(call.names, tensors, strict=True)), sinks, call.dropout_p, rng_state, deterministic,
-                      seconds_of(call.group, call.timeout, q.device))
+                      dict(zip(call.names, tensors, strict=True)) if tensors else None, sinks, call.dropout_p, rng_state,
+                      deterministic, seconds_of(call.group, call.timeout, q.device))
     kind = (which, call.method, call.mask, call.score, call.names, call.softmax_scale, call.placement, call.dropout_p,
-            deterministic, sinks is None, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
+            deterministic, sinks is None, q.device, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
             *((x.shape, x.dtype) for x in tensors))
-    control.begin(kind, lambda: _fields(problem, call.method, written_problem(call.mask, call.score, call.names), which),
-                  problem.timeout, lambda: check_shapes(problem, call.method))
+    problem.kept = control.begin(
+        kind, lambda: _fields(problem, call.method, written_problem(call.mask, call.score, call.names), which),
+        problem.timeout, lambda: check_shapes(problem, call.method))
     return problem
 
 

@@ -190,22 +190,22 @@ def _joined(parts: Sequence[Any], dim: int) -> Any:
     return numpy.concatenate(parts, dim)
 
 
-def classes_of_blocks(block_table: Any, seqlen: int) -> tuple[bytes, int]:
+def classes_of_blocks(block_mask: Any, seqlen: int) -> tuple[bytes, int]:
     """A block mask as a byte for each block, 0 empty, 1 partial, 2 full, row after row; and the side of its blocks.
 
     Where batch entries or heads differ, a block is full if it is for all of them, and empty if it is for all.
     """
     import numpy
 
-    side, other = block_table.block_size
+    side, other = block_mask.block_size
     if side != other:
-        raise InvalidArgumentError(f"block_table: has blocks of {side} queries and {other} keys; they must be squares",
-                                   "arguments", "block_table")
-    if (block_table.seqlen_q, block_table.seqlen_k) != (seqlen, seqlen):
-        raise InvalidArgumentError(f"block_table: is of {block_table.seqlen_q} queries and {block_table.seqlen_k} keys; "
-                                   f"it must be of {seqlen} each", "arguments", "block_table")
+        raise InvalidArgumentError(f"block_mask: has blocks of {side} queries and {other} keys; they must be squares",
+                                   "arguments", "block_mask")
+    if (block_mask.seqlen_q, block_mask.seqlen_k) != (seqlen, seqlen):
+        raise InvalidArgumentError(f"block_mask: is of {block_mask.seqlen_q} queries and {block_mask.seqlen_k} keys; "
+                                   f"it must be of {seqlen} each", "arguments", "block_mask")
     rows = -(-seqlen // side)
-    table = numpy.asarray(copy_on_host(block_table.table)).view(numpy.uint32)
+    table = numpy.asarray(copy_on_host(block_mask.table)).view(numpy.uint32)
     words = table[..., : table.shape[-1] // 2 * 2].reshape(*table.shape[:-1], -1, 2)
     bits = (words[..., None] >> numpy.arange(32, dtype=numpy.uint32)) & 1  # (batch, heads, rows, words, 2, 32)
     seen, full = (bits[..., i, :].reshape(*table.shape[:-1], -1)[..., :rows].astype(bool) for i in (0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,9 +20,9 @@ from .groups import Control
 from .placement import Placement
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
 class Problem:
-    """What a call was given. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
+    """What a call was given, never changed. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -38,6 +38,8 @@ class Problem:
     rng_state: torch.Tensor | None = None
     deterministic: bool = False
     timeout: float = 1800.0
+    #: What calls of this kind leave for later ones, as `Control.begin` returned it.
+    kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -97,12 +99,15 @@ def mask_of_call(problem: Problem) -> dict[str, Any]:
 
 
 def _options(problem: Problem, source: int | None, with_sinks: bool) -> dict[str, Any]:
-    device = problem.q.device
-    options = mask_of_call(problem) | dict(
-        score=problem.score, softmax_scale=problem.softmax_scale,
-        q_positions=positions_of(problem.placement, problem.rank, device),
-        k_positions=None if source is None else positions_of(problem.placement, source, device),
-        global_seqlens=_lengths(problem.placement.seqlen, device))
+    places = problem.kept.get(source)
+    if places is None:
+        device = problem.q.device
+        places = problem.kept[source] = dict(
+            score=problem.score, softmax_scale=problem.softmax_scale,
+            q_positions=positions_of(problem.placement, problem.rank, device),
+            k_positions=None if source is None else positions_of(problem.placement, source, device),
+            global_seqlens=_lengths(problem.placement.seqlen, device))
+    options = mask_of_call(problem) | places
     if with_sinks and problem.sinks is not None:
         options["sinks"] = problem.sinks
     if problem.dropout_p != 0:

@@ -2,6 +2,7 @@
 
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.layers.dcp import cp_lse_ag_out_rs_mha
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc, MHATokenToKVPool, MLATokenToKVPool
 from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
@@ -9,6 +10,7 @@ from sglang.srt.runtime_context import get_exec, get_parallel, get_spec
 import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
+from .._shared_keys import SharedKeys, lengths_here, places_here, with_sinks
 
 
 class JitAttentionBackend(AttentionBackend):
@@ -28,8 +30,12 @@ class JitAttentionBackend(AttentionBackend):
         if not self.is_latent and type(self.pool) is not MHATokenToKVPool:
             _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
                     "windows, and another --attention-backend to those that pick keys")
-        if get_parallel().dcp_enabled:
-            _refuse("keys that GPUs share out", "leave --dcp-size out, or use fa3")
+        parallel = get_parallel()
+        self.ranks, self.rank = (parallel.attn_dcp_size, parallel.attn_dcp_rank) if parallel.dcp_enabled else (1, 0)
+        if self.ranks > 1:
+            if self.is_latent:
+                _refuse("latents that GPUs share out", "leave --dcp-size out, or use flashinfer")
+            self.places = places_here(self.rank, self.ranks, 1, self.req_to_token.device)
         if (algorithm := get_spec().speculative_algorithm) is not None:
             _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
         if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
@@ -44,14 +50,27 @@ class JitAttentionBackend(AttentionBackend):
         return 0  # requests of padding see nothing
 
     def init_forward_metadata_in_graph(self, forward_batch):
-        rows = torch.index_select(self.req_to_token[:, ::self.page_size], 0, forward_batch.req_pool_indices)
+        # Slots count on all ranks: of a page's worth of each, a rank has every ranks-th, and its own page.
+        span = self.page_size * self.ranks
+        rows = torch.index_select(self.req_to_token[:, self.rank::span], 0, forward_batch.req_pool_indices)
         lengths = forward_batch.seq_lens.to(torch.int32)
         if forward_batch.forward_mode.is_decode_or_idle():
             starts = torch.arange(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
         else:
             starts = torch.nn.functional.pad(forward_batch.extend_seq_lens.cumsum(0, dtype=torch.int32), (1, 0))
-        self.forward_metadata = dict(page_table=(rows // self.page_size).to(torch.int32), seqused_k=lengths,
-                                     cu_seqlens_q=starts)
+        self.forward_metadata = dict(page_table=(rows // span).to(torch.int32), seqused_k=lengths, cu_seqlens_q=starts)
+        if self.ranks > 1:
+            self._share(forward_batch, lengths, starts)
+
+    def _share(self, forward_batch, lengths, starts):
+        """Of this rank: its keys of each request, and where those of the step's tokens go that are its own."""
+        is_decode = forward_batch.forward_mode.is_decode_or_idle()
+        self.shared = SharedKeys(self.places, lengths_here(lengths, self.rank, self.ranks, 1),
+                                 torch.stack([starts[1:] - starts[:-1], lengths], dim=1),
+                                 not is_decode and not any(forward_batch.extend_prefix_lens_cpu))
+        self.forward_metadata.update(self.shared.arguments())
+        self.slots = forward_batch.out_cache_loc // self.ranks
+        self.are_own = forward_batch.positions % self.ranks == self.rank
 
     def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **more):
         return self._attend(q, k, v, layer, forward_batch, save_kv_cache, **more)
@@ -66,15 +85,44 @@ class JitAttentionBackend(AttentionBackend):
             what = given[0] if given else "cross attention" if layer.is_cross_attention else "xai_temperature_len"
             _refuse(what, "choose another --attention-backend for this model")
         if save_kv_cache and k is not None:
-            scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
-            self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
+            self._store(k, v, layer, forward_batch)
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
+        sinks = None if sinks is None else sinks.float()
+        options = dict(mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True, split_keys=self.split_keys,
+                       score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None)
+        if self.ranks > 1:
+            return self._attend_with_others(q, k, v, layer, sinks, options).reshape(q.shape[0], -1)
         out = q.new_empty(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
-        ja.attention(q, **self._keys_and_values(k, v, layer), out=out, mask=_mask_of(layer),
-                     softmax_scale=layer.scaling, zero_padding=True,
-                     score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None,
-                     sinks=None if sinks is None else sinks.float(), split_keys=self.split_keys)
+        ja.attention(q, **self._keys_and_values(k, v, layer), out=out, sinks=sinks, **options)
         return out.view(q.shape[0], -1)
+
+    def _store(self, k, v, layer, forward_batch):
+        scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
+        if self.ranks == 1:
+            self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
+            return
+        where = KVWriteLoc(self.slots, physical=forward_batch.out_cache_loc_is_physical)
+        k, v = k.view(-1, layer.tp_k_head_num, layer.qk_head_dim), v.view(-1, layer.tp_v_head_num, layer.v_head_dim)
+        self.pool.set_kv_buffer(layer, where, k, v, *scales, dcp_kv_mask=self.are_own)
+
+    def _attend_with_others(self, q, k, v, layer, sinks, options):
+        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
+        if self.shared.are_new and k is not None and not self.split_keys and self.pool.dtype.itemsize > 1:
+            starts = self.forward_metadata["cu_seqlens_q"]
+            k, v = (self._heads_of_own_queries(x.view(q.shape[0], -1, x.shape[-1] if x.dim() == 3 else head_dim))
+                    for x, head_dim in ((k, layer.qk_head_dim), (v, layer.v_head_dim)))
+            return ja.attention(q, k, v, sinks=sinks, cu_seqlens_q=starts, cu_seqlens_k=starts, **options)
+        group = get_parallel().dcp_group
+        part, lse = ja.attention(group.all_gather(q.contiguous(), dim=1), return_lse=True,
+                                 **self._keys_and_values(k, v, layer), **options)
+        whole, lse = cp_lse_ag_out_rs_mha(part.float(), lse.transpose(0, 1), group, return_lse=True)
+        return with_sinks(whole, lse, sinks).to(q.dtype)
+
+    def _heads_of_own_queries(self, x):
+        """A rank may have the heads of all, of which its queries read some."""
+        heads = x.shape[1]
+        first = self.rank * heads // self.ranks
+        return x[:, first:max((self.rank + 1) * heads // self.ranks, first + 1)]
 
     def _keys_and_values(self, k, v, layer):
         """Arguments of attention: the pool's pages, or where a prompt of latents begins, its keys of each head."""

@@ -1,28 +1,23 @@
-"""Attention as one PyTorch operator, `torch.ops.jit_attention.attention`, and its gradient as another.
-
-Eager calls without gradients go straight to `jit_attention.attention`; the operator is what `torch.compile`,
-`torch.export` and autograd see. The arguments of an operator are tensors, numbers and strings, so it carries masks
-and scores as text.
-"""
+"""Attention of PyTorch's tensors: by the operator where a compiler or mode watches, else directly."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Literal, Sequence, TypedDict, overload
 
 import torch
-from torch import library
 from torch.autograd import forward_ad
 
 from .. import attention as _attention
-from .. import attention_backward as _attention_backward
 from .. import functor as _functor
 from .._keywords import hides_unknown, refuse_unknown
-from .._written import plain, read, read_output, written
+from .._written import plain, written
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..output import OutputFunctor
 from ..score import Score
 from ..typing import Layout, OutputDType, OutputName, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
+from .eager import attention_with_gradients, is_watched
+from .operator import OUTPUTS, attention_operator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -206,8 +201,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         sequences.update(dropout_p=dropout_p, rng_state=rng_state)
     read = *tensors.values(), *getattr(block_mask, "read", {}).values()
     if torch.compiler.is_compiling() or type(q) is not torch.Tensor or _wants_gradient(q, k, v, sinks, *read):
-        result = _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                                   deterministic, block_mask, return_aux, output)
+        result = _differentiable(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
+                                 deterministic, block_mask, return_aux, output)
     else:
         result = _attention(q, k, v, mask=mask, score=score, softmax_scale=softmax_scale, return_lse=return_lse,
                             layout=layout, tensors=tensors, tuning=tuning, return_aux=return_aux, output=output,
@@ -261,29 +256,27 @@ def _refuse_tangents(tensors):
                                        "the dual level, or use backward() or torch.autograd.grad", "arguments", name)
 
 
-def _through_operator(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences,
-                      deterministic, block_mask, return_aux, output):
+def _differentiable(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences, deterministic,
+                    block_mask, return_aux, output):
+    """The result of a call that autograd or a compiler looks at."""
     mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
     problem = written(mask, score, tuple(tensors), plain(output))
-    with_lse = return_lse or _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
+    wants_gradient = _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
     asked = ()
     if return_aux is not None:
         _check_outputs(return_aux, q)
         asked = tuple(return_aux)
-    if output is not None and "o_raw" not in asked and _wants_gradient(q, k, v, sequences["sinks"], *tensors.values()):
+    if output is not None and "o_raw" not in asked and wants_gradient:
         asked += ("o_raw",)
     if asked:
         sequences = sequences | {"outputs": ",".join(asked)}
-    o, lse, *outputs = _operator(q, k, v, list(tensors.values()), problem, softmax_scale, with_lse, layout, tuning,
-                                 deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
+    compute = attention_with_gradients if wants_gradient and not is_watched(q, k) else attention_operator
+    o, lse, *outputs = compute(q, k, v, list(tensors.values()), problem, softmax_scale, return_lse or wants_gradient, layout,
+                               tuning, deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
     if return_aux is not None:
-        aux = _raised(return_aux, dict(zip(_OUTPUTS, outputs, strict=True)))
+        aux = _raised(return_aux, dict(zip(OUTPUTS, outputs, strict=True)))
         return (o, lse, aux) if return_lse else (o, aux)
     return (o, lse) if return_lse else o
-
-
-#: Outputs beside o and LSE, in the order of the operator's results.
-_OUTPUTS = "max_logit", "row_max", "o_raw"
 
 
 def _refuse_output(name, why):
@@ -295,8 +288,8 @@ def _check_outputs(asked, q):
     if isinstance(asked, str):
         raise TypeError('return_aux must be names, as ("max_logit",), or a mapping of names to arrays')
     for name in asked:
-        if name not in _OUTPUTS:
-            _refuse_output("return_aux", f"names {name!r}, which is no output; there are {', '.join(_OUTPUTS)}")
+        if name not in OUTPUTS:
+            _refuse_output("return_aux", f"names {name!r}, which is no output; there are {', '.join(OUTPUTS)}")
     if len(set(asked)) < len(asked):
         _refuse_output("return_aux", "names an output twice")
     for name, held in asked.items() if isinstance(asked, Mapping) else ():
@@ -327,218 +320,6 @@ def _raised(asked, outputs):
 def _wants_gradient(*tensors):
     return torch.is_grad_enabled() and any(
         isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
-
-
-def _keywords(problem, tensors, block_numbers, q, layout):
-    """Mask, score, tensors and block mask of a call, from what the operator was given."""
-    mask, score, names, output = read(problem)
-    block_mask, named = _block_mask.read_back(block_numbers, mask, dict(zip(names, tensors, strict=True)), q, layout)
-    return dict(mask=mask, score=score, tensors=named, block_mask=block_mask, output=read_output(output))
-
-
-@library.custom_op("jit_attention::attention", mutates_args=())
-def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors: Sequence[torch.Tensor], problem: str,
-              softmax_scale: Optional[float], return_lse: bool, layout: str, tuning: Optional[str],
-              cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
-              seqused_q: Optional[torch.Tensor] = None, seqused_k: Optional[torch.Tensor] = None,
-              page_table: Optional[torch.Tensor] = None, cache_leftpad: Optional[torch.Tensor] = None,
-              sinks: Optional[torch.Tensor] = None, num_splits: int = 0,
-               zero_padding: bool = False, split_keys: int = 0, k_descale: Optional[torch.Tensor] = None,
-               v_descale: Optional[torch.Tensor] = None, kv_dtype: Optional[str] = None,
-               descale_per: Optional[str] = None, head_dim_v: Optional[int] = None,
-               q_descale: Optional[torch.Tensor] = None, v_mean: Optional[torch.Tensor] = None,
-               lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None,
-               exact_exponentials: bool = False, dropout_p: float = 0.0,
-               rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-               block_numbers: Optional[Sequence[int]] = None,
-               outputs: Optional[str] = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor,
-                                                       torch.Tensor]:
-    result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
-                        return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
-                        cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
-                        cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
-                        split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
-                        descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
-                        lse_shift=lse_shift, out_dtype=out_dtype, exact_exponentials=exact_exponentials,
-                        dropout_p=dropout_p, rng_state=rng_state,
-                        return_aux=tuple(outputs.split(",")) if outputs else None)
-    aux = {}
-    if outputs:
-        *result, aux = result
-        result = result if return_lse else result[0]
-    o, lse = result if return_lse else (result, _empty_lse(q))
-    return (o, lse, *(aux[name] if name in aux else _empty_lse(q) for name in _OUTPUTS))
-
-
-@_operator.register_fake
-def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
-      seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
-      zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
-      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, exact_exponentials=False,
-      dropout_p=0.0, rng_state=None, deterministic=False, block_numbers=None, outputs=None):
-    if cu_seqlens_q is not None:
-        lse_shape = q.size(1), q.size(0)
-    else:
-        heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
-        lse_shape = q.size(0), q.size(heads), q.size(seqlen)
-    of_rows = [q.new_empty(lse_shape, dtype=torch.float32) if wanted else _empty_lse(q)
-               for wanted in (return_lse, "row_max" in (outputs or ""))]
-    max_logit = q.new_empty(lse_shape[-2], dtype=torch.float32) if "max_logit" in (outputs or "") else _empty_lse(q)
-    dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
-    numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
-    o = q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype)
-    return o, of_rows[0], max_logit, of_rows[1], torch.empty_like(o) if "o_raw" in (outputs or "") else _empty_lse(q)
-
-
-_RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-def _empty_lse(q):
-    """What stands for the lse that was not asked for: an operator has a fixed number of results."""
-    return q.new_empty(0, dtype=torch.float32)
-
-
-@library.custom_op("jit_attention::attention_backward", mutates_args=())
-def _backward_operator(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
-                       lse: torch.Tensor, tensors: Sequence[torch.Tensor], problem: str,
-                       softmax_scale: Optional[float], layout: str, cu_seqlens_q: Optional[torch.Tensor] = None,
-                       cu_seqlens_k: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
-                       seqused_k: Optional[torch.Tensor] = None, dlse: Optional[torch.Tensor] = None,
-                       sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
-                       want_sinks: bool = False, dropout_p: float = 0.0,
-                       rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-                       block_numbers: Optional[Sequence[int]] = None,
-                       tuning: Optional[str] = None) -> list[torch.Tensor]:
-    """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
-    names = read(problem)[2]
-    tensors, shapes = _in_full(tensors, problem, o)
-    do = do if do.stride(-1) == 1 else do.contiguous()
-    (dq,) = _zeros_if(cu_seqlens_q, seqused_q, q)
-    dk, dv = _zeros_if(cu_seqlens_k, seqused_k, k, v)
-    gradients = _attention_backward(do, q, k, v, o, lse, **_keywords(problem, tensors, block_numbers, q, layout),
-                                    softmax_scale=softmax_scale, layout=layout, dq=dq, dk=dk, dv=dv,
-                                    cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
-                                    seqused_k=seqused_k, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
-                                    d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p, rng_state=rng_state,
-                                    deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
-                                    tuning=tuning)
-    dq, dk, dv, by_name, *of_sinks = gradients
-    of_read = (gradient.sum_to_size(shapes[name]) if name in shapes else gradient for name, gradient in by_name.items())
-    return [dq, dk, dv, *of_read, *of_sinks]
-
-
-def _in_full(tensors, problem, o):
-    """The tensors, with o's sizes where an output reads one at places of o and a size of 1 stands for all; and the shapes of
-    those, by name."""
-    names, output = read(problem)[2:]
-    kinds = read_output(output).tensors if output else {}
-    full, shapes = [], {}
-    for name, tensor in zip(names, tensors, strict=True):
-        kind = kinds.get(name, "")
-        shape = o.shape if kind.endswith("as_o") else o.shape[:-1] if kind.endswith("as_row") else tensor.shape
-        if tensor.shape != shape:
-            shapes[name] = tensor.shape
-        full.append(tensor.expand(shape))
-    return full, shapes
-
-
-def _zeros_if(cu_seqlens, seqused, *tensors):
-    """What gradients of these tensors are written over; None for each where all rows will be."""
-    if cu_seqlens is None and seqused is None:
-        return [None] * len(tensors)
-    return [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
-
-
-@_backward_operator.register_fake
-def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, cu_seqlens_q=None, cu_seqlens_k=None,
-      seqused_q=None, seqused_k=None, dlse=None, sinks=None, wanted=None, want_sinks=False, *dropout):
-    of = [q, k, v, *(tensors[i] for i in wanted or ()), *([sinks] if want_sinks else [])]
-    return [tensor.new_empty(tensor.shape) for tensor in of]
-
-
-_SINKS = 6  # among the operator's arguments behind `tuning`
-
-
-def _refuse_gradients(**refused):
-    """Raises where one of these stands in the way of gradients."""
-    for name, given in refused.items():
-        if given is not None:
-            raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
-                                       "gradients with it: compute under torch.no_grad(), or give detach()",
-                                       "arguments", name)
-
-
-def _save_for_backward(ctx, inputs, output):
-    q, k, v, tensors, problem, softmax_scale, return_lse, layout, ctx.tuning, *sequences = inputs
-    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers, _ = sequences
-    varlen, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
-    if v is None:
-        raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
-                                   "with it: compute under torch.no_grad(), or give detach()", "arguments", "head_dim_v")
-    if k.element_size() == 1:
-        raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
-                                   "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
-    if output[0].dtype != q.dtype:
-        raise InvalidArgumentError(f"out_dtype: is {output[0].dtype} beside a q, k or v that requires grad, and there are no "
-                                   "gradients with it: leave it out", "arguments", "out_dtype")
-    _refuse_gradients(page_table=page_table, cache_leftpad=cache_leftpad)
-    _, score, names, functor = read(problem)
-    differentiable = dict(score.tensors) if score is not None else {}
-    if functor is not None:
-        differentiable |= {name: kind for name, kind in read_output(functor).tensors.items() if " " in kind}
-    for name, tensor in zip(names, tensors, strict=True):
-        if tensor.requires_grad and name not in differentiable:
-            raise InvalidArgumentError(f"tensors: {name!r} requires grad, and no score reads it, nor an output at "
-                                       "places of o, so that it has no gradient: compute under torch.no_grad(), or give detach()")
-    if not return_lse:
-        raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
-                                   "which asks for it, compute under torch.no_grad(), or give detach()")
-    o, lse = output[:2]
-    ctx.save_for_backward(q, k, v, sinks, rng_state, o if functor is None else output[4], lse, *varlen, *tensors)
-    ctx.set_materialize_grads(False)
-    ctx.facts = problem, softmax_scale, layout
-    ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
-    ctx.wants_sinks = sinks is not None and sinks.requires_grad
-    ctx.dropout_p, ctx.deterministic = dropout_p, deterministic
-    ctx.others = len(inputs) - 9  # those behind `tuning`
-
-
-def _gradients(ctx, do, dlse, *_):
-    q, k, v, sinks, rng_state, o, lse, *others = ctx.saved_tensors
-    varlen, tensors = others[:4], others[4:]
-    of_others = [None] * ctx.others
-    of_tensors = [None] * len(tensors)
-    if do is None and dlse is None:
-        return _of_inputs(ctx, None, None, None, of_tensors, of_others)
-    do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv, *of_read = _backward_operator(do, q, k, v, o, lse, tensors, *ctx.facts, *varlen, dlse, sinks,
-                                              ctx.wanted, ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic,
-                                              ctx.block_numbers, ctx.tuning)
-    for i, gradient in zip(ctx.wanted, of_read):
-        of_tensors[i] = gradient
-    if ctx.wants_sinks:
-        of_others[_SINKS] = of_read[-1]
-    return _of_inputs(ctx, dq, dk, dv, of_tensors, of_others)
-
-
-def _of_inputs(ctx, dq, dk, dv, of_tensors, of_others):
-    """Gradients in the order of the operator's arguments, for as many as this call gave.
-
-    PyTorch's dispatcher takes trailing arguments away that equal their defaults. It hands them back to
-    `_save_for_backward`, but from 2.6 to 2.11 an operator with a list of tensors must return as many gradients as
-    arguments were given (torch/_library/autograd.py, supports_tensorlist). 2.15 takes either number.
-    """
-    gradients = dq, dk, dv, of_tensors, None, None, None, None, None, *of_others
-    return gradients[:len(ctx.needs_input_grad)]
-
-
-def _refuse_second_gradients(ctx, *_):
-    raise InvalidArgumentError("do: requires grad, and the gradients of attention have no gradients themselves: leave "
-                               "out create_graph, or compute attention that is differentiated twice in another way")
-
-
-_backward_operator.register_autograd(_refuse_second_gradients, setup_context=lambda ctx, inputs, output: None)
-_operator.register_autograd(_gradients, setup_context=_save_for_backward)
 
 
 _functor.being_traced = torch.compiler.is_compiling

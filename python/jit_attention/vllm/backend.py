@@ -28,7 +28,6 @@ _INSTEAD = {
     "compute capability not supported": "GPUs from 8.0 on are served",
     "R-SWA not supported": "TRITON_ATTN has it",
     "PCP not supported": "leave out --prefill-context-parallel-size, or use FLASH_ATTN",
-    "DCP not supported": "leave out --decode-context-parallel-size, or use FLASH_ATTN",
 }
 
 

@@ -8,6 +8,7 @@ import jit_attention as ja
 
 from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS
+from .._shared_keys import with_sinks
 from .seen import Seen
 
 _INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8"}  # with a scale for each token and head
@@ -21,6 +22,12 @@ class JitAttentionImpl(AttentionImpl):
     A cache is (pages, heads_kv, page_size, 2 · head_size), K before V in a row, with the strides of any of vLLM's
     layouts. With a scale for each token and head, bytes (…, 2 · (head_size + 4)): K, its scale, V, its scale.
     """
+
+    supports_dcp = True
+    can_return_lse_for_decode = True
+    lse_base_on_e = True
+    supports_mtp_with_cp_non_trivial_interleave_size = True
+    dcp_world_size = 1  # vLLM sets it where ranks share keys out
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
                  kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
@@ -46,6 +53,11 @@ class JitAttentionImpl(AttentionImpl):
         self._reads_inputs = attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
         self._is_decoder = attn_type == AttentionType.DECODER
         self._seen = Seen()
+        if self.dcp_world_size > 1:
+            if alibi_slopes is not None:
+                raise NotImplementedError("jit_attention.vllm does not serve ALiBi where ranks share keys out: leave out "
+                                          "--decode-context-parallel-size")
+            self._merge = _merge_of_vllm()
 
     def process_weights_after_loading(self, act_dtype):
         """Sinks are loaded after the layer was made, often in 16 bits."""
@@ -78,10 +90,35 @@ class JitAttentionImpl(AttentionImpl):
                          tensors=tensors, sinks=self.sinks, split_keys=self.split_keys, cu_seqlens_q=starts,
                          cu_seqlens_k=starts, zero_padding=True)
             return output
+        if attn_metadata.shared is not None:
+            return self._attend_with_others(layer, query, key, value, kv_cache, attn_metadata, output, mask, tensors)
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
         _attend_to_pages(query, keys, values, output, tokens, mask, self._score, self.scale, tensors, self.sinks,
                          self.split_keys, starts, attn_metadata.block_table, attn_metadata.seq_lens, self._kv_dtype,
                          k_scale, v_scale, None)
+        return output
+
+    def _attend_with_others(self, layer, query, key, value, kv_cache, metadata, output, mask, tensors):
+        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
+        shared, tokens = metadata.shared, metadata.num_actual_tokens
+        out, query = _first(output, tokens), _first(query, tokens)
+        options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
+                       cu_seqlens_q=metadata.query_start_loc, zero_padding=True)
+        is_captured = query.is_cuda and torch.cuda.is_current_stream_capturing()  # and replayed for other requests
+        if shared.are_new and not is_captured and not self.split_keys and self._kv_dtype is None:
+            ja.attention(query, _first(key, tokens), _first(value, tokens), out=out, sinks=self.sinks,
+                         cu_seqlens_k=metadata.query_start_loc, **options)
+            return output
+        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        if self._kv_dtype is not None:
+            options.update(kv_dtype=self._kv_dtype, k_descale=k_scale, v_descale=v_scale)
+            if self._scales_are_inline:
+                options.update(descale_per="token")
+        group = get_dcp_group()
+        part, lse = ja.attention(group.all_gather(query.contiguous(), dim=1), keys, values, return_lse=True,
+                                 page_table=metadata.block_table, **shared.arguments(), **options)
+        whole, lse = self._merge(part, lse.transpose(0, 1).contiguous(), group, return_lse=True)
+        out.copy_(with_sinks(whole, lse, self.sinks))
         return output
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
@@ -131,6 +168,23 @@ def _rows_of(kv_cache):
 def _first(rows, count):
     """The first rows of a tensor. Slices take longer than looking whether there are more."""
     return rows if rows.shape[0] == count else rows[:count]
+
+
+def get_dcp_group():
+    """vLLM's group of the ranks that share keys out."""
+    from vllm.distributed import parallel_state
+
+    return parallel_state.get_dcp_group()
+
+
+def _merge_of_vllm():
+    """The exchange that --dcp-comm-backend says: of parts (tokens, heads of all, …) and LSE, by heads."""
+    from vllm.config import get_current_vllm_config_or_none
+    from vllm.v1.attention.ops import dcp
+
+    config = get_current_vllm_config_or_none()
+    is_a2a = config is not None and config.parallel_config.dcp_comm_backend == "a2a"
+    return dcp.dcp_a2a_lse_reduce if is_a2a else dcp.cp_lse_ag_out_rs
 
 
 def _masks_of(sliding_window):

@@ -276,7 +276,8 @@ TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
        {std::pair(AttentionSpec{.sequences_kv = SequenceKind::paged, .page_size = 16}, "spec.sequences_kv"),
         {AttentionSpec{.dtype = DType::fp8_e4m3}, "spec.dtype"},
         {AttentionSpec{.kv_dtype = DType::fp8_e4m3}, "spec.kv_dtype"},
-        {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"}}) {
+        {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"},
+        {AttentionSpec{.q_positions = true, .key_arrivals = true}, "spec.key_arrivals"}}) {
     const Error error = error_of([&, &wrong = wrong] { check_backward_arguments(wrong, good_gradients()); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
     EXPECT_EQ(error.field(), field);

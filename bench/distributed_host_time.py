@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Host time of a call of jit_attention.distributed.attention without a GPU, in microseconds: Python's and this library's.
+
+One process stands for a rank: other ranks, the driver's GPU and the collective do nothing, and tensors that kernels would
+read are stand-ins, so that what a call does beside its launches is left. For "arrive" that is all of it but the time of the
+driver's calls, which are counted; for "gather" PyTorch's copies work on small tensors of the CPU. Figures mean something
+beside others of the same machine only. "calls" counts functions of Python and of C that Python calls.
+
+    bench/distributed_host_time.py --idle build/default/tests/bench/idle
+
+On GPUs bench/distributed.py has the host time of whole calls.
+"""
+
+import argparse
+import ctypes
+import importlib
+import os
+import pathlib
+import statistics
+import sys
+import time
+import types
+
+SEQLEN, HEADS_Q, HEADS_KV, HEAD_DIM = 512, 4, 1, 64
+MODES = "contiguous", "zigzag"
+
+
+class Stands:
+    """In place of other ranks, of CUDA's streams and memory, and of the arrays of a kernel."""
+
+    def __init__(self, folder, ranks):
+        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # found by its name from here on
+        sys.path.insert(0, str(folder))
+        import torch
+        import torch.distributed as dist
+
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # collectives that do nothing
+        from jit_attention import _core
+        from jit_attention.distributed import arrive, groups, problem
+
+        dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=ranks)
+        torch.set_num_threads(1)
+        self.torch, self._make = torch, importlib.import_module("idle_arrays").IdleArray
+        self._attention, self._arrays, self._results = problem._attention, {}, {}
+        wait = groups.Control.wait
+        groups.Control.wait = lambda control, work, timeout, on_gpu: wait(control, work, timeout, True)
+        groups.Control._compare = lambda *of_call: None
+        groups.Control._texts = lambda control, what, text, timeout: [text] * control.size
+        _core.device_of = lambda tensor, name: types.SimpleNamespace(arch="sm_90a")
+        torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0)
+        torch.cuda.synchronize = lambda device=None: None
+        arrive._refusal = lambda problem: arrive._refusal_of(problem.placement)
+        arrive._Workspace._share = lambda workspace, nbytes: self._share(workspace, nbytes)
+        problem._attention = self.attend
+
+    def _share(self, workspace, nbytes):
+        whole = self.torch.zeros(nbytes + 256, dtype=self.torch.uint8)
+        workspace.memory = whole[-whole.data_ptr() % 256:][:nbytes]
+        own = workspace.memory.data_ptr()
+        workspace.peers = [own + (rank << 40) for rank in range(workspace.control.size)]
+
+    def array(self, name, tensor):
+        key = name, tensor.shape
+        if key not in self._arrays:
+            dtype = {self.torch.bfloat16: "bf16", self.torch.float32: "fp32", self.torch.int32: "int32"}[tensor.dtype]
+            self._arrays[key] = self._make(dtype, list(tensor.shape))
+        return self._arrays[key]
+
+    def attend(self, q, k, v, tensors, **options):
+        """The library's own call, of arrays that stand for what it is given."""
+        given = dict(q=q, k=k, v=v, out=q, **{name: x for name, x in options.items() if isinstance(x, self.torch.Tensor)})
+        arrays = {name: self.array(name, x) for name, x in given.items()}
+        named = {name: self.array(name, x) for name, x in tensors.items()}
+        self._attention(**options | arrays, tensors=named)
+        if q.shape not in self._results:
+            self._results[q.shape] = q.new_zeros((*q.shape[:3], v.shape[3])), q.new_zeros((*q.shape[:1], q.shape[2], q.shape[1]))
+        return self._results[q.shape]
+
+    def driver_calls(self):
+        return self.driver.idle_driver_launches(), self.driver.idle_driver_other_work()
+
+
+def calls_of(function):
+    """How many functions Python calls meanwhile."""
+    count = [0]
+
+    def note(frame, event, argument):
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count[0] - 1  # the last is setprofile itself
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--idle", type=pathlib.Path, required=True, metavar="FOLDER", help="of the driver that does nothing")
+    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="of the group (2)")
+    parser.add_argument("--repeats", type=int, default=300, metavar="N", help="of each call (300)")
+    options = parser.parse_args(arguments)
+    if options.ranks not in (2, 4):
+        parser.error(f"argument --ranks: {options.ranks}, which is not 2 or 4")
+    os.environ.setdefault("JIT_ATTENTION_TUNING", "off")
+    stands = Stands(options.idle.resolve(), options.ranks)
+    import jit_attention as ja
+
+    torch, mask = stands.torch, ja.mask.causal()
+    print("| µs, median (fastest) | call | calls | launches | other calls of the driver |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for mode in MODES:
+        placement = ja.distributed.balance(mask, seqlen=2 * SEQLEN, ranks=options.ranks, mode=mode)
+        rows = placement.rows(0)
+        q, k, v = (torch.zeros(1, rows, heads, HEAD_DIM, dtype=torch.bfloat16) for heads in (HEADS_Q, HEADS_KV, HEADS_KV))
+        for method in ("arrive", "gather"):
+            def call(q=q, k=k, v=v, placement=placement, method=method):
+                return ja.distributed.attention(q, k, v, placement=placement, mask=mask, method=method)
+
+            samples = []
+            with torch.no_grad():
+                for step in range(options.repeats + 3):
+                    began = time.perf_counter_ns()
+                    call()
+                    if step >= 3:
+                        samples.append((time.perf_counter_ns() - began) / 1e3)
+                before = stands.driver_calls()
+                call()
+                launches, others = (b - a for a, b in zip(before, stands.driver_calls()))
+                calls = calls_of(call)
+            print(f"| {method}, {mode} | {statistics.median(samples):.1f} ({min(samples):.1f}) | {calls} | {launches} "
+                  f"| {others} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+// Operations on scores alone, as attention has them before the softmax: key masses and scores of blocks.
+#pragma once
+
+#include <string_view>
+
+#include <jit/spec.h>
+#include <jit/tensor.h>
+
+#include "templates/base/params.cuh"
+
+namespace jit {
+
+/// The attention whose scores `given` has: without what concerns values and o.
+AttentionSpec scores_of(const AttentionSpec& given);
+
+/// Throws Error invalid_spec where `operation`, such as "key masses", has no scores of `given`.
+void validate_scores(const AttentionSpec& given, std::string_view operation);
+
+/// The tensors of which scores are computed.
+struct ScoreOperands {
+  const TensorView &q, &k;
+  const TensorView& lse;  ///< may be absent, as the next two
+  const TensorView &cu_seqlens_q, &cu_seqlens_k;
+  const NamedTensors& tensors;
+};
+
+/// Checks them and writes them to `params`. Throws Error invalid_argument. `scores` is what scores_of returned.
+void fill_params_of_scores(const AttentionSpec& scores, const ScoreOperands& operands,
+                           AttentionParams& params);
+
+/// Throws Error invalid_argument where `result` shares memory with itself or with an operand.
+void check_result(const char* name, const TensorView& result, const ScoreOperands& operands);
+
+}  // namespace jit

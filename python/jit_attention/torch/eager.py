@@ -1,0 +1,37 @@
+"""Attention with gradients without PyTorch's dispatcher, which takes longer than a short kernel."""
+
+import torch
+from torch.autograd import forward_ad
+
+from .operator import DEFAULTS, backward_operator, compute, compute_gradients, gradients_of, save_for_backward
+
+_PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do something else
+
+
+def is_watched(*tensors):
+    """Whether a compiler, a mode, a transform or a kind of tensor wants to see operators."""
+    return (torch.compiler.is_compiling() or any(type(tensor) not in _PLAIN for tensor in tensors)
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active()
+            or forward_ad._current_level >= 0)
+
+
+def attention_with_gradients(q, k, v, tensors, *facts, sinks=None, **others):
+    """What the operator returns, of its arguments, if nobody watches."""
+    return _Attention.apply(q, k, v, sinks, facts, others, *tensors)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, sinks, facts, others, *tensors):
+        inputs = q, k, v, tensors, *facts, *(DEFAULTS | others | {"sinks": sinks}).values()
+        output = compute(*inputs)
+        save_for_backward(ctx, inputs, output)
+        ctx.mark_non_differentiable(*output[2:])
+        return output
+
+    @staticmethod
+    def backward(ctx, do, dlse, *_):
+        # With create_graph the operator refuses gradients of gradients.
+        backward = backward_operator if torch.is_grad_enabled() or is_watched() else compute_gradients
+        dq, dk, dv, of_tensors, d_sinks = gradients_of(ctx, do, dlse, backward)
+        return dq, dk, dv, d_sinks, None, None, *of_tensors

@@ -1,0 +1,52 @@
+// Arguments that operations on scores share: queries and keys, sequences, a mask, a score and the tensors that they read.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <jit/attention.h>
+#include <jit/spec.h>
+#include <jit/tensor.h>
+#include <nanobind/nanobind.h>
+
+#include "named_arrays.h"
+#include "operation_call.h"
+
+namespace jit::python {
+
+/// What a Python caller gives of them; each but q and k may be None.
+struct ScoreInputs {
+  nb::handle q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k;
+};
+
+/// They, read: views to fill arguments with, which must stay where they are until the call was launched.
+class ScoreCall {
+ public:
+  /// Reads them for `call`, of an operation such as "key masses". Throws Error invalid_argument or a Python TypeError.
+  ScoreCall(OperationCall& call, const ScoreInputs& inputs, const char* operation);
+  ScoreCall(const ScoreCall&) = delete;
+  ScoreCall& operator=(const ScoreCall&) = delete;
+
+  const AttentionSpec& attention() const { return attention_; }
+  const TensorView& q() const { return q_; }
+  const TensorView& k() const { return k_; }
+  /// Gives an operation's arguments the views as they are now.
+  template <class Arguments>
+  void fill(Arguments& arguments) const {
+    arguments.q = q_;
+    arguments.k = k_;
+    arguments.cu_seqlens_q = cu_seqlens_q_;
+    arguments.cu_seqlens_k = cu_seqlens_k_;
+    for (std::size_t i = 0; i < named_.size(); ++i) arguments.tensors.add(tensors_[i]);
+  }
+  /// The library's error in the words of Python's arguments; `result` is what the library calls "out".
+  static Error renamed(const Error& error, const char* result);
+
+ private:
+  TensorView q_, k_, cu_seqlens_q_, cu_seqlens_k_;
+  const NamedArrays named_;
+  std::array<NamedTensor, NamedTensors::capacity> tensors_;
+  AttentionSpec attention_;
+};
+
+}  // namespace jit::python
