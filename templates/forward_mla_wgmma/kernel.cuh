@@ -15,6 +15,7 @@
 #include "forward_mla_wgmma/score_warpgroup.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/key_rows_producer.cuh"
+#include "mainloop/latent_row_copies.cuh"
 #include "mainloop/panel_producer.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
@@ -49,6 +50,8 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const KernelMemory& mem
   if constexpr (Traits::uses_tma) {
     SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
         .run(work);
+  } else if constexpr (converts_latents<typename Traits::Config>) {
+    KeyRowsProducer<Traits, LatentRowCopies<Traits>>(params, bytes, smem, warp).run(work);
   } else {
     KeyRowsProducer<Traits>(params, bytes, smem, warp).run(work);
   }

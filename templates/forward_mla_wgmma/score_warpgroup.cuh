@@ -10,6 +10,7 @@
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/load_queries.cuh"
+#include "split_keys/packed_maxima.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/row_functors.cuh"
 #include "split_keys/rows_apart.cuh"
@@ -25,6 +26,7 @@ class ScoreWarpgroup {
   using Element = typename Traits::Element;
   using Scores = typename Traits::Scores;
   using RowFactors = float[Scores::rows];
+  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Scores::rows>>;
 
  public:
   JIT_DEVICE ScoreWarpgroup(const AttentionParams& params, unsigned char* bytes, unsigned smem)
@@ -38,7 +40,7 @@ class ScoreWarpgroup {
 
   JIT_DEVICE void run() {
     while (splits_.take()) {
-      state_ = SoftmaxState<Scores::rows>();
+      state_ = State();
       if (brings_queries<Config>(splits_.info())) {
         held_.load({params_, splits_.info()}, warp_row());
         queries_.consumer_wait();
@@ -48,6 +50,7 @@ class ScoreWarpgroup {
         queries_.consumer_release();
         queries_.advance();
       }
+      raise_packed_maxima<Config, Scores>(params_, splits_.info(), warp_row(), state_);
       splits_.release();
       finish_rows();
     }
@@ -187,7 +190,7 @@ class ScoreWarpgroup {
   PPipeline<Traits> p_;
   HeldQueries<Traits> held_;
   Scores scores_;
-  SoftmaxState<Scores::rows> state_;
+  State state_;
 };
 
 }  // namespace jit::forward_mla_wgmma

@@ -5,6 +5,7 @@
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "mainloop/output_columns.cuh"
+#include "mainloop/stored_latents.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"
 #include "tiles/panel_tile.cuh"
@@ -17,6 +18,8 @@ inline constexpr int value_panel = 64;
 inline constexpr int tile_kv = 64;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 1, stages_infos = 4;
+/// Warps that copy keys row by row.
+inline constexpr int row_copy_warps = 2;
 /// Tiles of columns that are keys alone, which are multiplied first, and done with then.
 inline constexpr int stages_alone = 2;
 
@@ -26,7 +29,7 @@ JIT_HOST_DEVICE constexpr int held_columns(int head_dim_v) { return output_colum
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | row factors | flags | infos of keys | keys of lists | infos of splits | barriers |
+///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | rows as stored | row factors | flags | infos of keys | keys of lists | infos of splits | barriers |
 struct SmemLayout {
   PipelinePlace q;       ///< without the columns that are held
   PipelinePlace k;       ///< columns of keys behind those of values
@@ -37,6 +40,7 @@ struct SmemLayout {
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
+  int stored;            ///< of rows of 8-bit latents, for each warp that converts them
   int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };
@@ -46,7 +50,8 @@ struct SmemSizes {
   int head_dim_v;
   int stages;  ///< tiles of keys that have room
   bool has_spans;
-  int list_words = 0;  ///< of each key, where queries have lists
+  int list_words = 0;        ///< of each key, where queries have lists
+  int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
 };
 
 /// Parts of values of so many tiles, and of half a tile more.
@@ -65,6 +70,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   const int stages_v = value_stages(sizes, has_more);
   layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
+  layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps));
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));

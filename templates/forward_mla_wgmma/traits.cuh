@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/smem_layout.cuh"
 #include "jit/options.h"
+#include "problem/latent_rows.cuh"
 #include "split_keys/block_traits.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
@@ -59,7 +60,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Producer warps that load keys: copying them row by row is too much for one.
-  static constexpr int key_warps = uses_tma ? 1 : 2;
+  static constexpr int key_warps = uses_tma ? 1 : row_copy_warps;
   static constexpr int query_warps = warps - key_warps;
   static constexpr int query_threads = query_warps * warp_size;
   /// Warps that are told of splits.
@@ -71,11 +72,19 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
     return 0;
   }();
 
+  /// Bytes of a row of latents that is converted where it is copied, and of its scales.
+  static constexpr int stored_row_bytes = [] {
+    if constexpr (converts_latents<Config>)
+      return Config::StoredLatent::row_bytes + Config::StoredLatent::page_end_bytes;
+    return 0;
+  }();
+
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0,
-                                                    .list_words = list_words});
+                                                    .list_words = list_words,
+                                                    .stored_row_bytes = stored_row_bytes});
 
   static constexpr int stages_v = layout.v.stages;
 

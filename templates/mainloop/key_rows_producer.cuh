@@ -4,10 +4,10 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "mainloop/key_row_places.cuh"
 #include "mainloop/pipelines.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/key_lists.cuh"
-#include "problem/paged_kv.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
@@ -21,45 +21,19 @@ namespace jit {
 /// them do. They go to the pipelines of panels (mainloop/panel_producer.cuh), a group of copies for each stage. While
 /// those of one tile are on their way the next ones are started. Warps have groups of rows in turns.
 template <class Traits>
-class KeyRowCopies {
-  using Config = typename Traits::Config;
+class KeyRowCopies : public KeyRowPlaces<Traits> {
+  using Places = KeyRowPlaces<Traits>;
+  using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
+      Places::tile_row;
+  using typename Places::Config;
   using Element = typename Config::Element;
-  static constexpr int group_rows = 8;  // whose swizzles differ: known when a group's rows are unrolled
-  static constexpr int rows = Config::tile_kv / Traits::key_warps;  // of a warp
-  static_assert(rows % group_rows == 0, "warps have the same number of groups of rows");
-  static constexpr int rows_per_lane = (rows + warp_size - 1) / warp_size;
   static constexpr int tile_copies = Traits::k_panels + Traits::v_parts;  // groups
 
  public:
-  /// Rows of a lane, a warp's width apart among those of the warp: where they lie in which batch entry, or page, which
-  /// is negative for those that there are not. No address yet: that would wait for the page table.
-  struct Place {
-    int head;
-    int batch[rows_per_lane];
-    int seq[rows_per_lane];
-  };
+  using typename Places::Place;
 
   JIT_DEVICE KeyRowCopies(const AttentionParams& params, unsigned smem, int warp)
-      : params_(params), warp_(warp), panels_(smem) {}
-
-  /// Places of the rows of the tile from key `k_begin` on, of a split of the work tile.
-  JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
-    Place place{.head = work_tile.kv_head};
-#pragma unroll
-    for (int i = 0; i < rows_per_lane; ++i) {
-      const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own),
-                row = work_tile.kv.begin + key;
-      place.batch[i] = -1;
-      place.seq[i] = row;
-      if (own >= rows || key >= work_tile.kv.length) continue;
-      const RowPlace at = place_of(work_tile, info, key);
-      place.batch[i] = at.batch;
-      place.seq[i] = at.seq;
-      if constexpr (Traits::has_pages && !has_key_lists<Config>)
-        expect_page<Config>(params_, work_tile, key, 1, at.batch);
-    }
-    return place;
-  }
+      : Places(params, warp), panels_(smem) {}
 
   /// Starts the copies of a tile, each once there is room for it; rows that there are not become zeros. Ends those of the
   /// tile before, and these, too, where it is the split's last.
@@ -76,15 +50,6 @@ class KeyRowCopies {
   }
 
  private:
-  JIT_DEVICE RowPlace place_of(const SplitWorkTile& work_tile, const Info<Config>& info, int key) const {
-    if constexpr (has_key_lists<Config>) {
-      return Config::Lists::template place<Config>(params_, info.owner, work_tile.batch, work_tile.kv_head,
-                                                   key);
-    } else {
-      return PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, work_tile.kv.begin + key);
-    }
-  }
-
   // Starts the copies of the columns from `first` on that a stage has, behind so many parts of values of the same tile, and
   // behind its columns that are keys alone, or these themselves.
   template <class Tile, bool is_behind_keys_alone, class Pipeline>
@@ -141,23 +106,6 @@ class KeyRowCopies {
     for (int part = Traits::v_parts; part > 0; --part) panels_.v.producer_commit_before(parts + part);
   }
 
-  // First element of a lane's row; null for one that there is not. What a page table says may be any number.
-  JIT_DEVICE const Element* row_at(const Place& place, int i) const {
-    const TensorStrides& strides = params_.k_strides;
-    const int batch = place.batch[i];
-    if (batch < 0 || !PagedKv<Config>(params_).exists(batch)) return nullptr;
-    return static_cast<const Element*>(params_.k) +
-           PagedKv<Config>::offset(strides, {place.seq[i], place.head, batch});
-  }
-
-  // The place of one of the warp's rows in the tile.
-  JIT_DEVICE int tile_row(int own) const {
-    // mutate: HalfOfTheRowsTwice
-    return (own / group_rows * Traits::key_warps + warp_) * group_rows + own % group_rows;
-  }
-
-  const AttentionParams& params_;
-  const int warp_;
   PanelPipelines<Traits> panels_;
   bool has_earlier_ = false;  // a tile whose copies have not been ended
 };
@@ -165,7 +113,7 @@ class KeyRowCopies {
 /// A warp that copies keys of splits. All such warps walk through the block's work, and come to the same; the first one
 /// tells the others of the block. A Traits is that of a kernel family: its Config, the number of key_warps, what
 /// mainloop/panel_producer.cuh wants, and split_keys/split_pipeline.cuh.
-template <class Traits>
+template <class Traits, class Copies = KeyRowCopies<Traits>>
 class KeyRowsProducer {
   using Config = typename Traits::Config;
 
@@ -235,7 +183,7 @@ class KeyRowsProducer {
   const bool tells_;  // whether the warp tells the others of the block
   const unsigned smem_;
   KeyInfoPipeline<Traits> infos_;
-  KeyRowCopies<Traits> copies_;
+  Copies copies_;
   SplitPipeline<Traits> splits_;
 };
 

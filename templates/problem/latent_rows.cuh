@@ -6,6 +6,7 @@
 //     latent_528   512 e4m3 | 16 scales of e8m0                                                         (DeepSeek V4.1)
 #pragma once
 
+#include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/math.cuh"
@@ -30,6 +31,24 @@ inline constexpr bool is_latent = requires {
   Element::rotated_begin;
 };
 
+/// The format of the rows that a kernel makes 16-bit numbers of where it copies them: StoredLatent of its Config.
+template <class Config>
+concept converts_latents = requires {
+  typename Config::StoredLatent;
+};
+/// The element that strides of keys count.
+template <class Config>
+struct RowElementOf {
+  using type = typename Config::Element;
+};
+template <class Config>
+requires converts_latents<Config>
+struct RowElementOf<Config> {
+  using type = unsigned char;
+};
+template <class Config>
+using RowElement = typename RowElementOf<Config>::type;
+
 /// 2^(bits - 127); no number for 255.
 JIT_DEVICE float power_of_two(unsigned bits) {
   if (bits == 255) return __int_as_float(0x7fffffff);
@@ -48,6 +67,45 @@ template <class Latent>
 JIT_DEVICE float group_scale(const unsigned char* scales, int group) {
   if constexpr (Latent::scale_bytes == 4) return reinterpret_cast<const float*>(scales)[group];
   return power_of_two(scales[group]);
+}
+
+/// Two numbers as 16-bit ones; those that fp16 does not hold become its largest ones.
+template <class Number>
+JIT_DEVICE unsigned pack_saturated(float low, float high) {
+  constexpr float largest = 65504;
+  const auto bounded = [](float x) {
+    if (!is_same<Number, fp16> || !(::fabsf(x) > largest)) return x;  // what is no number stays so
+    return x < 0 ? -largest : largest;
+  };
+  return pack<Number>(bounded(low), bounded(high));
+}
+
+/// Columns that are converted together: of e4m3 8 bytes, of bf16 16, which become 16.
+inline constexpr int latent_piece = 8;
+
+/// Eight numbers of e4m3 as halves.
+JIT_DEVICE void halves_of_latents(const unsigned (&stored)[2], unsigned (&wide)[4]) {
+  halves_of_fp8_word<fp8_e4m3>(stored[0], wide[0], wide[1]);
+  halves_of_fp8_word<fp8_e4m3>(stored[1], wide[2], wide[3]);
+}
+/// These times their scale, as numbers of a type.
+template <class Number>
+JIT_DEVICE void scale_latents(float scale, unsigned (&wide)[4]) {
+#pragma unroll
+  for (unsigned& pair : wide) {
+    pair = pack_saturated<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * scale,
+                                  to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * scale);
+  }
+}
+/// Eight numbers of bf16 become those of a type.
+template <class Number>
+JIT_DEVICE void convert_rotated(unsigned (&wide)[4]) {
+  if constexpr (is_same<Number, bf16>) return;
+#pragma unroll
+  for (unsigned& pair : wide) {
+    pair = pack_saturated<Number>(__int_as_float(static_cast<int>(pair << 16)),
+                                  __int_as_float(static_cast<int>(pair & 0xffff0000u)));
+  }
 }
 
 }  // namespace jit

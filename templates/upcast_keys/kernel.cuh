@@ -159,17 +159,6 @@ JIT_DEVICE void upcast_rows(const StoredRows<Config>& stored, const RowsOfHead& 
   }
 }
 
-/// Two numbers as 16-bit ones; those that fp16 does not hold become its largest ones.
-template <class Number>
-JIT_DEVICE unsigned pack_saturated(float low, float high) {
-  constexpr float largest = 65504;
-  const auto bounded = [](float x) {
-    if (!is_same<Number, fp16> || !(::fabsf(x) > largest)) return x;  // what is no number stays so
-    return x < 0 ? -largest : largest;
-  };
-  return pack<Number>(bounded(low), bounded(high));
-}
-
 /// Rows of a tile of the kernel that reads latents by TMA: the rows of a sequence's last tile are written, as zeros, where
 /// they are not its own.
 inline constexpr int latent_tile_rows = 64;
@@ -182,7 +171,7 @@ JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHea
                                const TensorStrides& to_strides) {
   using Latent = KvElement<Config>;
   using Number = typename Config::Element;
-  constexpr int piece = 8, pieces = Config::head_dim / piece;
+  constexpr int piece = latent_piece, pieces = Config::head_dim / piece;
   static_assert(Latent::columns % piece == 0, "a lane has columns of one kind");
   const auto* const source = static_cast<const unsigned char*>(from);
   Number* const target = static_cast<Number*>(to) + rows.entry * to_strides.batch;
@@ -197,25 +186,14 @@ JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHea
       if (column < Latent::columns) {
         unsigned words[2];
         load_words<piece, piece>(start + column, words);
-        halves_of_fp8_word<fp8_e4m3>(words[0], wide[0], wide[1]);
-        halves_of_fp8_word<fp8_e4m3>(words[1], wide[2], wide[3]);
+        halves_of_latents(words, wide);
         const unsigned char* const scales =
             scales_of_row<Latent>(start, place.seq, maximum(1, Config::page_size));
         const float scale = group_scale<Latent>(scales, column / Latent::group);
-#pragma unroll
-        for (unsigned& pair : wide) {
-          pair = pack_saturated<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * scale,
-                                        to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * scale);
-        }
+        scale_latents<Number>(scale, wide);
       } else {
         load_words<2 * piece, piece>(start + Latent::rotated_begin + (column - Latent::columns) * 2, wide);
-        if constexpr (!is_same<Number, bf16>) {
-#pragma unroll
-          for (unsigned& pair : wide) {
-            pair = pack_saturated<Number>(__int_as_float(static_cast<int>(pair << 16)),
-                                          __int_as_float(static_cast<int>(pair & 0xffff0000u)));
-          }
-        }
+        convert_rotated<Number>(wide);
       }
     }
     store_words<2 * piece, chunk_bytes>(target + row * to_strides.seq + column, wide);

@@ -15,7 +15,7 @@
 namespace jit::testing::key_lists_mutations {
 namespace {
 
-constexpr int head_dim = 128, entries = 12;
+constexpr int entries = 12;
 constexpr std::array<int, 3> begins_q = {0, 4, 7}, begins_k = {0, 90, 130};
 constexpr int rows_q = 8;  // the last one is no sequence's
 
@@ -26,7 +26,10 @@ struct Problem {
   int queries = 1;
   bool is_latent = false;
   bool is_causal = false;
-  bool are_keys = false;  ///< whether all entries name keys
+  bool are_keys = false;   ///< whether all entries name keys
+  bool is_stored = false;  ///< whether latents are rows of latent_528
+
+  int head_dim() const { return is_stored ? 512 : 128; }
 };
 
 // Entries of all kinds, by a rule.
@@ -47,7 +50,8 @@ int count(const Problem& problem, int list, int head) {
 // The bits of the queries that share a list.
 unsigned members(int list, int i) { return static_cast<unsigned>(list * 3 + i * 5 + 1); }
 
-double value_of(int key) { return 1 + key; }
+// A power of two where scales alone tell rows of 8 bits apart.
+double value_of(const Problem& problem, int key) { return problem.is_stored ? 1 << key % 8 : 1 + key; }
 
 // Keys that a row of q sees of a KV head, and the sum of their values.
 struct Seen {
@@ -68,7 +72,7 @@ Seen seen(const Problem& problem, int row, int head) {
     for (std::int64_t key = listed * problem.block; key < (listed + 1) * problem.block; ++key) {
       if (listed < 0 || key >= length || (problem.is_causal && key > last)) continue;
       ++result.keys;
-      result.sum += value_of(begins_k[sequence] + static_cast<int>(key));
+      result.sum += value_of(problem, begins_k[sequence] + static_cast<int>(key));
     }
   }
   return result;
@@ -81,6 +85,20 @@ DeviceTensor ints(std::vector<std::int64_t> shape, const std::function<std::int6
   return tensor;
 }
 
+// Keys, all columns of a row alike: ones of e4m3 in latent_528, behind which their scales are.
+DeviceTensor keys_of(const Problem& problem) {
+  constexpr int row_bytes = 528, one = 0x38, exponent_bias = 127;
+  const int columns = problem.is_stored ? row_bytes : problem.head_dim();
+  DeviceTensor k(problem.is_stored ? DType::uint8 : DType::bf16, {begins_k[2], problem.heads_kv, columns});
+  k.fill([&](std::int64_t i) {
+    const double value = value_of(problem, static_cast<int>(i / columns / problem.heads_kv));
+    if (!problem.is_stored) return value;
+    return i % columns < problem.head_dim() ? one : exponent_bias + std::log2(value);
+  });
+  k.upload();
+  return k;
+}
+
 // Queries are 0: a row of o is the mean of the values that are seen, LSE the logarithm of their number.
 std::string noticed_of(const TemplateMutation* mutation, const Problem& problem) {
   const MutatedTemplates templates(mutation);
@@ -88,12 +106,11 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   const CurrentDevice scope(0);
   constexpr int ratio = 4;
   const int heads = problem.heads_kv * ratio, lists = (rows_q + problem.queries - 1) / problem.queries;
-  DeviceTensor q(DType::bf16, {rows_q, heads, head_dim}),
-      k(DType::bf16, {begins_k[2], problem.heads_kv, head_dim});
+  const int head_dim = problem.head_dim();
+  DeviceTensor q(DType::bf16, {rows_q, heads, head_dim});
   q.fill([](std::int64_t) { return 0.0; });
-  k.fill([&](std::int64_t i) { return value_of(static_cast<int>(i / head_dim / problem.heads_kv)); });
   q.upload();
-  k.upload();
+  const DeviceTensor k = keys_of(problem);
   DeviceTensor o(DType::bf16, {rows_q, heads, head_dim}), lse(DType::fp32, {heads, rows_q});
   const DeviceTensor key_lists = ints({lists, problem.heads_kv, entries}, [&](std::int64_t i) {
     const auto at = static_cast<int>(i);
@@ -117,8 +134,10 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
                      .list_block = problem.block,
                      .list_queries = problem.queries};
   if (problem.is_causal) spec.mask = mask::causal();
+  if (problem.is_stored) spec.kv_dtype = DType::latent_528;
   AttentionArguments arguments{.q = q.view(), .k = k.view(), .o = o.view(), .lse = lse.view()};
   if (!problem.is_latent) arguments.v = k.view();
+  if (problem.is_stored) arguments.k.dtype = DType::latent_528;
   arguments.tensors = {{"key_lists", key_lists.view()}, {"key_counts", key_counts.view()}};
   if (problem.queries > 1) arguments.tensors.add({"key_members", key_members.view()});
   arguments.cu_seqlens_q = cu_seqlens_q.view();
@@ -190,6 +209,7 @@ constexpr const char* by_splits = "family=forward_split_kv key_warps=1 tile_kv=3
 constexpr Problem tokens{.config = by_rows, .block = 1, .is_latent = true};
 constexpr Problem shared{.config = by_rows, .block = 8, .queries = 2, .is_latent = true, .are_keys = true};
 constexpr Problem long_lists{.config = by_rows, .block = 48, .is_latent = true};  // of several tiles
+constexpr Problem stored{.config = by_rows, .block = 48, .is_latent = true, .is_stored = true};
 constexpr Problem blocks{.config = by_splits, .block = 16, .heads_kv = 2};
 constexpr Problem causal{.config = by_splits, .block = 16, .heads_kv = 2, .is_causal = true};
 
@@ -213,7 +233,7 @@ TEST_P(KeyListsMutationTest, IsCaught) {
 }
 
 TEST(KeyLists, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, shared, long_lists, blocks, causal})
+  for (const Problem& problem : {tokens, shared, long_lists, stored, blocks, causal})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
   EXPECT_EQ(noticed_of_union(nullptr), "");
 }
@@ -240,6 +260,15 @@ INSTANTIATE_TEST_SUITE_P(
         ListMutation{
             {"ListWordsOfOneStage", {"stage * Traits::list_words", "0 * Traits::list_words"}, {"data race"}},
             long_lists},
+        ListMutation{{"LatentsOverThoseThatAreMultiplied", removed, {"data race", "access in flight"}},
+                     stored},
+        ListMutation{{"LatentsWithoutProxyFence", removed, {"proxy"}}, stored},
+        ListMutation{{"LatentsReadBeforeTheyCame",
+                      {"stored_stages - 1", "stored_stages"},
+                      {"access in flight", "uninitialized", "data race"}},
+                     stored},
+        ListMutation{{"LatentsOfOtherLanesReadEarly", removed, {"data race", "access in flight"}}, stored},
+        ListMutation{{"StoredRowsOverThoseThatAreRead", removed, {"data race", "access in flight"}}, stored},
         ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
         ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
         ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},

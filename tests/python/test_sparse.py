@@ -129,3 +129,54 @@ def test_what_is_refused(place):
     with pytest.raises(ja.InvalidSpecError, match="list_slots.*mask or score"):
         ja.AttentionSpec(sequences_q="varlen", sequences_kv="varlen", list_block=16, list_slots=True,
                          mask=ja.mask.causal())
+
+
+@pytest.mark.parametrize("has_sinks", [False, True])
+def test_two_scopes(rng, place, fetch, has_sinks):
+    """A window of recent latents and a list, in pools of their own, by one softmax."""
+    if not ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
+        pytest.skip("latents are of sm_90a")
+    heads = 8
+    batch = latents(rng, [5], [200], heads=heads, head_dim=576, head_dim_v=512)
+    k = batch.k[0]
+    window = int32([[[i + 20, i + 21, -1, i + 22]] for i in range(5)])
+    lists, counts = distinct(rng, 5, 1, 40, 150), int32(rng.integers(0, 41, (5, 1)))
+    window[1], counts[1] = -1, 0
+    counts[2] = 0
+    sinks = rng.standard_normal(heads).astype(numpy.float32) if has_sinks else None
+    scopes = [ja.sparse.Scope(place(k[:30]), place(window)),
+              ja.sparse.Scope(place(k[50:].reshape(-1, 2, 1, 576)), place(lists), place(counts))]
+    out = place(numpy.full((5, heads, 512), numpy.nan, batch.q[0].dtype))
+    o, lse = ja.sparse.scopes(place(batch.q[0]), *scopes, sinks=None if sinks is None else place(sinks), return_lse=True,
+                              out=out)
+    assert o is out
+    both = numpy.full((5, 1, 44), -1, numpy.int32)
+    both[..., :4] = window
+    for row in range(5):
+        both[row, 0, 4 : 4 + counts[row, 0]] = lists[row, 0, : counts[row, 0]] + 50 * (lists[row, 0, : counts[row, 0]] >= 0)
+    check(batch, fetch(o), fetch(lse), both, numpy.full((5, 1), 44), 1, sinks=sinks)
+    alone = ja.sparse.scopes(place(batch.q[0]), scopes[1])
+    assert (fetch(alone) == fetch(ja.sparse.dsa(place(batch.q[0]), *scopes[1][:3]))).all()
+    with pytest.raises(ja.InvalidArgumentError, match="pools: are none"):
+        ja.sparse.scopes(place(batch.q[0]))
+
+
+def test_largest_scores_of_lists(rng, place, fetch):
+    if not ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
+        pytest.skip("latents are of sm_90a")
+    batch = latents(rng, [6], [90], heads=8, head_dim=576, head_dim_v=512)
+    q, k = -numpy.abs(batch.q[0]), numpy.abs(batch.k[0])  # no score is that of the zeros behind a list
+    lists, counts = distinct(rng, 6, 1, 70, 90), int32([[70], [1], [0], [69], [33], [64]])
+    o, lse, aux = ja.sparse.dsa(place(q), place(k), place(lists), place(counts), return_lse=True,
+                                return_aux=("row_max", "max_logit"))
+    scores = numpy.einsum("thd,td->th", q.astype(float), numpy.zeros((6, 576)))
+    for row in range(6):
+        at = lists[row, 0, : counts[row, 0]]
+        own = q[row].astype(float) @ k[at[at >= 0], 0].astype(float).T / 24
+        scores[row] = own.max(1, initial=-numpy.inf)
+    numpy.testing.assert_allclose(fetch(aux["row_max"]), scores.T, rtol=1e-5)
+    numpy.testing.assert_allclose(fetch(aux["max_logit"]), scores.max(0), rtol=1e-5)
+    assert numpy.isneginf(fetch(lse)[:, 2]).all() and (fetch(o)[2] == 0).all()
+    _, aux = ja.attention(place(q[None]), place(k[None]), head_dim_v=512, return_aux=("row_max",), num_splits=2)
+    all_scores = numpy.einsum("thd,kd->htk", q.astype(float), k[:, 0].astype(float)) / 24
+    numpy.testing.assert_allclose(fetch(aux["row_max"])[0], all_scores.max(2), rtol=1e-5)

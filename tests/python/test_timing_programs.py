@@ -20,6 +20,7 @@ PROGRAMS = {
     "gate_time": [],
     "invariant_time": [],
     "jax_time": [],
+    "latent_lists_time": [],
     "list_gradients_time": [],
     "output_time": [],
     "quantizer_time": [],

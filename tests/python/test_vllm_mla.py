@@ -201,7 +201,7 @@ def test_vllm_measures_its_memory():
 @pytest.mark.parametrize("is_latent", [True, False])
 def test_custom_is_the_class_for_the_model(monkeypatch, is_latent):
     plugin.register()
-    model = types.SimpleNamespace(use_mla=is_latent)
+    model = types.SimpleNamespace(use_mla=is_latent, hf_text_config=types.SimpleNamespace())
     monkeypatch.setattr(chosen, "get_current_vllm_config_or_none", lambda: types.SimpleNamespace(model_config=model))
     backend = registry.AttentionBackendEnum.CUSTOM.get_class()
     assert backend.__name__ == ("JitAttentionMLABackend" if is_latent else "JitAttentionBackend")

@@ -43,6 +43,7 @@ class FullAttentionSpec:
     head_size_v: int
     kv_quant_mode: KVQuantMode = KVQuantMode.NONE
     state_content_bytes: int | None = None
+    block_stride_alignment: int = 1
     dcp_sharded: bool = True
 
 
@@ -60,6 +61,14 @@ class AttentionBackend:
         return False
 
     @classmethod
+    def is_sparse(cls):
+        return False
+
+    @classmethod
+    def supports_head_size(cls, head_size):
+        return head_size in cls.get_supported_head_sizes()
+
+    @classmethod
     def validate_configuration(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink, use_sparse,
                                use_mm_prefix, use_per_head_quant_scales, device_capability, attn_type, **more):
         reasons = []
@@ -71,6 +80,8 @@ class AttentionBackend:
             reasons.append("DCP not supported")
         if use_mla != cls.is_mla():
             reasons.append("MLA not supported" if use_mla else "non-MLA not supported")
+        if use_sparse != cls.is_sparse():
+            reasons.append("sparse not supported" if use_sparse else "non-sparse not supported")
         if not cls.supports_compute_capability(device_capability):
             reasons.append("compute capability not supported")
         combination = cls.supports_combination(head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink,
@@ -172,6 +183,67 @@ class MLACommonImpl(Generic[T]):
         self.num_heads, self.head_size, self.scale, self.kv_lora_rank = num_heads, head_size, scale, kv_lora_rank
 
 
+@dataclasses.dataclass
+class SparseMLACommonMetadata:
+    num_actual_tokens: int
+    block_table: object
+    req_id_per_token: object
+    block_size: int
+    num_decode_tokens: int
+
+
+class SparseMLACommonMetadataBuilder(AttentionMetadataBuilder[T]):
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+        self.block_size = kv_cache_spec.block_size
+
+    def _init_reorder_batch_threshold(self, threshold, supports_spec_as_decode=False):
+        self.reorder_batch_threshold = threshold
+
+    def build(self, common_prefix_len, common, fast_build=False):
+        lengths = common.query_start_loc_cpu[1:] - common.query_start_loc_cpu[:-1]
+        requests = torch.arange(len(lengths), dtype=torch.int32).repeat_interleave(lengths)
+        padded = torch.zeros(common.num_actual_tokens, dtype=torch.int32, device=common.query_start_loc.device)
+        padded[: len(requests)] = requests
+        return self.metadata_cls(common.num_actual_tokens, common.block_table_tensor, padded, self.block_size,
+                                 common.num_actual_tokens)
+
+
+class SparseMLACommonImpl(Generic[T]):
+    """Where chosen latents lie is found as vLLM's kernel finds it: rows of a flat view, those that are none behind all."""
+
+    dcp_world_size = 1
+
+    def __init__(self, num_heads, head_size, scale, num_kv_heads, alibi_slopes, sliding_window, kv_cache_dtype,
+                 logits_soft_cap, attn_type, kv_sharing_target_layer_name, q_lora_rank, kv_lora_rank, qk_nope_head_dim,
+                 qk_rope_head_dim, qk_head_dim, v_head_dim, kv_b_proj, indexer=None, topk_indices_buffer=None,
+                 index_group_builder=None, q_pad_num_heads=None):
+        self.num_heads, self.head_size, self.scale, self.kv_lora_rank = num_heads, head_size, scale, kv_lora_rank
+        self.topk_indices_buffer = topk_indices_buffer if indexer is None else indexer.topk_indices_buffer
+
+    def forward_mqa(self, q, kv_cache, metadata, layer):
+        tokens = q[0].shape[0] if isinstance(q, tuple) else q.shape[0]
+        chosen, table = self.topk_indices_buffer[:tokens], metadata.block_table
+        _, block_stride = flat_kv_row_view(kv_cache, metadata.block_size)
+        block = chosen.clamp(min=0) // metadata.block_size
+        exists = (chosen >= 0) & (block < table.shape[1])
+        pages = table[metadata.req_id_per_token[:tokens, None].long(), block.clamp(max=table.shape[1] - 1).long()]
+        rows = torch.where(exists, pages * block_stride + chosen % metadata.block_size, -1)
+        rows = rows.gather(1, exists.int().argsort(dim=1, descending=True, stable=True)).int()
+        return self._forward_mqa_kernel(q, kv_cache, rows, exists.sum(1).int(), layer=layer,
+                                        block_size=metadata.block_size, is_decode=True)
+
+
+def flat_kv_row_view(kv_cache, block_size):
+    blocks, _, columns = kv_cache.shape
+    stride = kv_cache.stride(0) // columns
+    return kv_cache.as_strided(((blocks - 1) * stride + block_size, columns), (columns, 1)), stride
+
+
+def align_blocks_to_rows(spec, rows=1):
+    return dataclasses.replace(spec, block_stride_alignment=rows * spec.state_content_bytes)
+
+
 class DeviceCapability(tuple):
     def __new__(cls, major, minor):
         return tuple.__new__(cls, (major, minor))
@@ -237,6 +309,9 @@ def install():
             MLACommonBackend=MLACommonBackend, MLACommonDecodeMetadata=MLACommonDecodeMetadata,
             MLACommonImpl=MLACommonImpl, MLACommonMetadata=MLACommonMetadata,
             MLACommonMetadataBuilder=MLACommonMetadataBuilder, QueryLenSupport=QueryLenSupport),
+        "vllm.model_executor.layers.attention.sparse_mla_attention": dict(
+            SparseMLACommonImpl=SparseMLACommonImpl, SparseMLACommonMetadata=SparseMLACommonMetadata,
+            SparseMLACommonMetadataBuilder=SparseMLACommonMetadataBuilder),
         "vllm.platforms": {},
         "vllm.platforms.interface": dict(DeviceCapability=DeviceCapability),
         "vllm.v1": {},
@@ -247,6 +322,9 @@ def install():
             AttentionMetadata=AttentionMetadata, AttentionMetadataBuilder=AttentionMetadataBuilder,
             AttentionType=AttentionType, CommonAttentionMetadata=CommonAttentionMetadata, MultipleOf=MultipleOf),
         "vllm.v1.attention.backends": {},
+        "vllm.v1.attention.backends.mla": {},
+        "vllm.v1.attention.backends.mla.sparse_utils": dict(flat_kv_row_view=flat_kv_row_view,
+                                                            align_blocks_to_rows=align_blocks_to_rows),
         "vllm.v1.attention.ops": {},
         "vllm.v1.attention.ops.dcp": dict(cp_lse_ag_out_rs=cp_lse_ag_out_rs, dcp_a2a_lse_reduce=None),
         "vllm.v1.attention.backends.registry": dict(AttentionBackendEnum=AttentionBackendEnum,

@@ -60,7 +60,8 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     if (has_lists(spec))
       return fmt::format("keys of lists are copied row by row: copies = tma with list_block {}",
                          spec.list_block);
-    if (std::string reason = box_rejection(read_spec(spec), tile_kv, true); !reason.empty()) return reason;
+    if (std::string reason = box_rejection(read_spec(spec, config), tile_kv, true); !reason.empty())
+      return reason;
   }
   return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
@@ -71,7 +72,8 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
                                      .has_spans = spec.split_keys != 0,
-                                     .list_words = list_words(spec)})
+                                     .list_words = list_words(spec),
+                                     .stored_row_bytes = stored_row_bytes(spec, config)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,

@@ -19,7 +19,6 @@ constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
 // Clocks of a row that one of several warps copies by cp.async.
 constexpr double row_copy_clocks = 40;
-constexpr int row_copy_warps = 2;
 constexpr double tensor_share = 0.75;  // of their rate, that the tensor cores reach at best
 // Loads that nothing covers take so long, and softmax of a tile: a stage is loaded, and then multiplied twice.
 constexpr double latency_clocks = 1500, softmax_clocks = 700;

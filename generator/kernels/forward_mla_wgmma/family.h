@@ -1,6 +1,8 @@
 // The family of forward kernels whose values are the first columns of the keys (templates/forward_mla_wgmma).
 #pragma once
 
+#include <jit/dtype.h>
+
 #include "generator/kernels/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
@@ -19,9 +21,20 @@ constexpr RegisterShares register_shares(Copies copies) {
 inline int list_words(const AttentionSpec& spec) {
   return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
 }
-/// The spec of the kernel that reads latents: 8-bit ones become 16-bit numbers ahead of it.
-inline AttentionSpec read_spec(const AttentionSpec& spec) {
-  return has_narrow_keys(spec) ? upcast_spec(spec) : spec;
+/// Whether another kernel makes 16-bit numbers of 8-bit latents first. Warps that copy rows convert them themselves.
+inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return has_narrow_keys(spec) && config.copies == Copies::tma;
+}
+/// Bytes of a row that is converted where it is copied.
+inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return has_narrow_keys(spec) && !upcasts_ahead(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
+}
+/// The spec of the kernel that reads latents, for which they are of 16 bits.
+inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  if (upcasts_ahead(spec, config)) return upcast_spec(spec);
+  AttentionSpec read = spec;
+  read.kv_dtype.reset();
+  return read;
 }
 }  // namespace forward_mla_wgmma
 
@@ -35,6 +48,7 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static constexpr bool may_spill = false;
   static constexpr bool reads_latents = true;
   static constexpr bool reads_lists = true;
+  static constexpr FamilyOutputs outputs = largest_scores;
   static constexpr int most_head_dim = max_latent_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;
   static constexpr ForwardMlaWgmma smallest = {.stages = 2, .copies = Copies::cp_async};
@@ -47,9 +61,9 @@ struct Family<ForwardMlaWgmma> : FamilyDefaults<ForwardMlaWgmma> {
   static Footprint footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const ForwardMlaWgmma& config);
   static Program program(const AttentionSpec& spec, const ForwardMlaWgmma& config);
-  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMlaWgmma&,
+  static std::size_t workspace_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config,
                                      const AttentionParams& params, int /*sm_count*/) {
-    return has_narrow_keys(spec) ? upcast_bytes(spec, params) : 0;
+    return forward_mla_wgmma::upcasts_ahead(spec, config) ? upcast_bytes(spec, params) : 0;
   }
   static void launch(const KernelLaunch& launch, const ForwardMlaWgmma& config);
 };

@@ -32,8 +32,8 @@ TensorMap map_of_keys(const AttentionSpec& spec, const AttentionParams& params) 
 }  // namespace
 
 void Family<ForwardMlaWgmma>::launch(const KernelLaunch& given, const ForwardMlaWgmma& config) {
-  AttentionParams params = has_narrow_keys(given.spec) ? launch_upcast_keys(given) : given.params;
-  const AttentionSpec spec = read_spec(given.spec);
+  AttentionParams params = upcasts_ahead(given.spec, config) ? launch_upcast_keys(given) : given.params;
+  const AttentionSpec spec = read_spec(given.spec, config);
   const KernelLaunch launch{.kernel = given.kernel,
                             .spec = spec,
                             .params = params,

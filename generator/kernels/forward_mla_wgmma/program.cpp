@@ -44,16 +44,22 @@ std::string wgmma_products(const AttentionSpec& spec) {
 }  // namespace
 
 Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const ForwardMlaWgmma& config) {
-  const AttentionSpec spec = read_spec(stored);
-  Program program = split_wgmma_program(
-      spec, {.family = name,
-             .tiles = fmt::format("s{}", config.stages),
-             .products = wgmma_products(spec),
-             .config = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step"),
-             .registers = register_shares(config.copies),
-             .needs = footprint(spec, config),
-             .memory_bytes = sizeof(KernelMemory)});
-  if (has_narrow_keys(stored)) {
+  const AttentionSpec spec = read_spec(stored, config);
+  const bool converts = has_narrow_keys(stored) && !upcasts_ahead(stored, config);
+  std::string lines = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step");
+  if (converts)
+    lines += fmt::format("  using StoredLatent = {};  // as rows are stored\n",
+                         facts(stored.key_dtype()).device_type);
+  Program program =
+      split_wgmma_program(spec, {.family = name,
+                                 .tiles = fmt::format("s{}", config.stages) +
+                                          (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
+                                 .products = wgmma_products(spec),
+                                 .config = lines,
+                                 .registers = register_shares(config.copies),
+                                 .needs = footprint(stored, config),
+                                 .memory_bytes = sizeof(KernelMemory)});
+  if (upcasts_ahead(stored, config)) {
     program.ahead = upcast_keys_name(program.name);
     program.source += std::string("\n") + upcast_keys_include +
                       upcast_keys_source(stored, functor_source(stored), program.name);

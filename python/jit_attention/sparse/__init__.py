@@ -1,6 +1,7 @@
 """Attention to keys that were chosen: a list of tokens, or of blocks of keys, for each query, or block of queries.
 
     o = ja.sparse.dsa(q, latents, indices, page_table=pages, seqused_k=lengths, cu_seqlens_q=starts)
+    o = ja.sparse.scopes(q, ja.sparse.Scope(window_pages, window), ja.sparse.Scope(latent_pages, indices, counts))
     o = ja.sparse.block_top_k(q, k, v, blocks, block=128, mask=ja.mask.causal(), page_table=pages, …)
     o = ja.sparse.video(q, k, v, blocks, valid_rows=valid)
 
@@ -11,6 +12,7 @@ key, are skipped.
 
 from .dsa import dsa
 from .lists import block_top_k, union
+from .scopes import Scope, scopes
 from .video import video, video_mask
 
-__all__ = ["block_top_k", "dsa", "union", "video", "video_mask"]
+__all__ = ["Scope", "block_top_k", "dsa", "scopes", "union", "video", "video_mask"]

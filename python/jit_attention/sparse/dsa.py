@@ -21,7 +21,8 @@ def dsa(
             page_size + row of the page. As in `block_top_k` with blocks of a key.
         counts: int32 (tokens or 1, 1): how many of the entries count. None: all.
         head_dim_v: Columns of the values.
-        **options: As `block_top_k` has them.
+        **options: As `block_top_k` has them. With kv_dtype kv is (pages, page_size, 1, bytes) of uint8: rows are converted
+            where they are copied.
 
     Returns:
         o (tokens, heads_q, head_dim_v), and LSE if asked.

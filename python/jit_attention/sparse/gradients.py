@@ -8,18 +8,27 @@ from typing import Any
 from .. import _core
 
 
-def wants_gradient(*tensors: Any) -> bool:
-    """Whether autograd, or a compiler, must see a call with these arrays."""
+def _torch_of(array: Any) -> Any:
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(tensors[0], torch.Tensor):
-        return False
-    return torch.compiler.is_compiling() or (
-        torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors))
+    return torch if torch is not None and isinstance(array, torch.Tensor) else None
+
+
+def requires_gradient(*tensors: Any) -> bool:
+    """Whether autograd must see a call with these arrays."""
+    torch = _torch_of(tensors[0])
+    return torch is not None and torch.is_grad_enabled() and any(
+        getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
+def is_compiled(array: Any) -> bool:
+    """Whether `torch.compile` sees a call with this array."""
+    torch = _torch_of(array)
+    return torch is not None and torch.compiler.is_compiling()
 
 
 def differentiable_attention(*tensors: Any) -> Any:
     """`attention` of PyTorch where gradients are wanted, else that of all arrays."""
-    if not wants_gradient(*tensors):
+    if not requires_gradient(*tensors) and not is_compiled(tensors[0]):
         return _core.attention
     from ..torch import attention
 

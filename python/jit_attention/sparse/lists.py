@@ -12,7 +12,10 @@ from ..mask import Mask
 from ..score import Score
 from ..spec import AttentionSpec
 from ..typing import Array, ArrayT
-from .gradients import wants_gradient
+from .gradients import is_compiled, requires_gradient
+
+#: Arguments that the operator of calls with gradients lacks.
+_BEYOND_THE_OPERATOR = "page_table", "cache_leftpad", "out", "stream"
 
 
 def block_top_k(
@@ -29,6 +32,8 @@ def block_top_k(
     score: Score | None = None,
     softmax_scale: float | None = None,
     return_lse: bool | Array = False,
+    return_aux: Any = None,
+    kv_dtype: str | None = None,
     **arrays: Any,
 ) -> Any:
     """Attention of each query to the blocks of keys that it has a list of.
@@ -50,6 +55,8 @@ def block_top_k(
         score: The function of a score, by positions likewise. None: none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
+        return_aux: As `attention` has it: row_max and max_logit, of 16-bit keys.
+        kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528.
         **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
             stream, tensors, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
@@ -79,6 +86,8 @@ def block_top_k(
     asks_positions = mask is not None or score is not None or "cu_seqlens_k" in arrays
     if arrays.get("page_table") is None:
         arrays.pop("page_table", None)
+    has_operator = (kv_dtype is None and not return_aux and isinstance(return_lse, bool)
+                    and all(arrays.get(name) is None for name in _BEYOND_THE_OPERATOR))
     has_slots = "page_table" not in arrays if has_pages else not asks_positions
     boundaries = arrays.get("cu_seqlens_q")
     sequences = 1 if boundaries is None else int(boundaries.shape[0]) - 1
@@ -95,7 +104,8 @@ def block_top_k(
     if boundaries is None:
         arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
     limit = -(-_rows(k, arrays, has_slots) // block)
-    differentiates = wants_gradient(q, k, v, arrays.get("sinks"), *arrays.get("tensors", {}).values())
+    differentiates = (requires_gradient(q, k, v, arrays.get("sinks"), *arrays.get("tensors", {}).values())
+                      or (has_operator and is_compiled(q)))
     if differentiates and has_pages and has_slots:  # rows one behind another, whose gradients need no pages
         k, v, has_pages = k.flatten(0, 1), None if v is None else v.flatten(0, 1), False
         del arrays["page_table"]
@@ -110,10 +120,13 @@ def block_top_k(
         from ..torch.lists import listed_attention
 
         return listed_attention(q, k, v, indices, counts, limit=limit, mask=mask, score=score, fields=fields,
-                                softmax_scale=softmax_scale, return_lse=return_lse, **arrays)
+                                softmax_scale=softmax_scale, return_lse=return_lse, kv_dtype=kv_dtype, return_aux=return_aux,
+                                **arrays)
     lists = list_tensors(q, indices, counts, queries, limit, arrays.get("stream"))
-    attention = prepared(**fields, mask=mask, score=score, softmax_scale=softmax_scale)
-    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}), return_lse=return_lse, **arrays)
+    attention = prepared(**fields, kv_dtype=kv_dtype, mask=mask, score=score, softmax_scale=softmax_scale,
+                         **dict.fromkeys(return_aux or (), True))
+    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}), return_lse=return_lse, return_aux=return_aux,
+                     **arrays)
 
 
 def list_tensors(q: Any, indices: Any, counts: Any, queries: int, limit: int, stream: Any = None) -> dict[str, Any]:

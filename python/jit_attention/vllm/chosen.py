@@ -1,4 +1,4 @@
-"""Which class ``CUSTOM`` is: vLLM has one name for backends from outside, and wants two classes.
+"""Which class ``CUSTOM`` is: vLLM has one name for backends from outside, and wants three classes.
 
 vLLM asks for `Backend` each time that it chooses the backend of a layer, with the model's configuration set.
 """
@@ -11,7 +11,9 @@ def __getattr__(name):
         raise AttributeError(f"module {__name__} has no attribute {name}")
     config = get_current_vllm_config_or_none()
     model = None if config is None else config.model_config
-    if model is not None and model.use_mla:
+    if model is not None and model.use_mla and hasattr(model.hf_text_config, "index_topk"):
+        from .sparse_mla import JitAttentionSparseMLABackend as Backend
+    elif model is not None and model.use_mla:
         from .mla import JitAttentionMLABackend as Backend
     else:
         from .backend import JitAttentionBackend as Backend

@@ -1,0 +1,31 @@
+"""Results as FlashMLA has them: sinks change the output alone, and LSE of a query without keys is +∞."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import InvalidArgumentError
+
+
+def refuse(argument: str, message: str) -> None:
+    raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
+
+
+def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None,
+           dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of out (tokens, heads, columns), of this type or fp32, and lse (tokens, heads), which is changed."""
+    keyless = lse == -torch.inf
+    if attn_sink is not None:
+        share = torch.sigmoid(lse.masked_fill(keyless, 0) - attn_sink)  # of the keys, beside the sink
+        out = (out * share[..., None]).to(dtype)
+    return out, lse.masked_fill_(keyless, torch.inf)
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    """With columns side by side."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def check_sink(attn_sink: torch.Tensor | None, heads: int) -> None:
+    if attn_sink is not None and (tuple(attn_sink.shape) != (heads,) or attn_sink.dtype != torch.float32):
+        refuse("attn_sink", f"is {attn_sink.dtype} {tuple(attn_sink.shape)}; it must be torch.float32 ({heads},)")
