@@ -152,6 +152,7 @@ def test_gradients_that_are_refused(make):
     refused("cache_leftpad: was given with a q, k or v", k, k, cache_leftpad=used)
     refused("out: was given with a q, k or v", k, k, out=torch.empty_like(q))
     refused("return_lse: is an array", k, k, return_lse=torch.empty(2, 3, device=q.device))
+    refused("return_aux: was given with a q, k or v", k, k, return_aux=("row_max",))
     weights = torch.ones(32, device=q.device, requires_grad=True)
     refused("tensors: 'weights' requires grad", k, k, tensors={"weights": weights},
             score=ja.score.text("return score + weights[k];", name="more", tensors={"weights": "fp32"}))
@@ -159,3 +160,22 @@ def test_gradients_that_are_refused(make):
         o = ja.sparse.block_top_k(q, k, k, lists, block=16)
         (dq,) = torch.autograd.grad(o.float().square().sum(), q, create_graph=True)
         dq.sum().backward()
+
+
+def test_pools_have_no_gradients(make):
+    q, latents = make(2, 8, 576).requires_grad_(), make(9, 1, 576)
+    pool = ja.sparse.Scope(latents, torch.zeros(2, 1, 3, dtype=torch.int32, device=q.device))
+    with pytest.raises(ja.InvalidArgumentError, match="results of several pools have no gradients"):
+        ja.sparse.scopes(q, pool, pool)
+
+
+def test_compilers_break_where_the_operator_lacks_an_argument(make):
+    q, pages = make(3, 2, 64), make(2, 16, 1, 64)
+    lists = torch.tensor([[[0, -1]], [[1, 0]], [[1, 1]]], dtype=torch.int32, device=q.device)
+    table = torch.tensor([[1, 0]], dtype=torch.int32, device=q.device)
+    used = torch.full((1,), 30, dtype=torch.int32, device=q.device)
+
+    def compute(q, pages):
+        return ja.sparse.block_top_k(q * 2, pages, pages, lists, block=16, page_table=table, seqused_k=used)
+
+    assert torch.equal(torch.compile(compute, backend="aot_eager")(q, pages), compute(q, pages))

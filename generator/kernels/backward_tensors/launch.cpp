@@ -17,7 +17,7 @@ constexpr std::size_t convert_blocks = 1024;
 // In front of the sums: as many of these as there may be tensors, which keeps sums aligned.
 constexpr std::size_t bounds_bytes = max_functor_tensors * sizeof(unsigned);
 
-// Those of a tensor whose gradient is summed, else 0.
+// Elements of a tensor whose gradient is summed; 0 of others.
 std::size_t elements(const GradientParams& gradients, int slot, unsigned slots) {
   const TensorGradient& tensor = gradients.tensors[slot];
   if ((slots >> slot & 1) == 0 || tensor.data == nullptr) return 0;

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import library
-from torch.autograd import forward_ad
 
 from .. import __version__
 from .._written import read as read_problem
@@ -19,6 +18,7 @@ from .._written import written as written_problem
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
+from ..torch.eager import is_watched
 from . import arrive, gather, heads, ring
 from .groups import control_of, group_of, is_captured, seconds_of, sum_over_ranks
 from .placement import Placement
@@ -249,16 +249,10 @@ def _texts(call: Call) -> tuple[str, Optional[float], str, torch.Tensor, str]:
             written_placement(placement) if placement.written is None else placement.written, call.method)
 
 
-def _is_watched(q: torch.Tensor) -> bool:
-    """Whether a compiler, a mode or a transform wants to see the operator."""
-    return (torch.compiler.is_compiling() or type(q) is not torch.Tensor or torch._C._len_torch_dispatch_stack() > 0
-            or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0)
-
-
 def compute(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
             sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries: by the operator where something looks at operators, else directly."""
-    if _is_watched(q):
+    if is_watched(q):
         return attention_operator(q, k, v, list(tensors), *_texts(call), sinks, call.dropout_p, rng_state, call.deterministic,
                                   call.timeout)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks, *tensors)):
