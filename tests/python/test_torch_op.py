@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.torch as jt  # noqa: E402
 from jit_attention.flash_attn import flash_attn_func  # noqa: E402
-from jit_attention.torch import eager, op, operator  # noqa: E402
+from jit_attention.torch import op, operator  # noqa: E402
 from torch import library  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_structure  # noqa: E402
 
 OPERATOR = torch.ops.jit_attention.attention.default
@@ -221,56 +220,6 @@ def test_gradients(make, case, compiled):
     q, v = q.detach(), v.detach()
     (dk,) = torch.autograd.grad(compute(q, k, v).sum(), k)
     assert torch.equal(dk, torch.autograd.grad(compute(q, k, v), k, torch.ones_like(do))[0])
-
-
-def refuse(*_, **__):
-    raise AssertionError("the operator was called")
-
-
-@pytest.mark.parametrize("case", MASKS_AND_SCORES)
-def test_eager_gradients_are_those_of_the_operator(make, monkeypatch, case):
-    mask, score, names = MASKS_AND_SCORES[case]
-    q, k, v = map(parameter, random_qkv(make))
-    tensors = tensors_named(names, q, k, make)
-    if "bias" in tensors:
-        tensors["bias"].requires_grad_()
-    sinks = parameter(make(4).float())
-    do, dlse = make(2, 19, 4, 24), make(2, 4, 19).float()
-
-    def step():
-        o, lse = jt.attention(q, k, v, mask=mask, score=score, tensors=tensors, sinks=sinks, return_lse=True)
-        read = [tensor for tensor in tensors.values() if tensor.requires_grad]
-        return o, lse, *torch.autograd.grad((o, lse), (q, k, v, sinks, *read), (do, dlse))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(op, "attention_operator", refuse)
-        patch.setattr(eager, "backward_operator", refuse)
-        eagerly = step()
-    monkeypatch.setattr(op, "is_watched", lambda *_: True)
-    assert_same(eagerly, step())
-
-
-class Seen(TorchDispatchMode):
-    """The operators that calls within it reach."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function.name())
-        return function(*args, **(kwargs or {}))
-
-
-def test_modes_see_the_operators(make):
-    q, k, v = map(parameter, random_qkv(make))
-    with Seen() as seen:
-        jt.attention(q, k, v).sum().backward()
-    assert "jit_attention::attention" in seen.names and "jit_attention::attention_backward" in seen.names
-    o = jt.attention(q, k, v)
-    with Seen() as seen:
-        o.sum().backward()
-    assert "jit_attention::attention_backward" in seen.names
 
 
 class Lost(torch.autograd.Function):
