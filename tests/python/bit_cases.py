@@ -83,6 +83,8 @@ class BitCase:
                 return False
         if self.mask in ("prefix",) and self.path != "whole":
             return False  # a chunk does not have the keys behind it
+        if self.mask == "none" and self.score in ("alibi", "text") and self.path != "whole":
+            return False  # without a mask a chunk's queries stand before the last of all keys, not of those before them
         if "copies=tma" in self.family[1] and self.layout == "paged 1":
             return False
         if family == "forward_wgmma" and "tile_q=128" in self.family[1] and max(self.head_dims) > 128:
@@ -90,6 +92,8 @@ class BitCase:
         widest = max(self.head_dims)
         if family == "forward_split_kv" and widest > 128 and tile > 64:
             return False
+        if "tile_rows=128" in self.family[1] and widest > 192:
+            return False  # with most masks and scores there are not as many registers
         if "row_warps=4" in self.family[1] and widest > (64 if HAS_SMALL_SMEM else 256 if IS_HOPPER else 128):
             return False
         if family == "forward_mma_sync" and self.family[1] != CONFIGS[family][0] and tile + widest > 192:
