@@ -20,8 +20,8 @@
 /// exchange.end(stream);
 /// if (const auto fault = exchange.fault(stream)) throw std::runtime_error(fault->to_string());
 /// assert(exchange.calls() == 1);
-/// std::uint32_t failed = 0;
-/// exchange.copy_fault(&failed, stream);  // where nobody waits for the stream: pinned memory
+/// // Where nobody waits for the stream: `failed` is pinned, and is read once the copy is through.
+/// exchange.copy_fault(failed, stream);
 /// exchange.reset(stream);
 /// @endcode
 ///

@@ -51,9 +51,9 @@ namespace jit {
 struct ListGradientsSpec {
   /// That of the attention: with list_block, keys that are varlen, 16 bits. Fields that concern further outputs are ignored.
   AttentionSpec attention = {};
-  /// Bytes of memory of the stream in which lists leave what they add to their keys: heads_kv · entries · list_block ·
-  /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. Lists that need more
-  /// take turns, but one list at least has room. At least 1.
+  /// Most bytes of stream-ordered workspace for the lists' parts of dK and dV, which take heads_kv · entries · list_block ·
+  /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. Lists beyond it
+  /// take turns; one list always has room. At least 1.
   std::int64_t part_bytes = std::int64_t{1} << 30;
 
   bool operator==(const ListGradientsSpec&) const = default;  ///< member by member

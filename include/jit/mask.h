@@ -98,7 +98,7 @@ Mask document();
 /// continue it. A query sees the keys up to its own position whose subtrees have not ended: k ≤ p < end of k, with p = q +
 /// seqlen_kv − seqlen_q. Each call passes the int32 tensor "tree_ends", the ends of the keys' subtrees: (batch, seqlen_kv),
 /// or (total_k) where k is varlen, each sequence's counted from its own first key. An end may be any number: no query sees a
-/// key whose end is not behind it. Windows and positions combine with it by && as with causal().
+/// key whose end is not behind it. Windows beside it count packed rows, not tokens of a path.
 Mask tree();
 /// A query sees a key if a table contains their block, of block_q queries and block_kv keys, and `within` keeps the
 /// key. Each call passes the table, the int32 tensor "block_mask", which jit::block_mask makes (jit/block_mask.h).

@@ -33,7 +33,7 @@ struct TransposeListsArguments {
   TensorView indices;  ///< (rows, heads, entries): the list of each row, any strides but the last, which is 1
   TensorView counts =
       {};  ///< optional, (rows, heads), any strides: entries that count; cut to what there are
-  /// Written, dense (heads, limit + 1): where the places of each entry begin, and behind them those of the next one.
+  /// Written, dense (heads, limit + 1): the places of entry e begin at [e] and end before [e + 1].
   TensorView starts;
   /// Written, dense (heads, room), room at least rows · entries: row · entries + i for each list that has the entry as its
   /// i-th, ascending. What is listed twice has two places. What lies behind the last one is kept.

@@ -450,8 +450,8 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
 def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
     """Everything that decides the bits of o and LSE of a query beside its inputs, as a text.
 
-    Calls whose texts are equal compute bitwise identical results, whatever their layouts, batches, chunks, configs and
-    kernel families. A trainer and an engine compare theirs before the first step.
+    Calls with one version of NVRTC and equal texts compute bitwise identical results under masks that count positions from
+    the end, whatever their layouts, batches, chunks, configs and kernel families. A trainer and an engine compare theirs before the first step.
 
     Args:
         spec: The problem, with split_keys.

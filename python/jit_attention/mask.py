@@ -256,7 +256,7 @@ def tree() -> Mask:
 
     Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 holds for all entries; with
     ``cu_seqlens_k`` (total_k), each sequence's ends counted from its own first key. An end may be any number: no query sees
-    a key whose end is not behind it.
+    a key whose end is not behind it. Windows beside it count packed rows, not tokens of a path.
 
     Returns:
         The mask.
