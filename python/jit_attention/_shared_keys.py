@@ -34,7 +34,7 @@ class SharedKeys:
     places: torch.Tensor
     seqused_k: torch.Tensor
     lengths: torch.Tensor
-    are_new: bool
+    are_new: bool = False
 
     def arguments(self):
         """Of attention."""

@@ -99,9 +99,10 @@ JIT_DEVICE void sum_sinks(const ListGradientsParams& params, float* sums) {
   float sum = 0;
 #pragma unroll 1
   for (int row = static_cast<int>(threadIdx.x); row < total; row += list_gradient_threads) {
+    const float delta = params.gradients.delta[static_cast<long long>(head) * total + row];
+    if (delta == 0) continue;  // such as of rows that are no sequence's, whose LSE may be anything
     const float lse = attention.lse[head * attention.lse_strides.head + row * attention.lse_strides.seq];
-    const float p = ex2(sink * log2_e - lse_exponent(lse));
-    sum -= p * params.gradients.delta[static_cast<long long>(head) * total + row];
+    sum -= ex2(sink * log2_e - lse_exponent(lse)) * delta;
   }
   sums[threadIdx.x] = sum;
 #pragma unroll

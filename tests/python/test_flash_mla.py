@@ -182,3 +182,12 @@ def test_refusals(device, changed, sentence):
     with pytest.raises(ja.InvalidArgumentError, match=sentence):
         flash_mla_with_kvcache(**{name: value.to(device) if isinstance(value, torch.Tensor) else value
                                   for name, value in (given | changed).items()})
+
+
+def test_gradients_are_refused(make):
+    q, pages = make(1, 1, 16, 576).requires_grad_(), make(2, 64, 1, 576)
+    table, lengths = torch.tensor([[1, 0]], device=q.device).int(), torch.tensor([70], device=q.device).int()
+    with pytest.raises(ja.InvalidArgumentError, match="FlashMLA's functions have no gradients"):
+        flash_mla_with_kvcache(q, pages, table, lengths, 512, *get_mla_metadata())
+    with pytest.raises(ja.InvalidArgumentError, match="FlashMLA's functions have no gradients"):
+        flash_mla_sparse_fwd(q[0], pages[0], torch.zeros(1, 1, 2, dtype=torch.int32, device=q.device), 0.1)

@@ -119,3 +119,45 @@ def test_gradients_of_gradients_are_refused(inputs):
     (dq,) = torch.autograd.grad(jt.attention(q, k, v).float().square().sum(), q, create_graph=True)
     with pytest.raises(ja.InvalidArgumentError, match="no gradients themselves"):
         dq.sum().backward()
+
+
+class Wrapped(torch.Tensor):
+    """A tensor whose memory is another one's: only operators reach it."""
+
+    @staticmethod
+    def __new__(cls, tensor):
+        return torch.Tensor._make_wrapper_subclass(cls, tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        unwrapped = torch.utils._pytree.tree_map_only(cls, lambda x: x.tensor, (args, kwargs or {}))
+        return function(*unwrapped[0], **unwrapped[1])
+
+
+@pytest.mark.parametrize("name", ["v", "sinks"])
+def test_kinds_of_tensors_reach_the_operator(inputs, make, name):
+    q, k, v = inputs
+    given = dict(v=v.detach(), sinks=make(4).float())
+    expected = jt.attention(q, k, **given)
+    assert torch.equal(jt.attention(q, k, **given | {name: Wrapped(given[name])}), expected)
+
+
+class Projected(torch.nn.Module):
+    def __init__(self, k, v):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 16, dtype=k.dtype, device=k.device)
+        self.register_buffer("k", k)
+        self.register_buffer("v", v)
+
+    def forward(self, q):
+        return jt.attention(self.layer(q), self.k, self.v)
+
+
+def test_traces_have_the_operator(inputs):
+    q, k, v = (x.detach() for x in inputs)
+    model = Projected(k, v)
+    traced = torch.jit.trace(model, q, check_trace=False)
+    assert torch.equal(traced(2 * q), model(2 * q))

@@ -179,3 +179,36 @@ def test_compilers_break_where_the_operator_lacks_an_argument(make):
         return ja.sparse.block_top_k(q * 2, pages, pages, lists, block=16, page_table=table, seqused_k=used)
 
     assert torch.equal(torch.compile(compute, backend="aot_eager")(q, pages), compute(q, pages))
+
+
+def test_compilers_with_sizes_of_any_number(make):
+    lists = torch.tensor([[[0, -1]], [[1, 0]], [[1, 1]]], dtype=torch.int32)
+
+    def compute(q, k, lists):
+        return ja.sparse.block_top_k(q * 2, k, k, lists, block=16)
+
+    compiled = torch.compile(compute, backend="aot_eager", dynamic=True, fullgraph=True)
+    for tokens in (3, 2):
+        q, k = make(tokens, 2, 64), make(16 * tokens, 1, 64)
+        own = lists[:tokens].to(q.device)
+        assert torch.equal(compiled(q, k, own), compute(q, k, own))
+
+
+def test_pages_that_lie_apart_are_not_copied_for_a_compiler(make):
+    q, pages = make(3, 2, 64), make(4, 16, 1, 64)[::2]
+    slots = torch.tensor([[[0, -1]], [[1, 0]], [[1, 1]]], dtype=torch.int32, device=q.device)
+
+    def compute(q, pages):
+        return ja.sparse.block_top_k(q * 2, pages, pages, slots, block=16)
+
+    graphs = []
+    compiled = torch.compile(compute, backend=lambda graph, _: graphs.append(graph) or graph.forward)
+    assert torch.equal(compiled(q, pages), compute(q, pages))
+    assert not any("flatten" in str(node.target) for graph in graphs for node in graph.graph.nodes)
+
+
+def test_transforms_are_refused(make):
+    q, k = make(3, 2, 64), make(32, 1, 64)
+    lists = torch.zeros(3, 1, 2, dtype=torch.int32, device=q.device)
+    with pytest.raises(ja.InvalidArgumentError, match="torch.vmap or a transform"):
+        torch.func.grad(lambda q: ja.sparse.block_top_k(q, k, k, lists, block=16, tensors=None).float().sum())(q)

@@ -47,7 +47,7 @@ class Ranks:
         spec = FullAttentionSpec(PAGE, HEADS_KV, SIZE, torch.bfloat16, SIZE)
         return Backend.get_builder_cls()(spec, ["layer"], config, torch.device(self.device))
 
-    def serve(self, rank, options, causal, known):
+    def serve(self, rank, options, causal):
         impl = object.__new__(Backend.get_impl_cls())
         impl.dcp_world_size = self.ranks
         sinks = options.get("sinks")
@@ -62,22 +62,21 @@ class Ranks:
                           for x in (own.k, own.v))
             impl.do_kv_cache_update(self.layer, key, value, cache, own.slots([(b, i) for b, i, _ in places]))
         common = own.metadata(causal)
-        if known:
-            common.seq_lens_cpu_upper_bound = common.seq_lens.cpu()
         metadata = self.builder().build(0, common)
         tokens = common.num_actual_tokens
         q = numpy.full((tokens, HEADS, SIZE), numpy.nan, own.q[0].dtype)
         q[: tokens - 2] = numpy.concatenate(own.q)[:, own_heads]
-        new_k, new_v = (to_torch(numpy.concatenate([*(x[b][c:] for b, c in enumerate(own.context)), x[0][:1], x[0][:1]]),
-                                 self.device) for x in (own.k, own.v))
+        # Attention reads the cache alone: layers that share another one's are given keys that mean nothing.
+        new_k, new_v = (torch.full((tokens, HEADS_KV, SIZE), torch.nan, dtype=torch.bfloat16, device=self.device)
+                        for _ in range(2))
         output = torch.full((tokens + 1, HEADS, SIZE), torch.nan, dtype=torch.bfloat16, device=self.device)
         assert impl.forward(self.layer, to_torch(q, self.device), new_k, new_v, cache, metadata, output) is output
         assert (output[tokens - 2 : tokens] == 0).all() and output[tokens:].isnan().all()
         return output[: tokens - 2]
 
-    def run(self, options=None, causal=True, known=False):
+    def run(self, options=None, causal=True):
         """(tokens, heads of all, head_size)."""
-        return torch.cat(thread_group.run(self.ranks, lambda rank: self.serve(rank, options or {}, causal, known)), 1)
+        return torch.cat(thread_group.run(self.ranks, lambda rank: self.serve(rank, options or {}, causal)), 1)
 
 
 @pytest.mark.parametrize("ranks, run, new, context", [
@@ -87,7 +86,7 @@ class Ranks:
 ])
 def test_causal(rng, device, ranks, run, new, context):
     step = Ranks(rng, device, ranks, run, new, context)
-    step.whole.check(step.run(known=True), causal=True)
+    step.whole.check(step.run(), causal=True)
 
 
 @pytest.mark.parametrize("run", [1, 16])
@@ -105,16 +104,10 @@ def test_steps_that_are_not_causal(rng, device):
     step.whole.check(step.run(causal=by_request), causal=[True, False])
 
 
-def test_prompts_without_a_context_ask_nobody(rng, device, monkeypatch):
+def test_prompts_without_a_context(rng, device):
     step = Ranks(rng, device, 2, 1, (37, 5), (0, 0))
-    asked = []
-    gather = thread_group.Group.all_gather
-    monkeypatch.setattr(thread_group.Group, "all_gather", lambda *given, **by_name: asked.append(1) or gather(*given, **by_name))
     sinks = rng.standard_normal(2 * HEADS).astype("float32")
-    for known in (True, False):
-        o = step.run(dict(sinks=torch.tensor(sinks, device=device)), known=known)
-        step.whole.check(o, causal=True, sinks=sinks)
-        assert bool(asked) == (not known)
+    step.whole.check(step.run(dict(sinks=torch.tensor(sinks, device=device))), causal=True, sinks=sinks)
 
 
 def test_a_cache_of_fp8(rng, device):

@@ -46,7 +46,8 @@ struct GradientResult {
   /// dP − delta is a difference of two sums in fp32. Where it cancels (a query of one key has dP = delta), their rounding
   /// errors remain: about this much of the largest element of dq and of dk.
   double dq_cancellation = 0, dk_cancellation = 0;
-  double d_sinks_magnitude = 0;  ///< the largest sum, over the rows of a head, of absolute values that d_sinks adds
+  double d_sinks_magnitude =
+      0;  ///< the largest sum, over the rows of a head, of absolute values that d_sinks adds
 };
 
 /// Called for each score that counts: its place, the raw score, and the gradient of what the score function makes of

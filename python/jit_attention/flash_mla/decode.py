@@ -9,7 +9,7 @@ import torch
 from .. import mask
 from ..sparse import Scope, scopes
 from ..torch import attention
-from .results import check_sink, finish, refuse, strided
+from .results import check_sink, finish, refuse, refuse_gradients, strided
 
 #: Formats of 8-bit rows, by their bytes.
 _FORMATS = {656: "latent_656", 584: "latent_584", 528: "latent_528"}
@@ -86,6 +86,7 @@ def flash_mla_with_kvcache(
         >>> out.shape, lse.shape
         (torch.Size([1, 2, 16, 512]), torch.Size([1, 16, 2]))
     """
+    refuse_gradients(q, k_cache, extra_k_cache, attn_sink)
     if q.dim() != 4:
         refuse("q", f"has {q.dim()} dimensions; it must have 4, (batch, s_q, h_q, head_dim)")
     if num_splits is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..sparse import dsa
-from .results import check_sink, finish, refuse, strided
+from .results import check_sink, finish, refuse, refuse_gradients, strided
 
 
 def flash_mla_sparse_fwd(
@@ -41,6 +41,7 @@ def flash_mla_sparse_fwd(
         >>> out.shape, lse.shape
         (torch.Size([2, 64, 512]), torch.Size([2, 64]))
     """
+    refuse_gradients(q, kv, attn_sink)
     if q.dim() != 3 or kv.dim() != 3 or indices.dim() != 3:
         refuse("q" if q.dim() != 3 else "kv" if kv.dim() != 3 else "indices", "must have 3 dimensions")
     tokens, heads = q.shape[:2]

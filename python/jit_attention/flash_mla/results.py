@@ -5,10 +5,17 @@ from __future__ import annotations
 import torch
 
 from ..errors import InvalidArgumentError
+from ..sparse.gradients import requires_gradient
 
 
 def refuse(argument: str, message: str) -> None:
     raise InvalidArgumentError(f"{argument}: {message}", "arguments", argument)
+
+
+def refuse_gradients(*tensors: torch.Tensor | None) -> None:
+    if requires_gradient(*tensors):
+        refuse("q", "or another tensor requires grad, and FlashMLA's functions have no gradients: call them under "
+                    "torch.no_grad(), or give detach()")
 
 
 def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None,

@@ -63,7 +63,8 @@ def block_top_k(
     Returns:
         o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, or that of its sink, as has
         a row of q that is no sequence's. PyTorch's autograd has gradients of q, k, v and sinks through both, the same in every
-        run: not with page_table or cache_leftpad, nor of tensors that a score reads. Keys that no query sees have 0.
+        run: not with page_table or cache_leftpad, nor of tensors that a score reads. Keys that no query sees have 0, and rows that
+        are no sequence's add nothing to the gradient of sinks.
 
     Raises:
         InvalidArgumentError: An argument is wrong. Contents of lists are not checked: no entry reads outside of k and v.
@@ -104,29 +105,38 @@ def block_top_k(
     if boundaries is None:
         arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
     limit = -(-_rows(k, arrays, has_slots) // block)
-    differentiates = (requires_gradient(q, k, v, arrays.get("sinks"), *arrays.get("tensors", {}).values())
+    tensors = arrays.pop("tensors", None) or {}
+    # Pages one behind another are rows of the operator, which engines' pages, which lie apart, are not without a copy.
+    has_operator = has_operator and (not has_pages or k.is_contiguous() and (v is None or v.is_contiguous()))
+    differentiates = (requires_gradient(q, k, v, arrays.get("sinks"), *tensors.values())
                       or (has_operator and is_compiled(q)))
     if differentiates and has_pages and has_slots:  # rows one behind another, whose gradients need no pages
         k, v, has_pages = k.flatten(0, 1), None if v is None else v.flatten(0, 1), False
         del arrays["page_table"]
         arrays["cu_seqlens_k"] = _numbers(q, 0, (sequences + 1,))
-    fields = dict(
-        dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
-        gqa_ratio=max(1, int(q.shape[1]) // max(1, int(k.shape[-2]))), sequences_q="varlen",
-        sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0,
-        sinks=arrays.get("sinks") is not None, values_in_keys=v is None, list_block=block, list_slots=has_slots,
-        list_queries=queries)
+    facts = dict(head_dim_v=head_dim_v, list_block=block, list_slots=has_slots, list_queries=queries)
     if differentiates:
         from ..torch.lists import listed_attention
 
-        return listed_attention(q, k, v, indices, counts, limit=limit, mask=mask, score=score, fields=fields,
+        return listed_attention(q, k, v, indices, counts, limit=limit, mask=mask, score=score, facts=facts,
                                 softmax_scale=softmax_scale, return_lse=return_lse, kv_dtype=kv_dtype, return_aux=return_aux,
-                                **arrays)
+                                tensors=tensors, **arrays)
     lists = list_tensors(q, indices, counts, queries, limit, arrays.get("stream"))
+    fields = spec_fields(q, k, v, has_sinks=arrays.get("sinks") is not None, **facts)
     attention = prepared(**fields, kv_dtype=kv_dtype, mask=mask, score=score, softmax_scale=softmax_scale,
                          **dict.fromkeys(return_aux or (), True))
-    return attention(q, k, v, tensors=lists | arrays.pop("tensors", {}), return_lse=return_lse, return_aux=return_aux,
+    return attention(q, k, v, tensors=lists | tensors, return_lse=return_lse, return_aux=return_aux,
                      **arrays)
+
+
+def spec_fields(q: Any, k: Any, v: Any, *, head_dim_v: int | None, has_sinks: bool, **lists: Any) -> dict[str, Any]:
+    """The fields of a spec that these arrays decide, and those of lists."""
+    has_pages = len(k.shape) == 4
+    return dict(
+        dtype=_name_of(q.dtype), head_dim=int(q.shape[-1]), head_dim_v=head_dim_v if v is None else int(v.shape[-1]),
+        gqa_ratio=max(1, int(q.shape[1]) // max(1, int(k.shape[-2]))), sequences_q="varlen",
+        sequences_kv="paged" if has_pages else "varlen", page_size=int(k.shape[1]) if has_pages else 0, sinks=has_sinks,
+        values_in_keys=v is None, **lists)
 
 
 def list_tensors(q: Any, indices: Any, counts: Any, queries: int, limit: int, stream: Any = None) -> dict[str, Any]:

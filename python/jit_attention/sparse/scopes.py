@@ -47,7 +47,7 @@ def scopes(
         sinks: fp32 (heads_q): a score of each head that has no value. None: there are none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
-        out: The array to write o to.
+        out: The array to write o to: of q's type, or with several pools of fp32.
         stream: As in `attention`.
 
     Returns:

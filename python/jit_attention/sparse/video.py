@@ -55,7 +55,8 @@ def video(
         (1, 128, 1, 64)
     """
     listed = video_mask(q, k, indices, counts, block=block, valid_rows=valid_rows)
-    return differentiable_attention(q, k, v)(q, k, v, block_mask=listed, **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    return differentiable_attention(q, k, v)(q, k, v, block_mask=listed, **given)
 
 
 def video_mask(

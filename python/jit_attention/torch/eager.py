@@ -9,9 +9,10 @@ _PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do someth
 
 
 def is_watched(*tensors):
-    """Whether a compiler, a mode, a transform or a kind of tensor wants to see operators."""
-    return (torch.compiler.is_compiling() or any(type(tensor) not in _PLAIN for tensor in tensors)
-            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._are_functorch_transforms_active()
+    """Whether a compiler, a tracer, a dispatch mode, a transform or a kind of tensor wants to see operators."""
+    return (torch.compiler.is_compiling() or any(type(tensor) not in _PLAIN for tensor in tensors if tensor is not None)
+            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+            or torch._C._are_functorch_transforms_active()
             or forward_ad._current_level >= 0)
 
 
@@ -32,6 +33,6 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, do, dlse, *_):
         # With create_graph the operator refuses gradients of gradients.
-        backward = backward_operator if torch.is_grad_enabled() or is_watched() else compute_gradients
+        backward = backward_operator if torch.is_grad_enabled() or is_watched(do, dlse) else compute_gradients
         dq, dk, dv, of_tensors, d_sinks = gradients_of(ctx, do, dlse, backward)
         return dq, dk, dv, d_sinks, None, None, *of_tensors

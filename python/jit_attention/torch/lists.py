@@ -8,11 +8,12 @@ from torch import library
 from .. import _core
 from .._written import read, written
 from ..errors import InvalidArgumentError
-from ..sparse.lists import list_tensors, prepared
+from ..sparse.lists import list_tensors, prepared, spec_fields
 from ..spec import AttentionSpec
+from .op import refuse_transforms
 
 
-def listed_attention(q, k, v, indices, counts, *, limit, mask, score, fields, softmax_scale, return_lse=False, tensors=None,
+def listed_attention(q, k, v, indices, counts, *, limit, mask, score, facts, softmax_scale, return_lse=False, tensors=None,
                      cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, sinks=None, num_splits=0, **others):
     """What `jit_attention.sparse.block_top_k` computes, where autograd or a compiler looks on."""
     for name, given in others.items():
@@ -24,16 +25,17 @@ def listed_attention(q, k, v, indices, counts, *, limit, mask, score, fields, so
         raise InvalidArgumentError("return_lse: is an array, which the operator does not write: give True", "arguments",
                                    "return_lse")
     tensors = tensors or {}
-    problem = written(mask, score, tuple(tensors), tuple(fields.items()))
+    refuse_transforms(tensors | dict(q=q, k=k, v=v, sinks=sinks))
+    problem = written(mask, score, tuple(tensors), tuple(facts.items()))
     o, lse = _operator(q, k, v, indices, counts, list(tensors.values()), problem, softmax_scale, limit, cu_seqlens_q,
                        cu_seqlens_k, seqused_q, seqused_k, sinks, num_splits)
     return (o, lse) if return_lse else o
 
 
-def _lists(q, indices, counts, tensors, problem, limit):
+def _lists(q, k, v, indices, counts, sinks, tensors, problem, limit):
     """The spec's fields with mask and score, and the tensors of a call by name."""
-    mask, score, names, fields = read(problem)
-    fields = dict(fields)
+    mask, score, names, facts = read(problem)
+    fields = spec_fields(q, k, v, has_sinks=sinks is not None, **dict(facts))
     lists = list_tensors(q, indices, counts, fields["list_queries"], limit)
     return fields | dict(mask=mask, score=score), lists | dict(zip(names, tensors, strict=True))
 
@@ -44,7 +46,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], indic
               softmax_scale: Optional[float], limit: int, cu_seqlens_q: Optional[torch.Tensor],
               cu_seqlens_k: Optional[torch.Tensor], seqused_q: Optional[torch.Tensor], seqused_k: Optional[torch.Tensor],
               sinks: Optional[torch.Tensor], num_splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    fields, named = _lists(q, indices, counts, tensors, problem, limit)
+    fields, named = _lists(q, k, v, indices, counts, sinks, tensors, problem, limit)
     attention = prepared(**fields, softmax_scale=softmax_scale)
     return attention(q, k, v, tensors=named, return_lse=True, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                      seqused_q=seqused_q, seqused_k=seqused_k, sinks=sinks, num_splits=num_splits)
@@ -53,7 +55,7 @@ def _operator(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], indic
 @_operator.register_fake
 def _(q, k, v, indices, counts, tensors, problem, softmax_scale, limit, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k,
       sinks, num_splits):
-    head_dim_v = dict(read(problem)[3])["head_dim_v"]
+    head_dim_v = dict(read(problem)[3])["head_dim_v"] if v is None else v.size(-1)
     return q.new_empty((*q.shape[:2], head_dim_v)), q.new_empty((q.size(1), q.size(0)), dtype=torch.float32)
 
 
@@ -65,7 +67,7 @@ def _backward_operator(do: torch.Tensor, dlse: Optional[torch.Tensor], q: torch.
                        seqused_q: Optional[torch.Tensor], seqused_k: Optional[torch.Tensor],
                        sinks: Optional[torch.Tensor], want_sinks: bool) -> list[torch.Tensor]:
     """dq, dk, then dv where there is a v, then the gradient of sinks if it is wanted."""
-    fields, named = _lists(q, indices, counts, tensors, problem, limit)
+    fields, named = _lists(q, k, v, indices, counts, sinks, tensors, problem, limit)
     gradients = _core._list_gradients(
         do.contiguous(), q, k, v, o, lse, AttentionSpec(**fields, softmax_scale=softmax_scale), tensors=named,
         cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, dlse=dlse,

@@ -186,11 +186,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = _with_positions(tensors or {}, q_positions=q_positions, k_positions=k_positions,
                               global_seqlens=global_seqlens)
-    if not torch.compiler.is_compiling():
-        if torch._C._are_functorch_transforms_active():
-            _refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
-        if forward_ad._current_level >= 0:
-            _refuse_tangents(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
+    refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
     if page_table is None:  # else all pages would be copied, in each call
         q, k, v = autocast(q, k, v)
     if dropout_p == 0:  # else a rate is part of what is compiled
@@ -237,7 +233,17 @@ def autocast(*tensors):
     return tuple(x.to(dtype) if x is not None and x.dtype in _CONVERTED else x for x in tensors)
 
 
-def _refuse_transforms(tensors):
+def refuse_transforms(tensors):
+    """Raises where a transform of torch.func, or forward-mode differentiation, looks at one of these."""
+    if torch.compiler.is_compiling():
+        return
+    if torch._C._are_functorch_transforms_active():
+        _refuse_wrapped(tensors)
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(tensors)
+
+
+def _refuse_wrapped(tensors):
     """Raises where one of these is what torch.vmap, torch.func.grad or the like put in a tensor's place."""
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
@@ -270,7 +276,8 @@ def _differentiable(q, k, v, mask, score, softmax_scale, return_lse, layout, ten
         asked += ("o_raw",)
     if asked:
         sequences = sequences | {"outputs": ",".join(asked)}
-    compute = attention_with_gradients if wants_gradient and not is_watched(q, k) else attention_operator
+    watched = is_watched(q, k, v, sequences["sinks"], *tensors.values())
+    compute = attention_with_gradients if wants_gradient and not watched else attention_operator
     o, lse, *outputs = compute(q, k, v, list(tensors.values()), problem, softmax_scale, return_lse or wants_gradient, layout,
                                tuning, deterministic=bool(deterministic), block_numbers=block_numbers, **sequences)
     if return_aux is not None:

@@ -91,24 +91,19 @@ class JitAttentionImpl(AttentionImpl):
                          cu_seqlens_k=starts, zero_padding=True)
             return output
         if attn_metadata.shared is not None:
-            return self._attend_with_others(layer, query, key, value, kv_cache, attn_metadata, output, mask, tensors)
+            return self._attend_with_others(layer, query, kv_cache, attn_metadata, output, mask, tensors)
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
         _attend_to_pages(query, keys, values, output, tokens, mask, self._score, self.scale, tensors, self.sinks,
                          self.split_keys, starts, attn_metadata.block_table, attn_metadata.seq_lens, self._kv_dtype,
                          k_scale, v_scale, None)
         return output
 
-    def _attend_with_others(self, layer, query, key, value, kv_cache, metadata, output, mask, tensors):
+    def _attend_with_others(self, layer, query, kv_cache, metadata, output, mask, tensors):
         """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
         shared, tokens = metadata.shared, metadata.num_actual_tokens
         out, query = _first(output, tokens), _first(query, tokens)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
                        cu_seqlens_q=metadata.query_start_loc, zero_padding=True)
-        is_captured = query.is_cuda and torch.cuda.is_current_stream_capturing()  # and replayed for other requests
-        if shared.are_new and not is_captured and not self.split_keys and self._kv_dtype is None:
-            ja.attention(query, _first(key, tokens), _first(value, tokens), out=out, sinks=self.sinks,
-                         cu_seqlens_k=metadata.query_start_loc, **options)
-            return output
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
         if self._kv_dtype is not None:
             options.update(kv_dtype=self._kv_dtype, k_descale=k_scale, v_descale=v_scale)

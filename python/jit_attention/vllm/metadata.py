@@ -67,10 +67,7 @@ class JitAttentionMetadataBuilder(AttentionMetadataBuilder[JitAttentionMetadata]
         here.copy_(lengths_here(common.seq_lens, self._rank, self._ranks, self._run))
         torch.sub(starts[1 : count + 1], starts[:count], out=lengths[:, 0])
         lengths[:, 1].copy_(common.seq_lens)
-        known, starts = common.seq_lens_cpu_upper_bound, common.query_start_loc_cpu
-        # All ranks must answer alike, and so of lengths on all of them.
-        are_new = known is not None and bool((known[:count] <= starts[1 : count + 1] - starts[:count]).all())
-        return SharedKeys(self._places, here, lengths, are_new)
+        return SharedKeys(self._places, here, lengths)
 
     def update_block_table(self, metadata, blk_table, slot_mapping):
         return dataclasses.replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)

@@ -38,6 +38,17 @@ AttentionSpec draw_latents(reference::Random& random) {
           .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
 }
 
+// Caches of 4 and 8 bits with a scale of each token, as engines have them.
+AttentionSpec draw_cache(reference::Random& random) {
+  return {.head_dim = 64 << reference::draw(random, 0, 1),
+          .gqa_ratio = 1 << reference::draw(random, 0, 3),
+          .sequences_kv = SequenceKind::paged,
+          .page_size = 16,
+          .kv_dtype = reference::draw(random, 0, 1) == 0 ? DType::int4 : DType::int8,
+          .descale_per = ScaleKind::token,
+          .v_descale_per = ScaleKind::token};
+}
+
 // Specs of all kinds that random tests draw, of which no GPU refuses any.
 AttentionSpec draw_spec(reference::Random& random) {
   AttentionSpec spec = reference::random_spec(random);
@@ -69,6 +80,7 @@ std::vector<SampledProblem> sampled_problems(Pass pass, int count) {
               .gqa_ratio = 1 << reference::draw(random, 0, 3),
               .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
     if (pass == Pass::forward && reference::draw(random, 0, 9) == 0) spec = draw_latents(random);
+    if (pass == Pass::forward && reference::draw(random, 0, 19) == 0) spec = draw_cache(random);
     if (pass != Pass::forward) {
       spec.sequences_kv = SequenceKind::dense;
       spec.page_size = spec.split_keys = 0;
