@@ -106,10 +106,9 @@ def block_top_k(
         arrays["cu_seqlens_q"] = _ends(q, int(q.shape[0]))
     limit = -(-_rows(k, arrays, has_slots) // block)
     tensors = arrays.pop("tensors", None) or {}
-    # Pages one behind another are rows of the operator, which engines' pages, which lie apart, are not without a copy.
-    has_operator = has_operator and (not has_pages or k.is_contiguous() and (v is None or v.is_contiguous()))
-    differentiates = (requires_gradient(q, k, v, arrays.get("sinks"), *tensors.values())
-                      or (has_operator and is_compiled(q)))
+    # A compiler sees the operator, but where that would copy pages which lie apart, as those of engines do.
+    differentiates = requires_gradient(q, k, v, arrays.get("sinks"), *tensors.values()) or (
+        has_operator and is_compiled(q) and (not has_pages or all(x is None or x.is_contiguous() for x in (k, v))))
     if differentiates and has_pages and has_slots:  # rows one behind another, whose gradients need no pages
         k, v, has_pages = k.flatten(0, 1), None if v is None else v.flatten(0, 1), False
         del arrays["page_table"]
