@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What equal bits cost in decoding: our split_keys beside FlashAttention-3 with num_splits=1, and both as they choose.
+"""The cost of bits that the batch does not change, in decoding: split_keys beside FlashAttention-3 with num_splits=1, and both as they choose.
 
     bench/invariant_time.py
     bench/invariant_time.py --split-keys 512 4096 --seconds 3

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What chosen latents of 8 bits take beside chosen latents of 16 bits, with rows that are converted where they are copied.
+"""Time of chosen 8-bit latents beside chosen 16-bit ones, with rows that are converted where they are copied.
 
     bench/latent_lists_time.py
     bench/latent_lists_time.py --seconds 3 --flash-mla PATH
 
 Queries each choose 2,048 of 131,072 latents at random: a chunk of prefill, and decoding. Medians of bursts of CUDA graphs
-without a pause, in turns. "share" is the time over that of 16 bits; "pools" is half of the list from each of two pools,
+without a pause, in turns. "share" is the time over that of 16-bit latents; "pools" is half of the list from each of two pools,
 merged. Needs a GPU and PyTorch; with --flash-mla, the folder that has FlashMLA's package flash_mla, also the time of FlashMLA's
 kernel over the same rows of 656 bytes.
 

@@ -51,7 +51,7 @@ class Contender:
 
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
     train(cell, inputs), make_tree(cell, inputs), train_tree(cell, inputs), serve(requests, inputs), append(problem,
-    inputs) and merge(problem, inputs) prepare dense problems, those of fp8 and of sparse masks, gradients, forward and
+    inputs) and merge(problem, inputs) prepare dense problems, those of FP8 and of sparse masks, gradients, forward and
     gradients in one call, the first and the last of trees, problems of serving, and
     those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.

@@ -14,7 +14,7 @@
 
 namespace jit::python {
 
-/// What a Python caller gives of them; each but q and k may be None.
+/// A Python caller's arguments; each but q and k may be None.
 struct ScoreInputs {
   nb::handle q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k;
 };

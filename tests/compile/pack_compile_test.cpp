@@ -120,7 +120,7 @@ TEST_F(PackTest, ACallThatMayNotCompileTakesTheBestThatIsThere) {
   EXPECT_EQ(told.size(), 1u);
 }
 
-// Of spans of specs whose kernels do not have one set of bits, the tiles that are at hand would decide in which order sums
+// Specs with spans whose kernels do not have one set of bits: the tiles that are at hand would decide in which order sums
 // are made.
 TEST_F(PackTest, SpansOfOtherBitsAreComputedByNoOtherKernel) {
   const DeviceLimits limits = device_limits(testing::sm_80);

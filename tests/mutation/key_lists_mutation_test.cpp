@@ -50,7 +50,7 @@ int count(const Problem& problem, int list, int head) {
 // The bits of the queries that share a list.
 unsigned members(int list, int i) { return static_cast<unsigned>(list * 3 + i * 5 + 1); }
 
-// A power of two where scales alone tell rows of 8 bits apart.
+// A power of two where scales alone tell 8-bit rows apart.
 double value_of(const Problem& problem, int key) { return problem.is_stored ? 1 << key % 8 : 1 + key; }
 
 // Keys that a row of q sees of a KV head, and the sum of their values.

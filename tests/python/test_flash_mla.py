@@ -98,7 +98,7 @@ def cache_of(rng, name, pages, page_size, device):
 @pytest.mark.parametrize("name", [*some(FORMATS), None])
 @pytest.mark.parametrize("has_extra", [False, True])
 def test_sparse_decoding(rng, device, name, has_extra):
-    """Caches of one byte, and of 16 bits, which FlashMLA refuses; two of them, whose pages have sizes of their own."""
+    """8-bit caches, and 16-bit ones, which FlashMLA refuses; two of them, whose pages have sizes of their own."""
     batch, seqlen, heads = 3, 2, some([16, 64])[0]
     columns = 576 if name is None else head_dim(name)
     q = random(rng, device, batch, seqlen, heads, columns)

@@ -29,7 +29,7 @@ inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& conf
 inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && !upcasts_ahead(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
 }
-/// The spec of the kernel that reads latents, for which they are of 16 bits.
+/// The spec of the kernel that reads latents, for which they are 16-bit.
 inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   if (upcasts_ahead(spec, config)) return upcast_spec(spec);
   AttentionSpec read = spec;

@@ -108,7 +108,7 @@ def flash_mla_with_kvcache(
         pools.append(_scope(q, extra_k_cache, extra_indices_in_kvcache, extra_topk_length, is_fp8_kvcache, "extra_"))
     batch, seqlen, heads = q.shape[:3]
     lse = q.new_empty(batch * seqlen, heads, dtype=torch.float32)
-    # What is merged and then scaled is rounded at the end.
+    # A merged result that is then scaled is rounded at the end.
     is_wide = attn_sink is not None and len(pools) > 1
     out = q.new_empty(batch * seqlen, heads, head_dim_v, dtype=torch.float32 if is_wide else q.dtype)
     scopes(strided(q).reshape(batch * seqlen, heads, -1), *pools, head_dim_v=head_dim_v, softmax_scale=softmax_scale,

@@ -1,7 +1,7 @@
 """The backend for models whose tokens choose latents (DeepSeek V3.2, GLM 5), which vLLM wants of a class of its own.
 
 vLLM's indexer says which latents a token sees, and its base class where they lie. Their rows are read by one call of
-`jit_attention.sparse.dsa`, of 16 bits or of fp8_ds_mla. Prompts that are no longer than what tokens choose are read by
+`jit_attention.sparse.dsa`, 16-bit or fp8_ds_mla. Prompts that are no longer than what tokens choose are read by
 vLLM's own prefill.
 """
 
@@ -65,7 +65,7 @@ class JitAttentionSparseMLAMetadataBuilder(SparseMLACommonMetadataBuilder[JitAtt
 class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadata]):
     """Stores latents by one kernel, and attends to those that tokens chose by another one.
 
-    A cache is (pages, page_size, 576) of 16 bits, or (pages, page_size, 656) bytes.
+    A cache is 16-bit (pages, page_size, 576), or (pages, page_size, 656) bytes.
     """
 
     group_conversion_decode_only: ClassVar[bool] = True
@@ -121,13 +121,13 @@ class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadat
                   cache_dtype=self._kv_dtype)
 
     def _views_of(self, kv_cache, *no_scales):
-        """Rows of (pages, page_size, 1, columns), and of 16 bits the latents in them, and what is rotated."""
+        """Rows of (pages, page_size, 1, columns), and of 16-bit caches the latents in them, and what is rotated."""
         rows = kv_cache.unsqueeze(2)
         return rows, rows[..., : self.kv_lora_rank], rows[..., self.kv_lora_rank :]
 
 
 class JitAttentionSparseMLABackend(AttentionBackend):
-    """Attention of jit_attention to chosen latents, over vLLM's caches of 16 bits and fp8_ds_mla."""
+    """Attention of jit_attention to chosen latents, over vLLM's 16-bit and fp8_ds_mla caches."""
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", _PACKED]

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of each forward family what it says of such specs wherever it has kernels; empty: it serves them.
+// The answer of each forward family to such specs wherever it has kernels; empty: it serves them.
 const std::map<std::string_view, std::string_view> answers = {
     {"forward_mma_sync", ""},
     {"forward_wgmma", ""},
