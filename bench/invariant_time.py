@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The cost of bits that the batch does not change, in decoding: split_keys beside FlashAttention-3 with num_splits=1, and both as they choose.
+"""The cost of bits that the batch does not change, in decoding: split_keys beside FlashAttention-3 with num_splits=1.
+
+Both are timed as they choose, too.
 
     bench/invariant_time.py
     bench/invariant_time.py --split-keys 512 4096 --seconds 3
