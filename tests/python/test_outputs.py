@@ -222,6 +222,8 @@ def test_gradients_ignore_outputs(rng, place, fetch):
 def test_torch(rng, emulated):
     torch = pytest.importorskip("torch")
     jt = pytest.importorskip("jit_attention.torch")
+    from torch.library import opcheck
+
     device = "cpu" if emulated else "cuda"
     arrays = random_qkv(rng, batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, dtype="fp16")
     q, k, v = (torch.from_numpy(x).to(device) for x in arrays)
@@ -231,7 +233,7 @@ def test_torch(rng, emulated):
         assert not aux["max_logit"].requires_grad
         numpy.testing.assert_allclose(aux["max_logit"].cpu(), numpy.maximum(exact.max((0, 2)), held), rtol=4e-6)
 
-    for x in (q, q.clone().requires_grad_()):  # past the operator, and through it
+    for x in (q, q.clone().requires_grad_()):  # without gradients, and with them
         o, lse, aux = jt.attention(x, k, v, return_lse=True, return_aux=BOTH)
         right(aux)
         numpy.testing.assert_allclose(aux["row_max"].cpu(), exact, rtol=4e-6, atol=4e-6)
@@ -253,5 +255,5 @@ def test_torch(rng, emulated):
     torch._dynamo.reset()
     compiled = torch.compile(lambda q: jt.attention(q, k, v, return_aux=("max_logit",)), backend="aot_eager", fullgraph=True)
     right(compiled(q)[1])
-    torch.library.opcheck(torch.ops.jit_attention.attention.default,
-                          (q, k, v, [], repr((None, None, ())), None, True, "BSHD", None), {"outputs": "row_max"})
+    arguments = (q, k, v, [], repr((None, None, (), None)), None, True, "BSHD", None)
+    opcheck(torch.ops.jit_attention.attention.default, arguments, {"outputs": "row_max"})

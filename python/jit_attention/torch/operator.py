@@ -170,7 +170,7 @@ def save_for_backward(ctx, inputs, output):
         raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "head_dim_v")
     if k.element_size() == 1:
-        raise InvalidArgumentError("k: is of fp8 beside a q, k or v that requires grad, and there are no gradients "
+        raise InvalidArgumentError("k: has 8-bit elements beside a q, k or v that requires grad, and there are no gradients "
                                    "with it: compute under torch.no_grad(), or give detach()", "arguments", "k")
     if output[0].dtype != q.dtype:
         raise InvalidArgumentError(f"out_dtype: is {output[0].dtype} beside a q, k or v that requires grad, and there are no "
