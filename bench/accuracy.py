@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Errors of jit-attention, cuDNN, FlashAttention-3 and -4 against fp64 attention, on easy and hard inputs.
 
-Root mean squares of o and of the LSE, bf16 and fp16, with and without a causal mask. jit-attention runs with the
+Root mean squares of o and of the LSE, bf16 and fp16, with and without a causal mask, and of o over q, k and v of e4m3,
+which all are given with scales of 1. jit-attention runs with the
 config that its cost model chooses, and with variants of it.
 
     bench/accuracy.py --out errors.jsonl --table errors.md
@@ -37,11 +38,12 @@ def parse(arguments):
                         help=f"fields of a config to change ({', '.join(VARIANTS)})")
     accuracy.add_arguments(parser)
     options = parser.parse_args(arguments)
-    options.problems = accuracy.chosen_problems(parser, options, accuracy.problems())
+    options.problems = accuracy.chosen_problems(parser, options, accuracy.problems(dtypes=(*accuracy.DTYPES, accuracy.FP8)))
     return parser, options
 
 
 def compile_ahead(ours, problems, seed):
+    problems = [one for one in problems if one.dtype != accuracy.FP8]
     kernels = {(one.dtype, one.cell.head_dim, one.cell.mask): one for one in problems}.values()
     call_at_once(functools.partial(contender.prepared, problem.cell, inputs) for problem in kernels
                  for inputs in [accuracy.make_inputs(problem, "cuda", seed)] for contender in ours)

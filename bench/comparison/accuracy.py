@@ -15,17 +15,19 @@ from dataclasses import dataclass
 
 from . import environment, records, report
 from .backward import gradients_in
-from .cells import Cell
+from .cells import Cell, backward_of
 from .cells import cell as dense
 from .contender import Contender, Runner, Unsupported, first_line
+from .fp8_suites import Fp8Cell
 from .inputs import Inputs
 from .ours import JitAttention
 from .reference import masked_scores, weighted_sum
 
 SUITE = "accuracy"
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+FP8 = "fp8_e4m3"  # with scales of 1: what q, k and v lose by becoming e4m3 is no error here
 INPUTS = ("normal", "outlier", "sink", "peaky")
-HEAD_DIMS = (128, 64)
+HEAD_DIMS = (128, 64, 256)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def make_inputs(problem, device, seed):
         k[:, 0] = 11 / math.sqrt(cell.head_dim)
     elif problem.inputs == "peaky":
         q, k = 4 * q, 2 * k
+    if problem.dtype == FP8:
+        return Inputs(*(t.to(torch.float8_e4m3fn).to(torch.bfloat16) for t in (q, k, v)))
     dtype = getattr(torch, DTYPES[problem.dtype])
     return Inputs(*(t.to(dtype) for t in (q, k, v)))
 
@@ -154,6 +158,15 @@ class Variant(JitAttention):
         return *prepared(*qkv, return_lse=True), dict(config=dict(prepared.kernel(*qkv).config))
 
 
+def of_fp8(contender, cell, inputs):
+    """o of q, k and v in e4m3, and no LSE. Raises Unsupported where a contender has no such call."""
+    if getattr(contender, "make_fp8", None) is None or getattr(contender, "fields", None):
+        raise Unsupported("no q, k and v of fp8")
+    runner = contender.make_fp8(backward_of(cell, cell.suite, Fp8Cell), inputs)
+    with runner.context():
+        return (runner.compared or runner.call)(), None
+
+
 def measure(problem, contenders, seed=0, device="cuda"):
     """One result for each of `contenders`, in the order given."""
     import torch
@@ -163,6 +176,8 @@ def measure(problem, contenders, seed=0, device="cuda"):
 
     def find(contender):
         with torch.no_grad():
+            if problem.dtype == FP8:
+                return reference.errors(*of_fp8(contender, problem.cell, inputs)), {}
             o, lse, detail = contender.with_lse(problem.cell, inputs)
         return reference.errors(o, lse), detail
 
@@ -263,7 +278,7 @@ def markdown(run):
     everything = run.of(SUITE)
     labels = {name: report.label(run, name) for row in everything.values() for name in row}
     parts = [report.conditions(run, SUITE), f"Command: `{run.header.get('command', 'unknown')}`.", ""]
-    for dtype in DTYPES:
+    for dtype in (*DTYPES, FP8):
         cells = {cell: row for cell, row in everything.items() if cell.startswith(f"{dtype}/")}
         for error, what in (("rmse", "o"), ("lse_rmse", "LSE")):
             if not any(error in one for row in cells.values() for one in row.values()):

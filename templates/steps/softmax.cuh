@@ -22,6 +22,10 @@ namespace jit {
 /// cancels when the row is normalized, and may become 448 / 2^8 times the maximum.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
+/// What part of a row's sum one key may be before the maximum must move to it, so that it is exact. Elements of 8 bits keep
+/// three digits, so that a key that is a sixteenth of its row is already most of the row's error.
+template <class Element>
+inline constexpr float largest_part = sizeof(Element) == 1 ? 1.0f / 16 : 1.0f;
 /// The factor of probabilities that become elements, and its log2, by which their exponents are raised.
 template <class Element>
 inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f;
@@ -187,7 +191,7 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       const bool wants =
           (State::may_be_large && is_large(state.offset[r])) ||
-          largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
+          largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
       if constexpr (rescale == rescale_by_row) row_wants[r] = wants;
       move |= wants;
     }
@@ -230,7 +234,7 @@ JIT_DEVICE void score_limits(const SoftmaxState<rows>& state, const Scale& scale
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float largest =
-        fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] / probability_factor<Element>, 1.0f));
+        fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
     limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
   }
 }

@@ -18,13 +18,14 @@ needs_ours = pytest.mark.skipif(importlib.util.find_spec("jit_attention") is Non
 
 
 def small(dtype="bf16", inputs="normal", mask="none", seqlen=40):
-    problems = accuracy.problems(batch=1, seqlen=seqlen, heads=2, head_dims=[32])
+    problems = accuracy.problems(batch=1, seqlen=seqlen, heads=2, head_dims=[32],
+                                 dtypes=(*accuracy.DTYPES, accuracy.FP8))
     return next(one for one in problems if (one.dtype, one.inputs, one.cell.mask) == (dtype, inputs, mask))
 
 
 def test_problems_are_all_combinations():
     names = {one.name for one in accuracy.problems()}
-    assert len(names) == 2 * 2 * 4 * 2 and {"bf16/d128 normal", "fp16/d64 outlier, causal"} <= names
+    assert len(names) == 2 * 3 * 4 * 2 and {"bf16/d128 normal", "fp16/d64 outlier, causal"} <= names
 
 
 @pytest.mark.parametrize("kind", accuracy.INPUTS)
@@ -94,6 +95,18 @@ def test_variants_of_ours_compute_attention(dtype, text, family, emulated):
     assert found["contender"] == ours.name and found["rmse"] < 2e-3 and found["lse_rmse"] < 1e-4
     config = found["detail"]["config"]
     assert config["family"] == family and ("lazy" in text) <= (config["rescale"] == "lazy")
+
+
+@needs_ours
+def test_fp8_is_measured_over_equal_inputs(emulated):
+    problem = small(accuracy.FP8)
+    given = accuracy.make_inputs(problem, "cpu", 0)
+    assert all(t.equal(t.to(torch.float8_e4m3fn).to(t.dtype)) for t in (given.q, given.k, given.v))
+    found, variant, plain = accuracy.measure(problem, [accuracy.Variant(), accuracy.Variant("rescale=lazy"), accuracy.Plain()],
+                                             device="cpu" if emulated else "cuda")
+    # P has a bit for the sign, four for the exponent and three digits: a key in 40 is off by 2^-5 in the mean.
+    assert found["status"] == "ok" and 1e-3 < found["rmse"] < 1e-2, found
+    assert variant["status"] == plain["status"] == "unsupported"
 
 
 @needs_ours
