@@ -44,7 +44,7 @@ from comparison.inputs import Inputs  # noqa: E402
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),
-    "head, exact": ({"scales": "head"}, "", {"exact_exponentials": True}),
+    "head, interpolated": ({"scales": "head"}, "", {"interpolated_exponentials": True}),
     "token": ({"scales": "token"}, ""),
     "block": ({"scales": "block"}, ""),
     "token, v by channel": ({"scales": "token", "value_scales": "channel"}, ""),

@@ -4,11 +4,11 @@ from .ffpa_peers import Ffpa
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
 from .fp8_peers import SageAttention
-from .ours import Bf16Cache, BlockMasks, BuiltIn, ExactExponentials, JitAttention, MaskBits, TwoCalls
+from .ours import Bf16Cache, BlockMasks, BuiltIn, InterpolatedExponentials, JitAttention, MaskBits, TwoCalls
 from .ours_rows import SeparateRows
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
-CONTENDERS = (JitAttention, TwoCalls, ExactExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits,
+CONTENDERS = (JitAttention, TwoCalls, InterpolatedExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits,
               SeparateRows, CuDnn,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, Ffpa, FlashAttention2, FlashInfer, BatchAttention, Pod,
               Xqa, Flex, SageAttention)

@@ -13,7 +13,7 @@ class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3", *KINDS)
     reads_values_in_keys = True
-    exact_exponentials = False  # of fp8
+    interpolated_exponentials = False  # of fp8
 
     def __init__(self, tuning="first_run"):
         self.tuning = tuning
@@ -109,12 +109,12 @@ class JitAttention(ByAutograd, Contender):
 
         def call():
             return ja.attention(q, k, v, mask=mask, score=score, tensors=tensors, tuning=self.tuning,
-                                exact_exponentials=self.exact_exponentials)
+                                interpolated_exponentials=self.interpolated_exponentials)
 
         call()
         spec = ja.AttentionSpec(dtype="fp8_e4m3", head_dim=cell.head_dim, head_dim_v=cell.head_dim_v,
                                 gqa_ratio=cell.gqa_ratio, mask=mask, score=score,
-                                exact_exponentials=self.exact_exponentials)
+                                interpolated_exponentials=self.interpolated_exponentials)
         kernel = ja.prepare(spec, q, k, v, tensors=tensors, tuning=self.tuning).kernel(q, k, v, tensors=tensors)
         detail = dict(config=dict(kernel.config), why=kernel.why, registers=kernel.registers,
                       spill_bytes=kernel.spill_bytes)
@@ -247,11 +247,11 @@ class Bf16Cache(JitAttention):
         return super().one_call(requests, inputs.upcast(), out)
 
 
-class ExactExponentials(JitAttention):
-    """jit-attention with all exponentials of fp8 computed."""
+class InterpolatedExponentials(JitAttention):
+    """jit-attention with half of the exponentials of fp8 interpolated."""
 
-    name, label, color = "ours_exact", "jit-attention, exact exponentials", "#7a4a3a"
-    exact_exponentials = True
+    name, label, color = "ours_interpolated", "jit-attention, interpolated exponentials", "#7a4a3a"
+    interpolated_exponentials = True
 
     def preparing(self, problem):
         return self.make_fp8 if isinstance(problem, Fp8Cell) else None

@@ -145,12 +145,13 @@ std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionS
   return refuse_without_fp8(field, spec);
 }
 
-std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const AttentionSpec& spec) {
-  if (!spec.exact_exponentials || has_fp8_queries(spec)) return {};
-  return refuse(field, "true",
-                "is for q, k and v of fp8, whose probabilities may be interpolated; beside q of 16 bits all "
-                "are exact: leave it out, or set dtype to fp8_e4m3 or fp8_e5m2",
-                "false");
+std::optional<Refusal> refuse_interpolated_exponentials(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.interpolated_exponentials || has_fp8_queries(spec)) return {};
+  return refuse(
+      field, "true",
+      "is for q, k and v of fp8, whose probabilities are rounded to 8 bits; beside q of 16 bits all "
+      "are computed: leave it out, or set dtype to fp8_e4m3 or fp8_e5m2",
+      "false");
 }
 
 int stored_columns(const AttentionSpec& spec, int head_dim) {

@@ -18,7 +18,7 @@ std::optional<Refusal> refuse_values_in_keys(const SpecField& field, const Atten
 std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec);
-std::optional<Refusal> refuse_exact_exponentials(const SpecField& field, const AttentionSpec& spec);
+std::optional<Refusal> refuse_interpolated_exponentials(const SpecField& field, const AttentionSpec& spec);
 /// Refuses means and shifts for results of other than FP8 q, k and v.
 std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec);
 

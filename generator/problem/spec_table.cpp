@@ -427,17 +427,19 @@ constexpr std::array fields = {
               .refusal = refuse_values_in_keys,
               .samples = [] { return Samples{{.head_dim_v = 64, .values_in_keys = true}}; },
               .base = [] { return AttentionSpec{.head_dim_v = 64}; }},
-    SpecField{.name = "exact_exponentials",
-              .member = &AttentionSpec::exact_exponentials,
-              .doc = "whether all probabilities of q, k and v of fp8 are computed, and none interpolated",
-              .record_name = "exact_exponentials",
-              .comment = "whether no probability is interpolated",
-              .text_label = " exact_exponentials=",
-              .name_label = "_exact_",
-              .is_line_if_set = true,
-              .refusal = refuse_exact_exponentials,
-              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .exact_exponentials = true}}; },
-              .base = fp8_base},
+    SpecField{
+        .name = "interpolated_exponentials",
+        .member = &AttentionSpec::interpolated_exponentials,
+        .doc =
+            "whether probabilities of q, k and v of fp8 may be interpolated, which is faster and less exact",
+        .record_name = "interpolated_exponentials",
+        .comment = "whether probabilities may be interpolated",
+        .text_label = " interpolated_exponentials=",
+        .name_label = "_interpolated_",
+        .is_line_if_set = true,
+        .refusal = refuse_interpolated_exponentials,
+        .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .interpolated_exponentials = true}}; },
+        .base = fp8_base},
     position_spec_fields[0],
     position_spec_fields[1],
     key_arrivals_field,
@@ -476,12 +478,12 @@ constexpr std::array fields = {
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
-               v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials, q_positions, k_positions,
-               key_arrivals, list_block, list_slots, list_queries, max_logit, row_max, mask, score, output,
-               softmax_scale] = spec;
+               v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials, q_positions,
+               k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit, row_max, mask,
+               score, output, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
-                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, exact_exponentials,
+                  descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials,
                   q_positions, k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit,
                   row_max, mask, score, output, softmax_scale);
 }

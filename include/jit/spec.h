@@ -97,10 +97,10 @@ struct AttentionSpec {
   /// Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the latent cache of
   /// multi-head latent attention (docs/mla.md). Forward only, without dropout, with 16-bit keys.
   bool values_in_keys = false;
-  /// With FP8 dtype: whether every probability is computed by ex2. Otherwise forward_wgmma interpolates half of them
-  /// between powers of two in calls without LSE, in tiles where only the rounding to e4m3 hides it
-  /// (docs/kernels-fp8.md). The other families always use ex2.
-  bool exact_exponentials = false;
+  /// With FP8 dtype: whether half of the probabilities may be interpolated between powers of two, which is faster, and
+  /// rounds them by a fifth more than e4m3 does alone (docs/kernels-fp8.md). forward_wgmma does so in calls without LSE, in
+  /// rows that many keys share; all other kernels compute every probability by ex2.
+  bool interpolated_exponentials = false;
   /// Whether calls say where queries stand in a sequence of which they have a part (docs/positions.md): masks, scores
   /// and dropout see these positions, and the lengths of whole sequences.
   bool q_positions = false;

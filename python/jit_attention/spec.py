@@ -56,8 +56,8 @@ class AttentionSpec:
             add.
         values_in_keys: Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
             latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys.
-        exact_exponentials: With FP8 dtype: whether every probability is computed. Otherwise forward_wgmma
-            interpolates half of them in calls that do not return LSE.
+        interpolated_exponentials: With FP8 dtype: whether forward_wgmma may interpolate half of the probabilities in calls
+            that do not return LSE, which is faster and less exact.
         q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
@@ -107,7 +107,7 @@ class AttentionSpec:
     v_mean: bool = False
     lse_shift: bool = False
     values_in_keys: bool = False
-    exact_exponentials: bool = False
+    interpolated_exponentials: bool = False
     q_positions: bool = False
     k_positions: bool = False
     key_arrivals: bool = False

@@ -71,7 +71,7 @@ std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
 
 nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, nb::handle output,
                          nb::handle softmax_scale, int split_keys, nb::handle descale_per,
-                         nb::handle block_mask, std::optional<int> head_dim_v, bool exact_exponentials,
+                         nb::handle block_mask, std::optional<int> head_dim_v, bool interpolated_exponentials,
                          const Context& context) {
   inputs.values_in_keys = value_columns(inputs.v, head_dim_v).has_value();
   try {
@@ -79,8 +79,9 @@ nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, n
     inputs.tensors = given.tensors();
     Call call(inputs);
     check_sizes(given, call, inputs.sequences);
-    const AttentionSpec spec = spec_of_arrays(call, given.mask(), score, output, softmax_scale, split_keys,
-                                              descale_per, inputs.out_dtype, head_dim_v, exact_exponentials);
+    const AttentionSpec spec =
+        spec_of_arrays(call, given.mask(), score, output, softmax_scale, split_keys, descale_per,
+                       inputs.out_dtype, head_dim_v, interpolated_exponentials);
     return run(call, spec, [&](const AttentionArguments& arguments, Stream on) {
       attention_when_called(spec, context)(arguments, on);
     });
@@ -199,7 +200,7 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
                         .rows = rows,
                         .sequences = sequences},
                        mask, score, Py_None, softmax_scale, split_keys, Py_None, Py_None, head_dim_v,
-                       /*exact_exponentials=*/false, context_for(std::nullopt));
+                       /*interpolated_exponentials=*/false, context_for(std::nullopt));
 }
 
 // The array of sequence_arrays with this number in a list of parameters.
@@ -216,8 +217,8 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
          nb::handle tensors, nb::handle stream, nb::handle tuning, SequenceHandle<rows>... arrays,
          int num_splits, bool zero_padding, int split_keys, double dropout_p, nb::handle block_mask,
          nb::handle kv_dtype, nb::handle descale_per, std::optional<int> head_dim_v, nb::handle out_dtype,
-         bool exact_exponentials, nb::handle q_positions, nb::handle k_positions, nb::handle global_seqlens,
-         nb::handle return_aux, nb::handle output) {
+         bool interpolated_exponentials, nb::handle q_positions, nb::handle k_positions,
+         nb::handle global_seqlens, nb::handle return_aux, nb::handle output) {
         const Context& context = context_for(parse_tuning(tuning));
         const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
         return attend_arrays({.q = q,
@@ -234,7 +235,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .return_aux = return_aux,
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},
                              mask, score, output, softmax_scale, split_keys, descale_per, block_mask,
-                             head_dim_v, exact_exponentials, context);
+                             head_dim_v, interpolated_exponentials, context);
       },
       "q"_a.none(), "k"_a.none(), "v"_a = nb::none(), nb::kw_only(), "mask"_a = nb::none(),
       "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "return_lse"_a = nb::bool_(false),
@@ -242,7 +243,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
       "stream"_a = nb::none(), "tuning"_a = nb::none(), (nb::arg(sequence_arrays[rows].name) = nb::none())...,
       "num_splits"_a = 0, "zero_padding"_a = false, "split_keys"_a = 0, "dropout_p"_a = 0.0,
       "block_mask"_a = nb::none(), "kv_dtype"_a = nb::none(), "descale_per"_a = nb::none(),
-      "head_dim_v"_a = nb::none(), "out_dtype"_a = nb::none(), "exact_exponentials"_a = false,
+      "head_dim_v"_a = nb::none(), "out_dtype"_a = nb::none(), "interpolated_exponentials"_a = false,
       "q_positions"_a = nb::none(), "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none(),
       "return_aux"_a = nb::none(), "output"_a = nb::none());
   nb::class_<Prepared> prepared(module, "Attention", documented("Attention"));

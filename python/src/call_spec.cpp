@@ -86,7 +86,7 @@ void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle output,
                              nb::handle softmax_scale, int split_keys, nb::handle descale_per,
                              std::optional<DType> out_dtype, std::optional<int> head_dim_v,
-                             bool exact_exponentials) {
+                             bool interpolated_exponentials) {
   const TensorView &q = call.q(), &k = call.k(), &v = call.v();
   const auto head_dim = [](const TensorView& view, const char* name) {
     const std::int64_t size = view.shape[view.rank - 1];
@@ -134,7 +134,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   spec.k_positions = call.has_tensor("k_positions");
   spec.key_arrivals = call.has_tensor("key_arrivals");
   spec.split_keys = split_keys;
-  spec.exact_exponentials = exact_exponentials;
+  spec.interpolated_exponentials = interpolated_exponentials;
   call.ask_for_outputs(spec);
   check_dropout(spec);
   check_latents(spec, call.has_kv_dtype());

@@ -16,7 +16,7 @@ namespace jit::python {
 AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score, nb::handle output,
                              nb::handle softmax_scale, int split_keys, nb::handle descale_per,
                              std::optional<DType> out_dtype, std::optional<int> head_dim_v,
-                             bool exact_exponentials);
+                             bool interpolated_exponentials);
 
 /// `error` about a field of that spec, by what the caller gave.
 Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descale_per, bool has_head_dim_v);

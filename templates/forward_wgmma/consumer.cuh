@@ -201,7 +201,7 @@ class Consumer {
           [&] {
             finish_output<passes_late>();  // mutate: PackedBeforeTheProductsEnd
             // mutate: SumsOfOtherTilesLost
-            if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums());
+            if constexpr (Traits::sums_by_products) output_.add_sums(scores_.sums(), scores_.product_share());
           },
           [&](const RowFactors& correction) {
             if constexpr (rescales_late) {
@@ -255,7 +255,8 @@ class Consumer {
   template <bool passes_order = false>
   JIT_DEVICE void finish_last_output() {
     finish_output<passes_order>();
-    if constexpr (Traits::sums_by_products) output_.add_last_sums();  // mutate: SumsOfTheLastTileLost
+    if constexpr (Traits::sums_by_products)
+      output_.add_last_sums(scores_.product_share());  // mutate: SumsOfTheLastTileLost
   }
 
   // When all scores of the work tile are done.

@@ -58,16 +58,16 @@ class ConsumerOutput {
     wgmma_hold(output_.registers[0]);
     if constexpr (Traits::sums_by_products) wgmma_hold(tile_sums_);
   }
-  /// Then moves a tile's sums to where those of others are, of which each of four lanes has a quarter.
-  JIT_DEVICE void add_sums(RowFactors& sums) {
+  /// Then adds a `share` of a tile's sums to those of others, of which each of four lanes has a quarter.
+  JIT_DEVICE void add_sums(RowFactors& sums, float share) {
 #pragma unroll
     // mutate: SumsOfTwoLanes
-    for (int r = 0; r < Output::rows; ++r) sums[r] = __fmaf_rn(tile_sums_[0][2 * r], 0.25f, sums[r]);
+    for (int r = 0; r < Output::rows; ++r) sums[r] = __fmaf_rn(tile_sums_[0][2 * r], share, sums[r]);
     clear_tile_sums();  // mutate: SumsOfTilesStay
     wgmma_hold(tile_sums_);
   }
   /// Adds the sums of the last tile of a work tile.
-  JIT_DEVICE void add_last_sums() { add_sums(inverse_); }
+  JIT_DEVICE void add_last_sums(float share) { add_sums(inverse_, share); }
   /// Behind it.
   JIT_DEVICE void promote() { sums_.take(output_); }
   JIT_DEVICE void scale_rows(const RowFactors& factors) {
@@ -151,9 +151,9 @@ class ConsumerOutput {
     sums_.finish(output_);
     if constexpr (Traits::has_spans) spans_.merge(output_, ended_);
     if constexpr (Traits::sums_by_products) {
-      // Each lane has a quarter.
 #pragma unroll
-      for (int r = 0; r < Output::rows; ++r) inverse_[r] = inverse_of_sum(4 * inverse_[r]);
+      for (int r = 0; r < Output::rows; ++r)
+        inverse_[r] = inverse_of_sum(MmaLayout::reduce(inverse_[r], [](float x, float y) { return x + y; }));
     }
     RowFactors factors;
 #pragma unroll

@@ -62,12 +62,16 @@ class ConsumerScores {
   /// rows must weigh so that maxima may move ahead, and exponentials be interpolated.
   static constexpr bool knows_limits = packs_early;
 
-  /// Whether exponentials are interpolated where nothing else is lost by it.
+  /// Whether exponentials are interpolated in rows that many keys share.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
   static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
                 "at most half of the exponentials are interpolated, as least_sum_of_keys has it");
   static_assert(!interpolates || knows_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
+
+  /// Whether it is asked of each tile whether many keys share its rows.
+  static constexpr bool asks_for_spread = interpolates || Traits::sums_by_products;
+  static_assert(!asks_for_spread || knows_limits);
 
   JIT_DEVICE ConsumerScores(const AttentionParams& params, const DropoutParams& dropout, int consumer)
       : params_(params),
@@ -82,7 +86,7 @@ class ConsumerScores {
     state_ = State();
     clear_exact_sums();
   }
-  /// The state of all tiles so far. With sums_by_products sums are exact where LSE is wanted, and else
+  /// The state of all tiles so far. With sums_by_products sums are those of exponentials where LSE is wanted, and else
   /// nothing.
   JIT_DEVICE State state() const {
     State state = state_;
@@ -92,9 +96,11 @@ class ConsumerScores {
     }
     return state;
   }
-  /// With sums_by_products: of P as it is rounded, of all tiles whose P V is done.
+  /// With sums_by_products: what O is divided by, of all tiles but for what `product_share` says.
   JIT_DEVICE RowFactors& sums() { return state_.row_sum; }
   JIT_DEVICE const RowFactors& sums() const { return state_.row_sum; }
+  /// With sums_by_products: what share of the sums that P V of the last tile makes is still to be added in each lane.
+  JIT_DEVICE float product_share() const { return product_share_; }
   /// Turns that consumers take.
   JIT_DEVICE const WarpgroupOrderBarrier<Traits>& order_barrier() const { return order_barrier_; }
 
@@ -182,15 +188,15 @@ class ConsumerScores {
     if constexpr (!passes_early) keys.release_k_behind(move);      // mutate: KeysKept
     if constexpr (passes_early) order_barrier_.pass_behind(move);  // mutate: OrderKeptBehindMaxima
     finish_output();
-    bool may_interpolate = interpolates;
+    bool are_spread = asks_for_spread;
     if (move) {
-      if constexpr (interpolates) may_interpolate = are_known(of_lane, limits_);
+      if constexpr (interpolates) are_spread = are_known(of_lane, limits_);
       move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
       if (move) scale_all(correction, scale_output);
     }
     set_offsets(state_, queries.scale_log2());
-    if constexpr (interpolates) may_interpolate = may_interpolate && weigh_enough(state_.row_sum, least_sum_);
-    exponentiate_and_pack(queries, keys, may_interpolate);
+    if constexpr (asks_for_spread) are_spread = are_spread && weigh_enough(state_.row_sum, least_sum_);
+    exponentiate_and_pack(queries, keys, are_spread);
   }
 
   /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
@@ -226,7 +232,7 @@ class ConsumerScores {
     clear_exact_sums();
     // mutate: KeysOfEarlierWorkTilesCount
     if constexpr (knows_limits) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
-    if constexpr (interpolates) {
+    if constexpr (asks_for_spread) {
       if (!are_small(state_.row_max, queries.scale_log2()))
         least_sum_ = -negative_infinity();  // no sum is enough
     }
@@ -267,18 +273,24 @@ class ConsumerScores {
     }
   }
 
-  // Exponentials become P step by step, and the next keys are looked for meanwhile. With sums_by_products P V sums them
-  // up, but for LSE.
-  JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool may_interpolate = false) {
+  // Exponentials become P step by step, and the next keys are looked for meanwhile. Rows that many keys share are summed up
+  // by P V with sums_by_products: beside one large weight the tensor core's sum of a tile drops the digits of small ones.
+  JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool are_spread = false) {
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
-    RowFactors& row_sum = by_products ? exact_sums_ : state_.row_sum;
-    if (interpolates && may_interpolate && params_.lse == nullptr) {  // mutate: Interpolates
+    RowFactors of_tile = {};
+    RowFactors& row_sum = by_products ? of_tile : state_.row_sum;
+    are_spread = are_spread && asks_for_spread;
+    if constexpr (by_products) product_share_ = are_spread ? 0.25f : 0.0f;  // mutate: SumsOfProductsToo
+    if (are_spread && params_.lse == nullptr) {                             // mutate: Interpolates
       exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);
-    } else if (!by_products || params_.lse != nullptr) {
-      exponentiate_by_steps<0, true>(queries, row_sum, next);
     } else {
-      exponentiate_by_steps<0, false>(queries, row_sum, next);
+      exponentiate_by_steps<0, true>(queries, row_sum, next);
+#pragma unroll
+      for (int r = 0; by_products && r < Traits::Scores::rows; ++r) {
+        exact_sums_[r] += of_tile[r];
+        if (!are_spread) state_.row_sum[r] += of_tile[r];
+      }
     }
     keys.remember(next);
   }
@@ -335,9 +347,11 @@ class ConsumerScores {
   typename Traits::Scores scores_;
   Kept kept_;  // of them
   State state_;
-  RowFactors limits_;      // of scores, where they are known
-  float least_sum_;        // of P of the work tile's keys, there, too
-  RowFactors exact_sums_;  // with sums_by_products, where LSE is wanted
+  RowFactors limits_;  // of scores, where they are known
+  float least_sum_;    // of P of the work tile's keys, there, too
+  // With sums_by_products:
+  RowFactors exact_sums_;  // where LSE is wanted
+  float product_share_ = 0;
 };
 
 }  // namespace jit::forward_wgmma

@@ -26,31 +26,19 @@ JIT_DEVICE constexpr bool is_interpolated(int row, int pair) {
   return (place + 1) * interpolations / exponential_group > place * interpolations / exponential_group;
 }
 
-/// The bits of 2^x in e4m3, rounded, in the low byte of each half, from two fp16 numbers 8 (x + 7) + 4.
-JIT_DEVICE unsigned bits_of_e4m3(unsigned steps) {
-  unsigned bits;
-  asm("{.reg .b32 x, whole, d, w;\n"
-      "max.f16x2 x, %1, %2;\n"
-      "add.rn.f16x2 whole, x, %3;\nsub.rn.f16x2 whole, whole, %3;\n"
-      "sub.rn.f16x2 d, x, whole;\n"
-      "fma.rn.f16x2 w, d, d, %4;\nfma.rn.f16x2 w, w, %5, x;\nadd.rn.f16x2 %0, w, %6;\n}"
-      : "=r"(bits)
-      : "r"(steps), "r"(0x44404440u), "r"(0x72007200u), "r"(0xcc00cc00u), "r"(0x29702970u), "r"(0x63f863f8u));
-  return bits;
-}
-
 /// 2^(`scale` · s − `offset`) of a lane's four scores s of row `r` in the column blocks `n` and `n` + 1, in e4m3: none is
 /// more than 448, and what is less than 2^-7 becomes 0. Scores are numbers, or −inf.
 template <class Scores>
 JIT_DEVICE unsigned interpolate_e4m3(const Scores& scores, int r, int n, float scale, float offset) {
   constexpr float steps = 1 << fp8_e4m3::mantissa_bits;
+  constexpr float mean_excess = 0.4603f;  // log2 of 1 / (2 ln² 2), in steps  // mutate: WeightsWithAnExcess
   const float scale_steps = scale * steps;
-  const float offset_steps = __fmaf_rn(offset, steps, -(steps * fp8_e4m3::bias + steps / 2));
-  const auto pair = [&](int block) {
-    return pack<fp16>(__fmaf_rn(scores.at(r, block, 0), scale_steps, -offset_steps),
-                      __fmaf_rn(scores.at(r, block, 1), scale_steps, -offset_steps));
+  const float offset_steps = __fmaf_rn(offset, steps, mean_excess - steps * fp8_e4m3::bias);
+  const auto bits = [&](int block, int e) {
+    return __fmaf_rn(scores.at(r, block, e), scale_steps, -offset_steps);
   };
-  return pick_bytes(bits_of_e4m3(pair(n)), bits_of_e4m3(pair(n + 1)), 0x6420);
+  // mutate: HalvesOfWordsExchanged
+  return pack_rounded(bits(n, 0), bits(n, 1), bits(n + 1, 0), bits(n + 1, 1));
 }
 
 /// The weight of a row's keys from which on it is interpolated, in each of four lanes that have a quarter of

@@ -191,7 +191,9 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
       const float largest = ex2((new_max[r] - state.row_max[r]) * scale_of_row(scale_log2, r));
       const bool wants =
           (State::may_be_large && is_large(state.offset[r])) ||
-          largest > fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
+          largest >
+              fminf(lazy_limit<Element>,
+                    fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
       if constexpr (rescale == rescale_by_row) row_wants[r] = wants;
       move |= wants;
     }
@@ -234,7 +236,8 @@ JIT_DEVICE void score_limits(const SoftmaxState<rows>& state, const Scale& scale
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float largest =
-        fminf(lazy_limit<Element>, fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
+        fminf(lazy_limit<Element>,
+              fmaxf(state.row_sum[r] * (largest_part<Element> / probability_factor<Element>), 1.0f));
     limits[r] = state.row_max[r] + lg2(largest) * rcp(scale_of_row(scale_log2, r));
   }
 }

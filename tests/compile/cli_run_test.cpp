@@ -231,17 +231,18 @@ TEST_F(CliRun, QueriesOfFp8) {
   const Array q = codes("q", {1, queries, heads, dim}), k = codes("k", {1, keys, heads_kv, dim}),
               v = codes("v", {1, keys, heads_kv, dim});
   const Array scales = random_file("scales", {heads_kv}), mean = random_file("mean", {1, heads_kv, dim});
-  for (const auto& [scale, exact_exponentials] : {std::pair(0.5f, false), {0.25f, true}}) {
+  for (const auto& [scale, interpolated_exponentials] : {std::pair(0.5f, false), {0.25f, true}}) {
     Array positive = scales;
     for (int h = 0; h < heads_kv; ++h) positive.as<float>()[h] = scale * static_cast<float>(h + 1);
     write("scales", positive);
     std::vector<std::string> options = {"--dtype",     "fp8_e4m3",     "--q-descale", file("scales"),
                                         "--k-descale", file("scales"), "--v-descale", file("scales"),
                                         "--v-mean",    file("mean"),   "--mask",      "causal"};
-    if (exact_exponentials) options.push_back("--exact-exponentials");
+    if (interpolated_exponentials) options.push_back("--interpolated-exponentials");
     const ToolResult result = run_plainly(options);
     ASSERT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(result.out.find("exact_exponentials=true") != std::string::npos, exact_exponentials)
+    EXPECT_EQ(result.out.find("interpolated_exponentials=true") != std::string::npos,
+              interpolated_exponentials)
         << result.out;
     const auto numbers = [&](const Array& bytes, int own_heads, bool has_mean) {
       std::vector<double> values;
@@ -275,7 +276,8 @@ TEST_F(CliRun, QueriesOfFp8) {
   refused({"--center-keys"}, "--quantize");
   refused({"--quantize", "head", "--descale-per", "token"}, "--descale-per");
   refused({"--dtype", "fp8_e4m3", "--lse-shift", file("scales")}, "lse_shift");
-  refused({"--dtype", "fp16", "--exact-exponentials"}, "exact_exponentials = true is for q, k and v of fp8");
+  refused({"--dtype", "fp16", "--interpolated-exponentials"},
+          "interpolated_exponentials = true is for q, k and v of fp8");
   write("q", random_file("q", {1, queries, heads, dim}));
   refused({"--dtype", "fp8_e4m3"}, "with --dtype of fp8 and without --quantize it must be uint8");
   for (const char* name : {"k", "v"}) random_file(name, {1, keys, heads_kv, dim});

@@ -251,18 +251,19 @@ TEST_F(CliWarm, APackForTrainingHasGradients) {
 TEST_F(CliWarm, APackOfFp8HasQuantizers) {
   if (!is_turn_of(2)) GTEST_SKIP() << "this run\'s seed takes another kind of pack";
   const std::vector<std::string> options = {"--quantize", "head", "--center-keys", "--center-values",
-                                            "--exact-exponentials"};
+                                            "--interpolated-exponentials"};
   const ToolResult made = warm("emulated:sm_80", options);
   ASSERT_EQ(made.status, 0) << made.err;
   std::set<std::string> specs;
   const nlohmann::json report = made.json();
   for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
   EXPECT_THAT(
-      specs, IsSupersetOf({"fp16 d16 gqa2 mask=causal",
-                           "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true exact_exponentials=true mask=causal",
-                           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
-                           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
-                           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
+      specs,
+      IsSupersetOf({"fp16 d16 gqa2 mask=causal",
+                    "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true interpolated_exponentials=true mask=causal",
+                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
+                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
+                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
   Tool reader;
   reader.environment = {"JIT_ATTENTION_PACK=" + pack()};
   const nlohmann::json described = reader.run({"info", "--json"}).json()["packs"][0];
@@ -282,13 +283,14 @@ TEST_F(CliWarm, APackOfFp8HasQuantizers) {
     }
     for (const bool rotated : {false, true}) {
       std::vector<std::string> quantized = arguments;
-      quantized.insert(quantized.end(), {"--quantize", "head", "--center-values", "--exact-exponentials"});
+      quantized.insert(quantized.end(),
+                       {"--quantize", "head", "--center-values", "--interpolated-exponentials"});
       if (rotated) quantized.insert(quantized.end(), {"--rotation-seed", "7"});
       const ToolResult result = user.run(quantized);
       EXPECT_EQ(result.status, 0) << queries << " x " << keys << ": " << result.err;
     }
     std::vector<std::string> other = arguments;
-    other.insert(other.end(), {"--quantize", "token", "--center-values", "--exact-exponentials"});
+    other.insert(other.end(), {"--quantize", "token", "--center-values", "--interpolated-exponentials"});
     EXPECT_EQ(user.run(other).status, 1);  // whose scales the pack was not made for
   }
   for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--quantize", "channel"},

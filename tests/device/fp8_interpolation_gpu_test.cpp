@@ -88,6 +88,14 @@ TEST_F(Fp8InterpolationTest, RowsThatOneKeyDominates) {
   }
 }
 
+TEST_F(Fp8InterpolationTest, SmallWeightsBesideALargeOne) {
+  for (const int place : {0, 150, 299}) {
+    for (const bool sums_by_products : {false, true})
+      EXPECT_EQ(fault_of_small_weights(place, sums_by_products, context()), "")
+          << place << ", " << sums_by_products;
+  }
+}
+
 // In a later tile, among keys that are interpolated in either row of a lane.
 TEST_F(Fp8InterpolationTest, KeysThatAreNoNumbers) {
   for (const int key : {200, 216, 399}) {

@@ -6,7 +6,7 @@ namespace jit::testing::fp8_interpolation_mutations {
 namespace {
 
 /// What a mutation shows in.
-enum class Shows { spread, spread_by_lanes, dominated, large, no_number, batches };
+enum class Shows { spread, spread_by_lanes, dominated, small, large, no_number, batches };
 
 struct Mutation {
   TemplateMutation mutation;
@@ -26,6 +26,8 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
         return fault_of_spread_rows(false, context);
       case Shows::dominated:
         return fault_of_dominated_rows(2000, 0, true, context);
+      case Shows::small:
+        return fault_of_small_weights(150, true, context);
       case Shows::large:
         return fault_of_large_exponents(true, context);
       case Shows::no_number: {
@@ -45,8 +47,8 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
 }
 
 TEST(Fp8Interpolation, IsRightUnmutated) {
-  for (const Shows shows : {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::large,
-                            Shows::no_number, Shows::batches})
+  for (const Shows shows : {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::small,
+                            Shows::large, Shows::no_number, Shows::batches})
     EXPECT_EQ(noticed(nullptr, shows), "") << static_cast<int>(shows);
 }
 
@@ -60,14 +62,15 @@ INSTANTIATE_TEST_SUITE_P(
     Fp8, Fp8InterpolationMutationTest,
     ::testing::Values(
         Mutation{{"WeightsWithAnExcess", {"0.4603f", "-0.9f"}}, Shows::spread},
-        Mutation{{"Interpolates_Nothing", {"may_interpolate", "false"}}, Shows::spread},
-        Mutation{{"Interpolates_BesideLse", {" && params_$)", ")"}}, Shows::spread},
+        Mutation{{"Interpolates_Nothing", {"are_spread", "false"}}, Shows::spread},
+        Mutation{{"Interpolates_BesideLse", {" && params_.lse == nullptr)", ")"}}, Shows::spread},
         Mutation{{"PairsOfBytesExchanged", {"d, c", "c, d"}}, Shows::spread},
         Mutation{
             {"HalvesOfWordsExchanged", {"n, 0)$);", "n + 1, 0), bits(n + 1, 1), bits(n, 0), bits(n, 1));"}},
             Shows::spread},
         Mutation{{"WordsOfTheOtherRow", {"[i]", "[i ^ 1]"}}, Shows::spread},
         Mutation{{"WordsOfTheFirstBlocks", {", n,", ", i / 2 * 2,"}}, Shows::spread},
+        Mutation{{"SumsOfProductsToo", {"are_spread ? 0.25f : 0.0f", "0.25f"}}, Shows::small},
         Mutation{{"SumsWithoutInterpolatedWords", removed}, Shows::spread_by_lanes},
         Mutation{{"SumsOfTheFirstPairs", {"add.rn.f16x2 first, first, last;\\n", ""}},
                  Shows::spread_by_lanes},

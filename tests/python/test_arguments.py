@@ -111,7 +111,7 @@ NAMES = [
     (attended, lambda new: dict(v=new(1, 8, 2, 20)), "v", "its head_dim_v = 20"),
     (attended, lambda new: dict(out_dtype="fp16"), "out_dtype", "= fp16 must be"),
     (attended, lambda new: dict(split_keys=65), "split_keys", "= 65 must be"),
-    (attended, lambda new: dict(exact_exponentials=True), "exact_exponentials", "= true"),
+    (attended, lambda new: dict(interpolated_exponentials=True), "interpolated_exponentials", "= true"),
     (appended, lambda new: dict(k=new(4, 2, 16, dtype=numpy.int64)), "k", "its dtype = int64"),
     (appended, lambda new: dict(k_cache=new(1, 8, 2, 16, dtype=numpy.float32)), "k_cache", "fp32"),
     (appended, lambda new: dict(v=new(4, 2, 20)), "v", "its head_dim_v = 20"),

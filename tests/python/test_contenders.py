@@ -19,7 +19,7 @@ from comparison.contenders import all_contenders  # noqa: E402
 from comparison.flash_attention_peers import FlashAttention3, FlashAttention4  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
 from comparison.fp8_peers import SageAttention  # noqa: E402
-from comparison.ours import ExactExponentials, JitAttention  # noqa: E402
+from comparison.ours import InterpolatedExponentials, JitAttention  # noqa: E402
 from comparison.torch_peers import CuDnn  # noqa: E402
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -158,8 +158,8 @@ def test_numbers_of_fp8_and_who_multiplies_them(monkeypatch, mask):
     runner.call()
     assert runner.coarser == 32 and called == [("func", 3, dict(causal=mask == "causal"))]
     assert FlashAttention4().preparing(cell) is None and JitAttention().preparing(cell) is not None
-    exact = ExactExponentials()
-    assert exact.preparing(small(mask=mask)) is None and exact.preparing(cell) is not None
+    interpolated = InterpolatedExponentials()
+    assert interpolated.preparing(small(mask=mask)) is None and interpolated.preparing(cell) is not None
     rows, width = 2 * 9 * 4, 8
     assert cell.bytes() == rows * width * (3 + 2) and cell.flops() == small(mask=mask).flops()
 

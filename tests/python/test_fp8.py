@@ -388,21 +388,21 @@ def test_rows_that_tma_cannot_read(rng, place, fetch, head_dim, backwards):
     check(fetch(o), fetch(lse), *(wide(x, scale[:, None]) for x in (q, k, v)))
 
 
-@pytest.mark.parametrize("exact_exponentials", [False, True])
-def test_exact_exponentials(rng, place, fetch, exact_exponentials):
+@pytest.mark.parametrize("interpolated_exponentials", [False, True])
+def test_interpolated_exponentials(rng, place, fetch, interpolated_exponentials):
     """With and without LSE, which interpolated probabilities are not for."""
     scale = drawn(rng, 2, 2)
     arrays = [codes(rng, (2, n, 2, 64), scale[:, None]) for n in (70, 133, 133)]
     scales = {f"{one}_descale": place(scale) for one in "qkv"}
-    options = dict(dtype="fp8_e4m3", out_dtype="fp32", exact_exponentials=exact_exponentials)
+    options = dict(dtype="fp8_e4m3", out_dtype="fp32", interpolated_exponentials=interpolated_exponentials)
     places = [place(x.view(numpy.uint8)) for x in arrays]
     alone = ja.attention(*places, **scales, **options)
     o, lse = ja.attention(*places, return_lse=True, **scales, **options)
     for each in (alone, o):
         check(fetch(each), fetch(lse), *(wide(x, scale[:, None]) for x in arrays))
     prepared = ja.prepare(ja.AttentionSpec(head_dim=64, **options))
-    assert ("exact_exponentials=true" in repr(prepared)) == exact_exponentials
-    assert ("_exact_true" in prepared.kernel().name) == exact_exponentials
+    assert ("interpolated_exponentials=true" in repr(prepared)) == interpolated_exponentials
+    assert ("_interpolated_true" in prepared.kernel().name) == interpolated_exponentials
     assert numpy.array_equal(fetch(prepared(*places, **scales)), fetch(alone))
 
 
@@ -428,8 +428,8 @@ def test_exact_exponentials(rng, place, fetch, exact_exponentials):
         ({"lse_shift": (2, 9, 2)}, "lse_shift", "has heads = 9; it must be 2"),
         ({"lse_shift": (2, 2, 9), "score": ja.score.softcap(3)}, "lse_shift", "with score softcap(3)"),
         ({"q": BF16, "k": BF16, "v": BF16, "dtype": None, "v_mean": (2, 2, 64)}, "v_mean", "q is not of fp8"),
-        ({"q": BF16, "k": BF16, "v": BF16, "dtype": None, "exact_exponentials": True}, "exact_exponentials", "is for q, k"),
-        ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "exact_exponentials": True}, "exact_exponentials", "16 bits"),
+        ({"q": BF16, "k": BF16, "v": BF16, "dtype": None, "interpolated_exponentials": True}, "interpolated_exponentials", "is for q, k"),
+        ({"q": BF16, "dtype": None, "kv_dtype": "fp8_e4m3", "interpolated_exponentials": True}, "interpolated_exponentials", "16 bits"),
     ],
 )
 def test_refusals(place, options, argument, words):
@@ -458,7 +458,7 @@ def test_specs():
     assert (refusal.field, refusal.nearest) == ("split_keys", "0")
     (refusal,) = ja.refusals("sm_80", dtype="bf16", out_dtype="fp32")
     assert (refusal.field, refusal.nearest) == ("out_dtype", "bf16")
-    assert not ja.refusals("sm_80", dtype="fp8_e5m2", exact_exponentials=True)
-    (refusal,) = ja.refusals("sm_90a", dtype="bf16", exact_exponentials=True)
-    assert (refusal.field, refusal.nearest) == ("exact_exponentials", "false")
+    assert not ja.refusals("sm_80", dtype="fp8_e5m2", interpolated_exponentials=True)
+    (refusal,) = ja.refusals("sm_90a", dtype="bf16", interpolated_exponentials=True)
+    assert (refusal.field, refusal.nearest) == ("interpolated_exponentials", "false")
     assert ml_dtypes.finfo(FP8["fp8_e5m2"]).max == 57344

@@ -41,13 +41,13 @@ def test_types_and_the_operator(make, compiled):
     assert ja.attention(q, k, v).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("exact_exponentials", [False, True])
-def test_exact_exponentials(make, monkeypatch, exact_exponentials):
+@pytest.mark.parametrize("interpolated_exponentials", [False, True])
+def test_interpolated_exponentials(make, monkeypatch, interpolated_exponentials):
     """Eager, compiled and of 16-bit tensors, where the option reaches attention of fp8."""
     q, k, v = make(1, 70, 2, 64), make(1, 133, 2, 64), make(1, 133, 2, 64)
 
     def compute(q, k, v):
-        return jt.attention(q, k, v, exact_exponentials=exact_exponentials)
+        return jt.attention(q, k, v, interpolated_exponentials=interpolated_exponentials)
 
     fp8 = [x.to(torch.float8_e4m3fn) for x in (q, k, v)]
     o = compute(*fp8)
@@ -60,19 +60,19 @@ def test_exact_exponentials(make, monkeypatch, exact_exponentials):
     seen = []
 
     def spy(*tensors, **options):
-        seen.append(options["exact_exponentials"])
+        seen.append(options["interpolated_exponentials"])
         return op.attention(*tensors, **options)
 
     monkeypatch.setattr(jt.quantized, "attention", spy)
-    of_16_bits = jt.quantized_attention(q, k, v, exact_exponentials=exact_exponentials)
-    assert seen == [exact_exponentials]
+    of_16_bits = jt.quantized_attention(q, k, v, interpolated_exponentials=interpolated_exponentials)
+    assert seen == [interpolated_exponentials]
     assert relative(of_16_bits, exact(q, k, v)[0]) < 0.06
 
 
-def test_exact_exponentials_are_of_fp8(make):
+def test_interpolated_exponentials_are_of_fp8(make):
     q = make(1, 8, 2, 32)
-    with pytest.raises(ja.InvalidSpecError, match="exact_exponentials = true is for q, k and v of fp8"):
-        jt.attention(q, q, q, exact_exponentials=True)
+    with pytest.raises(ja.InvalidSpecError, match="interpolated_exponentials = true is for q, k and v of fp8"):
+        jt.attention(q, q, q, interpolated_exponentials=True)
 
 
 def outliers(make, *shape):

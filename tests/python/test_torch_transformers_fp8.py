@@ -18,13 +18,13 @@ pytest_plugins = ["tiny_transformers"]
 @pytest.mark.parametrize("name", ["llama", "gemma2"])  # the latter has a softcap, beside which k keeps its mean
 def test_prompts_by_fp8(name, padding, device, monkeypatch):
     """Long prompts are quantized, short ones and tokens that are generated are not."""
-    by_hand = dict(center_keys=True, center_values=True, exact_exponentials=True)
+    by_hand = dict(center_keys=True, center_values=True, interpolated_exponentials=True)
     register_with_transformers("jit_fp8", quantized=by_hand if padding == "left" else True)
     seen = []
     original = integration.quantized_attention
 
     def spy(q, k, v, **options):
-        seen.append((q.shape[-3], options["center_keys"], options.get("exact_exponentials", False)))
+        seen.append((q.shape[-3], options["center_keys"], options.get("interpolated_exponentials", False)))
         return original(q, k, v, **options)
 
     monkeypatch.setattr(integration, "quantized_attention", spy)

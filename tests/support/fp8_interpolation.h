@@ -1,6 +1,7 @@
 // Where exponentials of fp8 are interpolated, and where they must not be: what is wrong with a context's kernels, as text.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -28,7 +29,7 @@ inline Fp8Call fp8_call(bool sums_by_products, bool exact, const Mask& mask = {}
   Fp8Call call;
   call.spec.softmax_scale = std::log(2.0f);
   call.spec.mask = mask;
-  call.spec.exact_exponentials = exact;
+  call.spec.interpolated_exponentials = !exact;
   call.config = interpolating_config(sums_by_products);
   return call;
 }
@@ -71,6 +72,24 @@ inline std::string fault_of_dominated_rows(int keys, int place, bool sums_by_pro
   rows.set_scores(scores);
   const double most = sums_by_products ? 1.05 : 1.1;  // times the error, in tiles of 64 keys a little more
   return fault_of_errors(rows, sums_by_products, place + 1 < keys ? most : 1.15, context);
+}
+
+/// Whether the sum of a row has the small weights that stand beside a large one in its tile: each of them is less than what
+/// the tensor core keeps of a sum with it, and together they are a hundredth of it.
+inline std::string fault_of_small_weights(int place, bool sums_by_products, const Context& context) {
+  constexpr int keys = 300;
+  Fp8Rows rows(128, keys, 0, 0, 12);
+  std::vector<float> scores(keys);
+  scores[static_cast<std::size_t>(keys - 1 - place)] = 14;
+  rows.set_scores(scores);
+  std::fill(rows.v.begin(), rows.v.end(), 0.0f);
+  const auto large = rows.v.begin() + std::ptrdiff_t{keys - 1 - place} * rows.head_dim;
+  std::fill(large, large + rows.head_dim, 1.0f);
+  const double weight = 0x1p14 / (0x1p14 + keys - 1);
+  for (const float o : output_of(rows, fp8_call(sums_by_products, false), context)) {
+    if (!(std::fabs(o - weight) < 1e-3)) return fmt::format("the large weight is {}, not {}", o, weight);
+  }
+  return "";
 }
 
 /// Whether one key that is no number makes no number of rows that see it, and of no others. `score` is that of other keys.

@@ -65,7 +65,7 @@ void make_fp8(AttentionSpec& spec, Random& random) {
   spec.v_mean = draw(random, 0, 2) == 0;
   spec.lse_shift =
       spec.sequences_q == SequenceKind::dense && spec.score == Score() && draw(random, 0, 2) == 0;
-  spec.exact_exponentials = draw(random, 0, 1) == 0;
+  spec.interpolated_exponentials = draw(random, 0, 1) == 0;
 }
 
 void make_sequences(AttentionSpec& spec, Random& random) {

@@ -151,8 +151,8 @@ void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
-  app.add_flag("--exact-exponentials", options.fp8.exact_exponentials,
-               "Of fp8: compute all probabilities, and interpolate none");
+  app.add_flag("--interpolated-exponentials", options.fp8.interpolated_exponentials,
+               "Of fp8: interpolate half of the probabilities, which is faster and less exact");
   add_fp8_options(app, options.scales);
   constexpr WholeRange lengths{0, largest_size};
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {

@@ -33,7 +33,7 @@ struct WarmOptions {
   bool training = false;
   ServingOptions serving;
   QuantizeOptions quantize;
-  bool exact_exponentials = false;
+  bool interpolated_exponentials = false;
   int jobs = 0;
   bool quiet = false;
   bool as_json = false;
@@ -93,7 +93,7 @@ std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const Wa
     quantized.out_dtype = spec.dtype;
     apply(options.quantize, quantized);
     quantized.lse_shift = options.quantize.center_keys && spec.sinks;
-    quantized.exact_exponentials = options.exact_exponentials;
+    quantized.interpolated_exponentials = options.interpolated_exponentials;
   }
   return specs;
 }
@@ -219,8 +219,8 @@ void add_warm(CLI::App& app, Commands& commands) {
       "them: with scales of q and k for each head, token or block");
   CLI::Option* quantize = command->get_option("--quantize")->excludes(serving)->excludes(training);
   command
-      ->add_flag("--exact-exponentials", options->exact_exponentials,
-                 "With --quantize: for calls that compute all probabilities, and interpolate none")
+      ->add_flag("--interpolated-exponentials", options->interpolated_exponentials,
+                 "With --quantize: for calls that ask for interpolated probabilities")
       ->needs(quantize);
   add_whole_option(*command, "--jobs", options->jobs,
                    "Kernels that compile at once; default: as many as there are cores", {1, 1024});

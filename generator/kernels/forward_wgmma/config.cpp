@@ -280,7 +280,7 @@ int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 // A NaN of a score that is text may have a sign, which is not seen among maxima.
 int interpolated_exponentials(const AttentionSpec& spec) {
-  const bool may_be = has_fp8_queries(spec) && !spec.exact_exponentials &&
+  const bool may_be = has_fp8_queries(spec) && spec.interpolated_exponentials &&
                       spec.descale_per != ScaleKind::block && !has_text(spec.score);
   return may_be ? exponential_group / 2 : 0;
 }

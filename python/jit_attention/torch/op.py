@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         v_mean: torch.Tensor | None
         lse_shift: torch.Tensor | None
         out_dtype: OutputDType | torch.dtype | None
-        exact_exponentials: bool
+        interpolated_exponentials: bool
         dropout_p: float
         rng_state: torch.Tensor | None
         deterministic: bool
@@ -92,7 +92,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               zero_padding: bool = False, split_keys: int = 0, k_descale: torch.Tensor | None = None,
               v_descale: torch.Tensor | None = None, kv_dtype: Any = None, descale_per: ScaleKind | None = None,
               head_dim_v: int | None = None, q_descale: torch.Tensor | None = None, v_mean: torch.Tensor | None = None,
-              lse_shift: torch.Tensor | None = None, out_dtype: Any = None, exact_exponentials: bool = False,
+              lse_shift: torch.Tensor | None = None, out_dtype: Any = None, interpolated_exponentials: bool = False,
               dropout_p: float = 0, rng_state: torch.Tensor | None = None, return_rng_state: bool = False,
               deterministic: bool = False, block_mask: Any = None, q_positions: torch.Tensor | None = None,
               k_positions: torch.Tensor | None = None, global_seqlens: torch.Tensor | None = None,
@@ -138,7 +138,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         v_mean: As in `jit_attention.attention`.
         lse_shift: As in `jit_attention.attention`.
         out_dtype: As in `jit_attention.attention`.
-        exact_exponentials: As in `jit_attention.attention`.
+        interpolated_exponentials: As in `jit_attention.attention`.
         dropout_p: The rate of dropout, 0 ≤ dropout_p < 1.
         rng_state: int64 (2). Seed and offset of dropout's random numbers. None: they are drawn from the default
             generator of q's device, so that a CUDA graph drops other probabilities at each replay, and
@@ -182,7 +182,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
-                     v_mean=v_mean, lse_shift=lse_shift, exact_exponentials=exact_exponentials,
+                     v_mean=v_mean, lse_shift=lse_shift, interpolated_exponentials=interpolated_exponentials,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = _with_positions(tensors or {}, q_positions=q_positions, k_positions=k_positions,
                               global_seqlens=global_seqlens)

@@ -36,7 +36,7 @@ def compute(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors
             k_descale: Optional[torch.Tensor] = None, v_descale: Optional[torch.Tensor] = None,
             kv_dtype: Optional[str] = None, descale_per: Optional[str] = None, head_dim_v: Optional[int] = None,
             q_descale: Optional[torch.Tensor] = None, v_mean: Optional[torch.Tensor] = None,
-            lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, exact_exponentials: bool = False,
+            lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, interpolated_exponentials: bool = False,
             dropout_p: float = 0.0, rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
             block_numbers: Optional[Sequence[int]] = None, outputs: Optional[str] = None
             ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -47,7 +47,7 @@ def compute(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors
                         cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits, zero_padding=zero_padding,
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
                         descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
-                        lse_shift=lse_shift, out_dtype=out_dtype, exact_exponentials=exact_exponentials,
+                        lse_shift=lse_shift, out_dtype=out_dtype, interpolated_exponentials=interpolated_exponentials,
                         dropout_p=dropout_p, rng_state=rng_state,
                         return_aux=tuple(outputs.split(",")) if outputs else None)
     aux = {}
@@ -65,7 +65,7 @@ attention_operator = library.custom_op("jit_attention::attention", compute, muta
 def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_seqlens_q=None, cu_seqlens_k=None,
       seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
       zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
-      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, exact_exponentials=False,
+      head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, interpolated_exponentials=False,
       dropout_p=0.0, rng_state=None, deterministic=False, block_numbers=None, outputs=None):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)

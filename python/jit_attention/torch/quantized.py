@@ -35,7 +35,7 @@ def quantized_attention(
     center_keys: bool = False,
     center_values: bool = False,
     value_scales: Literal["head", "channel"] = "head",
-    exact_exponentials: bool = False,
+    interpolated_exponentials: bool = False,
     cu_seqlens_q: torch.Tensor | None = None,
     cu_seqlens_k: torch.Tensor | None = None,
     seqused_q: torch.Tensor | None = None,
@@ -66,7 +66,7 @@ def quantized_attention(
         center_values: Whether to subtract v's mean, and to add it to the result. It helps long sequences, because FP8
             products are summed in a format with 13 fractional bits.
         value_scales: The elements of v that share a scale: "head", or "channel" for those of a column, too.
-        exact_exponentials: As in `jit_attention.attention`.
+        interpolated_exponentials: As in `jit_attention.attention`.
         cu_seqlens_q: As in `jit_attention.attention`.
         cu_seqlens_k: As in `jit_attention.attention`.
         seqused_q: As in `jit_attention.attention`.
@@ -122,7 +122,7 @@ def quantized_attention(
         sinks=sinks,
         return_lse=return_lse,
         out_dtype=_name(q.dtype),
-        exact_exponentials=exact_exponentials,
+        interpolated_exponentials=interpolated_exponentials,
         **lengths,
         **options,
     )

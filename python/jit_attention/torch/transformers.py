@@ -27,7 +27,7 @@ _UNSERVED = {
 
 # Options of `quantized_attention` that a model may be given.
 _QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "center_keys", "center_values",
-                        "exact_exponentials"))
+                        "interpolated_exponentials"))
 # Fewer queries do not repay making fp8 of all keys: decoding stays in 16 bits.
 _LEAST_QUANTIZED_QUERIES = 64
 
@@ -45,7 +45,7 @@ def register_with_transformers(name: str = "jit_attention", quantized: dict[str,
     Args:
         name: The name. A second registration under the same name replaces the first one.
         quantized: Options of `jit_attention.torch.quantized_attention` (dtype, scales, value_scales, rotation_seed,
-            center_keys, center_values, exact_exponentials): calls with 64 queries or more are computed in FP8.
+            center_keys, center_values, interpolated_exponentials): calls with 64 queries or more are computed in FP8.
             Others, such as decoding, gradients and dropout, stay in 16 bits. True: k and v are centered, and q and k
             are rotated if head_dim is a power of two. None: everything stays in 16 bits.
 

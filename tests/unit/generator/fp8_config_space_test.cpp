@@ -103,7 +103,7 @@ TEST(ForwardWgmmaFacts, SumsByProducts) {
 
 TEST(ForwardWgmmaFacts, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
   const auto count = [](const auto& change) {
-    AttentionSpec spec{.dtype = DType::fp8_e4m3};
+    AttentionSpec spec{.dtype = DType::fp8_e4m3, .interpolated_exponentials = true};
     change(spec);
     return forward_wgmma::interpolated_exponentials(spec);
   };
@@ -111,7 +111,7 @@ TEST(ForwardWgmmaFacts, ExponentialsAreInterpolatedWhereLimitsTellWhere) {
   EXPECT_EQ(count([](AttentionSpec& spec) { spec.dtype = DType::fp8_e5m2; }), 4);
   EXPECT_EQ(count([](AttentionSpec& spec) { spec.score = score::alibi(); }), 4);
   EXPECT_EQ(count([](AttentionSpec& spec) { spec.dtype = DType::bf16; }), 0);
-  EXPECT_EQ(count([](AttentionSpec& spec) { spec.exact_exponentials = true; }), 0);
+  EXPECT_EQ(count([](AttentionSpec& spec) { spec.interpolated_exponentials = false; }), 0);
   EXPECT_EQ(count([](AttentionSpec& spec) { spec.descale_per = ScaleKind::block; }), 0);
   EXPECT_EQ(count([](AttentionSpec& spec) {
               spec.score = score::alibi().then(score::text({.name = "same", .body = "return score;"}));

@@ -96,13 +96,13 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
        "true",
        "must be false where k is of fp8",
        "false"},
-      {{.exact_exponentials = true},
-       "exact_exponentials",
+      {{.interpolated_exponentials = true},
+       "interpolated_exponentials",
        "true",
        "is for q, k and v of fp8, whose probabilities may be interpolated",
        "false"},
-      {{.kv_dtype = DType::fp8_e4m3, .exact_exponentials = true},
-       "exact_exponentials",
+      {{.kv_dtype = DType::fp8_e4m3, .interpolated_exponentials = true},
+       "interpolated_exponentials",
        "true",
        "beside q of 16 bits all are exact: leave it out, or set dtype to fp8_e4m3",
        "false"},
@@ -157,9 +157,9 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
 
 TEST(Supports, ExactExponentialsWhereverFp8Is) {
   for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
-    const AttentionSpec spec{.dtype = dtype, .exact_exponentials = true};
+    const AttentionSpec spec{.dtype = dtype, .interpolated_exponentials = true};
     for (const Arch& arch : known_archs()) EXPECT_THAT(refusals_of(spec, arch), IsEmpty()) << to_string(arch);
-    EXPECT_THAT(to_string(spec), HasSubstr("d128 exact_exponentials=true"));
+    EXPECT_THAT(to_string(spec), HasSubstr("d128 interpolated_exponentials=true"));
   }
   EXPECT_EQ(to_string(AttentionSpec{.dtype = DType::fp8_e4m3}), "fp8_e4m3 d128");
 }
