@@ -21,6 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import accuracy, environment  # noqa: E402
 from comparison.ahead import call_at_once  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
+from comparison.ours import InterpolatedExponentials  # noqa: E402
 
 VARIANTS = ("rescale=on_overflow", "rescale=lazy", "family=forward_mma_sync")
 PEERS = ("cudnn", "fa3", "fa4")
@@ -55,8 +56,8 @@ def main(arguments=None):
     if reason:
         parser.exit(1, f"{parser.prog}: {reason}\n")
     ours = [accuracy.Variant(text) for text in ("", *options.variants)]
-    peers = [one for one in all_contenders() if one.name in PEERS]
-    return accuracy.run(parser, options, [*ours, *peers, accuracy.Plain()], functools.partial(compile_ahead, ours),
+    others = [one for one in all_contenders() if one.name in (InterpolatedExponentials.name, *PEERS)]
+    return accuracy.run(parser, options, [*ours, *others, accuracy.Plain()], functools.partial(compile_ahead, ours),
                         accuracy.measure, accuracy.markdown)
 
 

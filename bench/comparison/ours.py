@@ -253,6 +253,9 @@ class InterpolatedExponentials(JitAttention):
     name, label, color = "ours_interpolated", "jit-attention, interpolated exponentials", "#7a4a3a"
     interpolated_exponentials = True
 
+    def with_lse(self, cell, inputs):
+        raise Unsupported("calls of fp8 without LSE alone interpolate")
+
     def preparing(self, problem):
         return self.make_fp8 if isinstance(problem, Fp8Cell) else None
 

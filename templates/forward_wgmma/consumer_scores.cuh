@@ -280,7 +280,7 @@ class ConsumerScores {
     constexpr bool by_products = Traits::sums_by_products;
     RowFactors of_tile = {};
     RowFactors& row_sum = by_products ? of_tile : state_.row_sum;
-    are_spread = are_spread && asks_for_spread;
+    are_spread = are_spread && asks_for_spread;                             // mutate: ManyKeysShareAllRows
     if constexpr (by_products) product_share_ = are_spread ? 0.25f : 0.0f;  // mutate: SumsOfProductsToo
     if (are_spread && params_.lse == nullptr) {                             // mutate: Interpolates
       exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);

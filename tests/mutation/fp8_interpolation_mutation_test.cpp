@@ -70,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
             Shows::spread},
         Mutation{{"WordsOfTheOtherRow", {"[i]", "[i ^ 1]"}}, Shows::spread},
         Mutation{{"WordsOfTheFirstBlocks", {", n,", ", i / 2 * 2,"}}, Shows::spread},
+        Mutation{{"ManyKeysShareAllRows", {"are_spread && asks_for_spread", "true"}}, Shows::small},
         Mutation{{"SumsOfProductsToo", {"are_spread ? 0.25f : 0.0f", "0.25f"}}, Shows::small},
         Mutation{{"SumsWithoutInterpolatedWords", removed}, Shows::spread_by_lanes},
         Mutation{{"SumsOfTheFirstPairs", {"add.rn.f16x2 first, first, last;\\n", ""}},
