@@ -1,5 +1,6 @@
 """All contenders, in the order of tables."""
 
+from .cudnn_flex_peer import CuDnnFlex
 from .ffpa_peers import Ffpa
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
 from .flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa
@@ -9,7 +10,7 @@ from .ours_rows import SeparateRows
 from .torch_peers import CuDnn, FlashAttention2, Flex
 
 CONTENDERS = (JitAttention, TwoCalls, InterpolatedExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits,
-              SeparateRows, CuDnn,
+              SeparateRows, CuDnn, CuDnnFlex,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, Ffpa, FlashAttention2, FlashInfer, BatchAttention, Pod,
               Xqa, Flex, SageAttention)
 NAMES = tuple(one.name for one in CONTENDERS)

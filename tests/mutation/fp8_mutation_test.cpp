@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Fp8, SumsByProductsMutationTest,
                          ::testing::Values(TemplateMutation{"SumsOfTilesStay", removed},
                                            TemplateMutation{"SumsOfTheLastTileLost", removed},
                                            TemplateMutation{"SumsOfOtherTilesLost", removed},
-                                           TemplateMutation{"SumsOfTwoLanes", {"0.25f", "0.5f"}},
+                                           TemplateMutation{"SumsOfTwoLanes", {"share,", "2 * share,"}},
                                            TemplateMutation{"NoOnes", removed, {"uninitialized"}},
                                            TemplateMutation{"ExactSumsUnscaled", {"*= $;", "*= 1;"}}),
                          ::testing::PrintToStringParamName());
