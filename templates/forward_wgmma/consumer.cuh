@@ -255,8 +255,8 @@ class Consumer {
   template <bool passes_order = false>
   JIT_DEVICE void finish_last_output() {
     finish_output<passes_order>();
-    if constexpr (Traits::sums_by_products)
-      output_.add_last_sums(scores_.product_share());  // mutate: SumsOfTheLastTileLost
+    const float share = scores_.product_share();
+    if constexpr (Traits::sums_by_products) output_.add_last_sums(share);  // mutate: SumsOfTheLastTileLost
   }
 
   // When all scores of the work tile are done.

@@ -231,7 +231,7 @@ class ConsumerScores {
     }
     clear_exact_sums();
     // mutate: KeysOfEarlierWorkTilesCount
-    if constexpr (knows_limits) least_sum_ = largest_of_sum + least_sum_of_keys(Config::tile_kv);
+    if constexpr (knows_limits) least_sum_ = least_sum_of_keys(Config::tile_kv);
     if constexpr (asks_for_spread) {
       if (!are_small(state_.row_max, queries.scale_log2()))
         least_sum_ = -negative_infinity();  // no sum is enough

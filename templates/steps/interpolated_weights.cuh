@@ -46,9 +46,6 @@ JIT_DEVICE unsigned interpolate_e4m3(const Scores& scores, int r, int n, float s
 /// the sum, as half of the keys are interpolated.
 JIT_DEVICE constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
-/// The weight of one key that is the row's maximum, beside which the others must come to that.
-inline constexpr float largest_of_sum = probability_factor<fp8_e4m3> / 4;  // mutate: FirstKeysThatDominate
-
 /// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round
 /// what is beyond 2^16 by more than interpolation does, and later maxima may be larger.
 inline constexpr float largest_first_exponent = 0x1p13f;

@@ -77,7 +77,6 @@ INSTANTIATE_TEST_SUITE_P(
                  Shows::spread_by_lanes},
         Mutation{{"SumsOfOneHalf", {" + $;", ";"}}, Shows::spread_by_lanes},
         Mutation{{"DominatedRowsInterpolated", {"&= $;", "&= true;"}}, Shows::dominated},
-        Mutation{{"FirstKeysThatDominate", {"= $ / 4", "= 0 * $"}}, Shows::dominated},
         Mutation{{"LargeExponentsInterpolated", {"<= $;", "<= 0x1p100f;"}}, Shows::large},
         Mutation{{"NoNumbersAreKnown", {"&& $;", "&& true;"}}, Shows::no_number},
         Mutation{{"Exceed_NoNumbersDoNot", {"!($)", "of_lane[r] > limits[r]"}}, Shows::no_number},

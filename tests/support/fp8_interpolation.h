@@ -94,7 +94,7 @@ inline std::string fault_of_small_weights(int place, bool sums_by_products, cons
 
 /// Whether one key that is no number makes no number of rows that see it, and of no others. `score` is that of other keys.
 inline std::string fault_of_no_number(int key, float score, const Mask& mask, const Context& context) {
-  Fp8Rows rows(128, 400, 0.25f, 0.25f, 9);
+  Fp8Rows rows(128, 400, 0, 0, 9);  // no score beyond the others, for which a tile would be looked at again
   rows.set_scores(std::vector<float>(400, score));
   rows.k[static_cast<std::size_t>(key * rows.head_dim + 5)] = NAN;
   const std::vector<float> output = output_of(rows, fp8_call(true, false, mask), context);
