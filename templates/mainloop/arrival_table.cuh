@@ -6,21 +6,25 @@ namespace jit {
 
 /// The first rows. All 0: there are no pieces, and all keys are there.
 struct ArrivalHeader {
-  unsigned epoch;   ///< of the call, which the words of copies that have come hold
-  int pieces;       ///< rows behind the header
-  int words;        ///< of a call, behind the pieces: of calls of even epochs, then those of odd ones
-  unsigned broken;  ///< the epoch of the first call that has waited in vain; 0: none has
+  unsigned epoch;  ///< of the call, which the words of copies that have come hold
+  int pieces;      ///< rows behind the header
+  int words;       ///< of a half, behind the pieces: those of calls that use the first half of buffers, then of the other
+  unsigned half;   ///< that the call uses, counted from 1; 0: there was no call
   unsigned long long timeout;  ///< in nanoseconds
+  unsigned* fault;             ///< a word, perhaps of the host, to which `broken` is written, too; may be null
+  unsigned broken;             ///< the epoch of the first call that has waited in vain; 0: none has
   int fault_word;              ///< which word that call had waited for
   unsigned fault_seen;         ///< what it held
+  unsigned unused;
 };
 inline constexpr int arrival_header_rows = sizeof(ArrivalHeader) / 16;
-static_assert(sizeof(ArrivalHeader) == 32);
+static_assert(sizeof(ArrivalHeader) == 48);
 
 /// Keys [begin, end). They are there once the first `words` words hold the epoch. Numbers of words do not descend. Keys of no
 /// piece are never written.
 struct ArrivalPiece {
-  int begin, end, words, unused;
+  int begin, end, words;
+  int row;  ///< of the rank's shard, that stands at `begin`, where the keys are its own
 };
 
 /// Whether keys come while the kernel of a Config computes.

@@ -44,7 +44,7 @@ class KeyExchangeTest : public ::testing::Test {
     return reference::test_seed() + ++calls;
   }
   static void expect_right(const KeyExchangeCase& problem, const std::string& what) {
-    KeyExchangeRun run(problem, next_seed());
+    KeyExchangeRun run(problem, next_seed(), context());
     const Attention kernel = kernel_of(run);
     for (int call = 0; call < 3; ++call) {
       run.fill();
@@ -75,7 +75,7 @@ TEST_F(KeyExchangeTest, MasksTypesAndBatches) {
 
 // Nobody waits for the host between calls: a rank may be one ahead. Bits repeat, whatever comes when.
 TEST_F(KeyExchangeTest, CallsFollowEachOtherAndBitsRepeat) {
-  KeyExchangeRun run({.seqlen = 384, .ranks = 3}, next_seed());
+  KeyExchangeRun run({.seqlen = 384, .ranks = 3}, next_seed(), context());
   const Attention kernel = kernel_of(run);
   run.call_all(kernel);
   ASSERT_EQ(run.check_all(), "");
@@ -93,7 +93,7 @@ TEST_F(KeyExchangeTest, CallsFollowEachOtherAndBitsRepeat) {
 // Each call is ordered behind the one before it, whatever streams they are on: its own keys, its table and its results are
 // those of one.
 TEST_F(KeyExchangeTest, CallsOfARankFromDifferentStreams) {
-  KeyExchangeRun run({.seqlen = 384}, next_seed());
+  KeyExchangeRun run({.seqlen = 384}, next_seed(), context());
   const Attention kernel = kernel_of(run);
   run.call_all(kernel);
   ASSERT_EQ(run.check_all(), "");
@@ -120,7 +120,7 @@ TEST_F(KeyExchangeTest, CallsOfARankFromDifferentStreams) {
 
 // A rank that has no work while the others wait is late, not wrong.
 TEST_F(KeyExchangeTest, SleepingRanks) {
-  KeyExchangeRun run({.seqlen = 384}, next_seed());
+  KeyExchangeRun run({.seqlen = 384}, next_seed(), context());
   const Attention kernel = kernel_of(run);
   run.call_all(kernel);
   for (int late = 0; late < 2; ++late) {
@@ -142,11 +142,11 @@ TEST_F(KeyExchangeTest, SleepingRanks) {
 TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {
   // Rank 1 has the first half of the keys, and rank 0 the second.
   const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{256, 512}}, {{0, 256}}}};
-  KeyExchangeRun run({.placement = halves}, next_seed());
+  KeyExchangeRun run({.placement = halves}, next_seed(), context());
   const Attention kernel = kernel_of(run);
   for (int rank = 0; rank < 2; ++rank) {
     const CurrentDevice device(run.device_of(rank));
-    run.exchange(rank).set_timeout(0.05, run.stream(rank).get());
+    run.exchange(rank).set_timeout(0.05);
   }
   run.call_all(kernel);
   run.call_all(kernel);
@@ -168,21 +168,14 @@ TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {
   run.synchronize();
   EXPECT_EQ(run.check(1), "");
   EXPECT_FALSE(run.exchange(1).fault(run.stream(1).get()));
-  const auto copied = [&](int rank) {
-    const CurrentDevice device(run.device_of(rank));
-    std::uint32_t call = 99;
-    run.exchange(rank).copy_fault(&call, run.stream(rank).get());
-    run.stream(rank).synchronize();
-    return call;
-  };
-  EXPECT_EQ(copied(0), 3u);
-  EXPECT_EQ(copied(1), 0u);
+  EXPECT_EQ(run.noted_fault(0), 3u);
+  EXPECT_EQ(run.noted_fault(1), 0u);
   run.call_all(kernel);
   fault = run.exchange(0).fault(run.stream(0).get());
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->call, 3u) << "the first fault stays";
   run.reset();
-  EXPECT_EQ(copied(0), 0u);
+  EXPECT_EQ(run.noted_fault(0), 0u);
   run.fill();
   run.call_all(kernel);
   EXPECT_EQ(run.check_all(), "");
@@ -203,10 +196,10 @@ TEST_F(KeyExchangeTest, RefusedArguments) {
   EXPECT_EQ(field({.chunk_bytes = 0}, halves), "chunk_bytes");
   EXPECT_EQ(field({}, place(work_of_mask(mask::causal(), 256, 64), 2)), "placement");
   EXPECT_EQ(field({}, place(work_of_mask(mask::causal(), 128), 2)), "placement") << "a rank without rows";
-  KeyExchangeRun run({.seqlen = 256}, next_seed());
+  KeyExchangeRun run({.seqlen = 256}, next_seed(), context());
   DeviceBuffer own(0, key_exchange_bytes({}, halves));
   const auto rank_field = [&](const KeyExchangeRank& rank) {
-    return error_of([&] { KeyExchange({}, halves, rank); }).field();
+    return error_of([&] { KeyExchange({}, halves, rank, context()); }).field();
   };
   std::vector<void*> buffers = {own.data(), static_cast<char*>(own.data()) + 256};
   EXPECT_EQ(rank_field({.rank = 2, .buffers = buffers}), "rank");

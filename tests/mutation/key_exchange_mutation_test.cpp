@@ -18,7 +18,7 @@ std::string noticed(const TemplateMutation* mutation) {
   std::string text;
   for (std::uint64_t seed = 1; seed < 6; ++seed) {
     for (const PlacementMode mode : {PlacementMode::zigzag, PlacementMode::contiguous}) {
-      KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed);
+      KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed, context);
       try {
         const Attention kernel =
             attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=80"), context);
@@ -44,10 +44,10 @@ std::string noticed(const TemplateMutation* mutation) {
 std::string noticed_alone(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{128, 256}}, {{0, 128}}}};
-  KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1);
+  const Context context(templates.settings());
+  KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1, context);
   try {
-    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"),
-                                       Context(templates.settings()));
+    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
     run.call(0, kernel);
     run.synchronize();
     for (const bool is_poisoned : run.poisoned(0)) {

@@ -12,7 +12,7 @@
 
 namespace jit::testing {
 
-KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed)
+KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed, const Context& context)
     : problem_(problem), random_(seed) {
   const auto count = static_cast<int>(devices().size());
   for (int device = 0; device < count; ++device) {
@@ -66,6 +66,8 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     }
     own.buffer = std::make_unique<DeviceBuffer>(device_of(rank), key_exchange_bytes(exchanged, placement_));
     own.buffer->fill(0, own.stream->get());
+    own.fault = std::make_unique<DeviceBuffer>(device_of(rank), sizeof(std::uint32_t));
+    own.fault->fill(0, own.stream->get());
     own.stream->synchronize();
     buffers.push_back(own.buffer->data());
     ranks_.push_back(std::move(own));
@@ -73,7 +75,12 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
   for (int rank = 0; rank < problem.ranks; ++rank) {
     const CurrentDevice device(device_of(rank));
     ranks_[index(rank)].exchange = std::make_unique<KeyExchange>(
-        exchanged, placement_, KeyExchangeRank{.rank = rank, .buffers = buffers, .timeout = problem.timeout});
+        exchanged, placement_,
+        KeyExchangeRank{.rank = rank,
+                        .buffers = buffers,
+                        .timeout = problem.timeout,
+                        .fault = static_cast<std::uint32_t*>(ranks_[index(rank)].fault->data())},
+        context);
   }
   fill();
 }
@@ -136,7 +143,17 @@ void KeyExchangeRun::reset() {
   for (int rank = 0; rank < ranks(); ++rank) {
     const CurrentDevice device(device_of(rank));
     exchange(rank).reset(stream(rank).get());
+    ranks_[index(rank)].fault->fill(0, stream(rank).get());
   }
+  synchronize();
+}
+
+std::uint32_t KeyExchangeRun::noted_fault(int rank) {
+  const CurrentDevice device(device_of(rank));
+  std::uint32_t call = 0;
+  jit::check(driver().cuMemcpyDtoH(&call, reinterpret_cast<CUdeviceptr>(ranks_[index(rank)].fault->data()), sizeof call),
+        "cuMemcpyDtoH");
+  return call;
 }
 
 std::string KeyExchangeRun::check(int rank) {

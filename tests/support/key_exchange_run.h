@@ -31,7 +31,7 @@ struct KeyExchangeCase {
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
 class KeyExchangeRun {
  public:
-  KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed);
+  KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed, const Context& context);
   /// Waits for what is left, whatever is wrong with it.
   ~KeyExchangeRun();
   KeyExchangeRun(const KeyExchangeRun&) = delete;
@@ -52,6 +52,8 @@ class KeyExchangeRun {
   void call_all(const Attention& kernel);
   void synchronize() const;
   void reset();
+  /// What the word holds that a kernel tells of its fault.
+  std::uint32_t noted_fault(int rank);
 
   /// The mistakes in the results of a rank; empty: none.
   std::string check(int rank);
@@ -64,7 +66,7 @@ class KeyExchangeRun {
   struct Rank {
     std::unique_ptr<TestStream> stream;
     std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths;
-    std::unique_ptr<DeviceBuffer> buffer;
+    std::unique_ptr<DeviceBuffer> buffer, fault;
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };

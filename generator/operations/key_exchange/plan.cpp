@@ -7,6 +7,7 @@
 #include <jit/dtype.h>
 
 #include "generator/tensors/tensor_checks.h"
+#include "templates/key_exchange/params.cuh"
 
 namespace jit {
 namespace {
@@ -36,6 +37,9 @@ void check(const KeyExchangeSpec& spec, const Placement& placement) {
   if (placement.work.granule % exchange_granule != 0)
     refuse("placement", fmt::format("has granules of {}; they must be multiples of {}",
                                     placement.work.granule, exchange_granule));
+  if (placement.ranks() > max_key_exchange_ranks)
+    refuse("placement", fmt::format("is of {} ranks, which must be at most {}", placement.ranks(),
+                                    max_key_exchange_ranks));
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     if (placement.rows(rank) == 0)
       refuse("placement", fmt::format("gives rank {} no rows; each rank must have some", rank));
@@ -122,10 +126,15 @@ std::vector<SentCopy> copies_from(const KeyExchangeSpec& spec, const Placement& 
 std::vector<ArrivalPiece> pieces_of(const Placement& placement, int rank,
                                     const std::vector<KeyCopy>& copies) {
   std::vector<ArrivalPiece> pieces;
+  std::int64_t row = 0;
   const auto add = [&](const IndexRange& keys, std::size_t words) {
-    pieces.push_back({static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(words), 0});
+    pieces.push_back({static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(words),
+                      static_cast<int>(words == 0 ? row : 0)});
   };
-  for (const IndexRange& run : placement.runs(rank)) add(run, 0);
+  for (const IndexRange& run : placement.runs(rank)) {
+    add(run, 0);
+    row += run.end - run.begin;
+  }
   for (std::size_t word = 0; word < copies.size(); ++word) {
     if (copies[word].keys != IndexRange{}) add(copies[word].keys, word + 1);
   }
