@@ -4,8 +4,9 @@
 //
 // That a rank has begun a call means that its kernels of the call before have ended. Calls use two halves of the buffers in turn,
 // and each ends when all ranks have begun it, so that nobody reads the half to which the next one's copies go. Where a call
-// uses the half of the call before, as replays of a graph do, it first waits until all ranks have begun it. Calls are counted
-// here, on the device, so that graphs can be replayed.
+// uses the half of the call before, as replays of a graph do, it first waits until all ranks have begun it. Words that tell of
+// calls are those of even and odd ones, so that ranks which end a call late still find its own. Calls are counted here, on the
+// device, so that graphs can be replayed.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -42,9 +43,14 @@ class KeyExchangeBegin {
       header_.timeout = params_.timeout;
       header_.fault = params_.fault;
     }
-    for (int peer = lane_id(); peer < params_.peers; peer += warp_size)
-      store_release_sys(params_.begun[peer], epoch_);
+    tell_peers(epoch_);
     return is_half_in_use;  // mutate: HalfInUse
+  }
+
+  /// In the word of calls of as even an epoch.
+  JIT_DEVICE void tell_peers(unsigned like) const {
+    for (int peer = lane_id(); peer < params_.peers; peer += warp_size)
+      store_release_sys(params_.begun[peer] + like % 2 * params_.peers, epoch_);
   }
 
   JIT_DEVICE void copy_rows() const {
@@ -94,17 +100,21 @@ class KeyExchangeBegin {
     return pieces[piece].begin + row - pieces[piece].row;
   }
 
-  /// Until all other ranks have begun the call: their words come first.
+  /// Until all other ranks have begun the call. Where one has not in time, copies go to keys that it may still read: it finds
+  /// out at the end of the call before.
   JIT_DEVICE void wait_for_peers() {
     const unsigned* const words =
-        static_cast<const unsigned*>(params_.table) +
-        (arrival_header_rows + header_.pieces) * 4 + params_.half * header_.words;
-    for (int word = lane_id(); word < params_.peers; word += warp_size) {
+        static_cast<const unsigned*>(params_.table) + (arrival_header_rows + header_.pieces) * 4;
+    bool is_over = false;
+    for (int i = lane_id(); i < params_.peers; i += warp_size) {
+      const unsigned* const word = words + arrival_word(i, header_.words, params_.peers, epoch_, 0);
       unsigned long long begin = 0;
-      while (load_acquire_sys(words + word) != epoch_) {
-        if (gives_up(header_, params_.timeout, words, word, epoch_, begin)) break;
+      while (load_acquire_sys(word) != epoch_) {
+        is_over = gives_up(header_, params_.timeout, word, i, epoch_, begin);
+        if (is_over) break;
       }
     }
+    if (__any_sync(full_warp, is_over)) tell_peers(epoch_ + 1);
   }
 
   const KeyExchangeParams& params_;

@@ -26,7 +26,7 @@ struct KeyExchangeParams {
   int own_pieces;
   unsigned half;                                ///< that the call uses
   int peers;                                    ///< other ranks
-  unsigned* begun[max_key_exchange_ranks - 1];  ///< the word of this rank in the half of each
+  unsigned* begun[max_key_exchange_ranks - 1];  ///< the word at each of them that tells of this rank's even calls
 };
 
 }  // namespace jit

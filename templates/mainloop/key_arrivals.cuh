@@ -41,17 +41,21 @@ class KeyArrivals {
     const unsigned epoch = __ldg(&header()->epoch);
     const int first = arrival_header_rows + pieces(),
               words = clamped(__ldg(&header()->words), (table_.rows - first) * 2);
-    const int wanted = minimum(count, words);
-    const unsigned* const own =
-        static_cast<const unsigned*>(table_.data) + first * 4 + (__ldg(&header()->half) == 2 ? words : 0);
+    const int wanted = minimum(count, words), peers = __ldg(&header()->peers);
+    const unsigned half = __ldg(&header()->half) == 2 ? 1 : 0;
+    const unsigned* const behind_pieces = static_cast<const unsigned*>(table_.data) + first * 4;
+    const auto word_at = [&](int i) {
+      return behind_pieces +
+             clamped(arrival_word(i, words, peers, epoch, half), maximum(0, (table_.rows - first) * 4 - 1));
+    };
     unsigned long long begin = 0;
     while (seen_ < wanted) {
       const int word = seen_ + lane_id();
       bool is_here = word < words;
-      if (is_here) is_here = load_acquire_sys(own + word) == epoch;  // mutate: ArrivalOfAnyEpoch
+      if (is_here) is_here = load_acquire_sys(word_at(word)) == epoch;  // mutate: ArrivalOfAnyEpoch
       const unsigned missing = ~__ballot_sync(full_warp, is_here);
       seen_ += missing == 0 ? warp_size : __ffs(static_cast<int>(missing)) - 1;  // mutate: ArrivalsUnseen
-      if (seen_ < wanted && missing != 0 && is_over(own, epoch, begin)) return false;
+      if (seen_ < wanted && missing != 0 && is_over(word_at(seen_), epoch, begin)) return false;
     }
     __syncwarp();         // lanes have acquired what one of them loads
     fence_proxy_async();  // mutate: ArrivalsByTma
@@ -59,10 +63,10 @@ class KeyArrivals {
   }
 
   // Whether it waits in vain, since `begin`.
-  JIT_DEVICE bool is_over(const unsigned* own, unsigned epoch, unsigned long long& begin) const {
+  JIT_DEVICE bool is_over(const unsigned* word, unsigned epoch, unsigned long long& begin) const {
     int is_over = 0;
     if (lane_id() == 0)
-      is_over = gives_up(*shared(), __ldg(&header()->timeout), own, seen_, epoch, begin);
+      is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
     return uniform(is_over) != 0;
   }
 

@@ -2,13 +2,17 @@
 // that sleep, fail and begin anew.
 #include <jit/key_exchange.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/device/gpu_fixture.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/error_of.h"
 #include "tests/support/key_exchange_run.h"
 #include "tests/support/seed.h"
@@ -137,6 +141,93 @@ TEST_F(KeyExchangeTest, SleepingRanks) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(run.check_all(), "") << late;
   }
+}
+
+// Graphs of one call, whose replays use the same half of the buffers, and of two, beside each other and calls that are not
+// captured, in an order that is the same on all ranks; ranks begin when they like.
+TEST_F(KeyExchangeTest, GraphsAndOtherCallsInAnyOrder) {
+  for (const int ranks : {2, 3}) {
+    KeyExchangeRun run({.seqlen = 128 * ranks + 77, .ranks = ranks, .placement = {.mode = PlacementMode::contiguous}},
+                       next_seed(), context());
+    const Attention kernel = kernel_of(run);
+    run.call_all(kernel);
+    ASSERT_EQ(run.check_all(), "");
+    using Graphs = std::vector<std::unique_ptr<CapturedGraph>>;
+    std::vector<Graphs> of_ranks;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const CurrentDevice device(run.device_of(rank));
+      Graphs& graphs = of_ranks.emplace_back();
+      for (const int calls : {1, 2, 1}) {
+        graphs.push_back(std::make_unique<CapturedGraph>(run.stream(rank), [&] {
+          for (int call = 0; call < calls; ++call) run.call(rank, kernel);
+        }));
+      }
+    }
+    std::mt19937_64 random(next_seed());
+    std::uint32_t calls = 1;
+    for (int round = 0; round < 4; ++round) {
+      std::vector<std::size_t> sequence(3 + random() % 4);
+      for (std::size_t& graph : sequence) graph = random() % 4;  // the last: none
+      run.fill();
+      std::vector<int> order(static_cast<std::size_t>(ranks));
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      for (const int rank : order) {
+        const CurrentDevice device(run.device_of(rank));
+        for (const std::size_t graph : sequence) {
+          if (graph == 3) {
+            run.call(rank, kernel);
+          } else {
+            of_ranks[static_cast<std::size_t>(rank)][graph]->launch(run.stream(rank));
+          }
+        }
+      }
+      run.synchronize();
+      for (const std::size_t graph : sequence) calls += graph == 1 ? 2 : 1;
+      EXPECT_EQ(run.check_all(), "") << ranks << " ranks, round " << round;
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
+    }
+    EXPECT_EQ(run.counted(0), calls);
+  }
+}
+
+// A rank that replays alone waits in vain: for the other to begin, as its half is in use. After a reset the same graph is right.
+TEST_F(KeyExchangeTest, AReplayThatWaitsInVain) {
+  const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{128, 256}}, {{0, 128}}}};
+  KeyExchangeRun run({.seqlen = 256, .placement = halves, .timeout = 0.05}, next_seed(), context());
+  const Attention kernel = kernel_of(run);
+  run.call_all(kernel);
+  std::vector<std::unique_ptr<CapturedGraph>> graphs;
+  for (int rank = 0; rank < 2; ++rank) {
+    const CurrentDevice device(run.device_of(rank));
+    graphs.push_back(std::make_unique<CapturedGraph>(run.stream(rank), [&] { run.call(rank, kernel); }));
+  }
+  const auto replay = [&](int rank) {
+    const CurrentDevice device(run.device_of(rank));
+    graphs[static_cast<std::size_t>(rank)]->launch(run.stream(rank));
+  };
+  replay(0), replay(1);
+  run.synchronize();
+  ASSERT_EQ(run.check_all(), "");
+  run.fill();
+  replay(0);
+  run.synchronize();
+  const std::optional<KeyExchangeFault> fault = run.exchange(0).fault(run.stream(0).get());
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->to_string(), "rank 1 has not begun call 3 in time; the last call of it that was seen was 1");
+  EXPECT_EQ(run.noted_fault(0), 3u);
+  EXPECT_THAT(run.poisoned(0), ::testing::Each(true));
+  replay(1);  // which sees what rank 0 has left, or not
+  run.synchronize();
+  run.reset();
+  run.fill();
+  for (int repeat = 0; repeat < 2; ++repeat) replay(1), replay(0);
+  run.call(0, kernel), run.call(1, kernel);
+  run.synchronize();
+  EXPECT_EQ(run.check_all(), "");
+  EXPECT_EQ(run.counted(1), 3u);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
 }
 
 TEST_F(KeyExchangeTest, ARankThatNeverCallsIsNamed) {

@@ -46,7 +46,7 @@ class Exchange:
     def send(self):
         self.asked.append("send")
 
-    def end(self, stream, fault):
+    def end(self, stream):
         self.asked.append("end")
 
 
@@ -54,9 +54,10 @@ def workspace_of(exchange):
     workspace = object.__new__(arrive._Workspace)
     rows = torch.zeros(1, 256, 1, 64, dtype=torch.bfloat16)
     workspace.device, workspace.refusal, workspace.generation = torch.device("cpu"), "", 1
-    workspace.exchange_of = lambda problem, sizes: exchange
-    workspace._views = {(0, 0, 0, 1): (rows, rows, torch.zeros(1, 4, dtype=torch.int32))}
-    workspace._broken = types.SimpleNamespace(value=0)
+    shared = arrive._Shared(workspace.device)
+    shared.exchange, shared.views = exchange, {(0, 0, 0, 1): (rows, rows, torch.zeros(1, 4, dtype=torch.int32))}
+    workspace.shared_of = lambda problem, sizes, is_captured: shared
+    workspace.reset = lambda timeout: None
     return workspace
 
 
@@ -66,7 +67,6 @@ def test_a_rank_that_fails_ends_its_call_and_says_so_to_the_next(control, monkey
     exchange = Exchange()
     workspace = workspace_of(exchange)
     monkeypatch.setattr(arrive, "_stream", lambda device: 0)
-    monkeypatch.setattr(arrive.ctypes, "addressof", lambda word: 0)
     fails = True
 
     def attend(*given, **named):
@@ -136,5 +136,55 @@ def test_what_a_capture_refuses(control, monkeypatch):
     with pytest.warns(UserWarning, match='"arrive" needs GPUs'):
         operator.compute(by_arrive, q, q, q, (), None, None)
     is_captured = True
-    with pytest.raises(ja.InvalidArgumentError, match='method: "arrive" counts its calls on the host.*give "gather"'):
-        operator.compute(by_arrive, q, q, q, (), None, None)
+    operator.compute(by_arrive, q, q, q, (), None, None)  # it gathers
+
+
+class Placed:
+    """A call of a kind by its number."""
+
+    def __init__(self, number, timeout=5.0):
+        self.placement, self.timeout = number, timeout
+
+
+def test_what_graphs_hold_is_kept(control, monkeypatch):
+    """Calls of other kinds take other memory; a reset begins anew with what graphs replay, too."""
+    made = []
+
+    class Kept:
+        def __init__(self, number):
+            self.number, self.resets, self.timeouts = number, 0, []
+            made.append(self)
+
+        def reset(self, stream):
+            self.resets += 1
+
+        def set_timeout(self, seconds):
+            self.timeouts.append(seconds)
+
+        def fault(self, stream):
+            return None
+
+    def begin_anew(workspace, problem, sizes):
+        if workspace.shared.is_captured:
+            workspace.shared = arrive._Shared(workspace.device)
+        workspace.shared.exchange, workspace.shared.timeout = Kept(problem.placement), problem.timeout
+
+    monkeypatch.setattr(arrive._Workspace, "begin_anew", begin_anew)
+    monkeypatch.setattr(arrive, "_stream", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    workspace = arrive._Workspace(control, torch.device("cpu"), 5.0)
+    first = workspace.shared_of(Placed(1), (), False)
+    assert workspace.shared_of(Placed(1), (), True) is first and first.is_captured
+    with pytest.raises(ja.InvalidArgumentError, match="made calls of other sizes.*once ahead of the capture"):
+        workspace.shared_of(Placed(2), (), True)
+    assert workspace.shared_of(Placed(1), (), False) is first, "a refused capture changes nothing"
+    second = workspace.shared_of(Placed(2), (), False)
+    assert second is not first and first.exchange.number == 1
+    third = workspace.shared_of(Placed(3), (), False)
+    assert third is second, "no graph holds it"
+    assert workspace.shared_of(Placed(1, 7.0), (), True) is first and first.exchange.timeouts == [7.0]
+    workspace.reset(5.0)
+    assert [x.resets for x in made] == [1, 0, 0]
+    assert workspace.shared_of(Placed(1, 7.0), (), False) is first
+    assert {x.number for x in workspace.exchanges()} == {1, 3}
+    assert workspace.shared_of(Placed(3), (), False) is second and len(made) == 4, "what no graph holds begins anew after a reset"

@@ -148,13 +148,14 @@ void KeyExchangeRun::reset() {
   synchronize();
 }
 
-std::uint32_t KeyExchangeRun::noted_fault(int rank) {
+std::uint32_t KeyExchangeRun::word_of(int rank, const DeviceBuffer& buffer) {
   const CurrentDevice device(device_of(rank));
-  std::uint32_t call = 0;
-  jit::check(driver().cuMemcpyDtoH(&call, reinterpret_cast<CUdeviceptr>(ranks_[index(rank)].fault->data()), sizeof call),
-        "cuMemcpyDtoH");
-  return call;
+  std::uint32_t word = 0;
+  jit::check(driver().cuMemcpyDtoH(&word, reinterpret_cast<CUdeviceptr>(buffer.data()), sizeof word), "cuMemcpyDtoH");
+  return word;
 }
+std::uint32_t KeyExchangeRun::noted_fault(int rank) { return word_of(rank, *ranks_[index(rank)].fault); }
+std::uint32_t KeyExchangeRun::counted(int rank) { return word_of(rank, *ranks_[index(rank)].buffer); }
 
 std::string KeyExchangeRun::check(int rank) {
   Rank& own = ranks_[index(rank)];

@@ -54,6 +54,8 @@ class KeyExchangeRun {
   void reset();
   /// What the word holds that a kernel tells of its fault.
   std::uint32_t noted_fault(int rank);
+  /// Calls that the device has counted.
+  std::uint32_t counted(int rank);
 
   /// The mistakes in the results of a rank; empty: none.
   std::string check(int rank);
@@ -70,6 +72,7 @@ class KeyExchangeRun {
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };
+  std::uint32_t word_of(int rank, const DeviceBuffer& buffer);
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
   KeyExchangeCase problem_;

@@ -62,10 +62,11 @@ struct KeyExchange::State {
   std::vector<KeyCopy> received;
   int pieces = 0;
   std::vector<SentCopy> sent;  ///< with keys
-  /// For each rank bytes from its buffer to its words of the first half, and how many words a half has.
-  std::vector<std::pair<std::int64_t, std::int64_t>> words;
-  /// Of each other rank the word of this one in the first half, and how many words a half has there.
-  std::vector<std::pair<CUdeviceptr, std::int64_t>> begun_words;
+  struct Words {
+    CUdeviceptr first = 0;
+    int count = 0;  ///< of a call
+  };
+  std::vector<Words> words;  ///< of each rank
   std::shared_ptr<const OperationState> kernel;
   KeyExchangeParams params = {};  ///< but for a call's
   std::uint32_t calls = 0;
@@ -94,6 +95,7 @@ struct KeyExchange::State {
     ArrivalHeader header{};
     header.pieces = pieces;
     header.words = static_cast<int>(received.size());
+    header.peers = placement.ranks() - 1;
     return header;
   }
   CUdeviceptr own() const { return buffers[static_cast<std::size_t>(rank)]; }
@@ -132,7 +134,7 @@ void KeyExchange::State::copy(const SentCopy& copy, CUstream stream) const {
           "cuMemcpyDtoDAsync");
   }
   const auto [first, count] = words[target];
-  const CUdeviceptr word = at(buffers[target], first + (half() * count + copy.word) * 4);
+  const CUdeviceptr word = at(first, 4 * arrival_word(copy.word, count, placement.ranks() - 1, calls, half()));
   if (is_counted_here) {
     check(api.cuStreamWriteValue32(stream, word, calls, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
   } else {
@@ -158,19 +160,21 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
   for (int other = 0; other < placement.ranks(); ++other) {
     std::vector<KeyCopy> copies = copies_to(spec, placement, other);
     std::vector<ArrivalPiece> of_other = pieces_of(placement, other, copies);
-    const auto words = static_cast<std::int64_t>(copies.size());
-    own.words.emplace_back(word_offset(static_cast<std::int64_t>(of_other.size()), words, 0, 0), words);
+    own.words.push_back({at(own.buffers[static_cast<std::size_t>(other)],
+                            words_offset(static_cast<std::int64_t>(of_other.size()))),
+                         static_cast<int>(copies.size())});
     if (other != rank.rank) continue;
     own.received = std::move(copies);
     pieces = std::move(of_other);
     own.pieces = static_cast<int>(pieces.size());
   }
+  std::size_t begun = 0;
   for (const SentCopy& copy : copies_from(spec, placement, rank.rank)) {
-    if (copy.keys != IndexRange{}) {
-      own.sent.push_back(copy);
+    const CUdeviceptr first = own.words[static_cast<std::size_t>(copy.target)].first;
+    if (copy.keys == IndexRange{}) {
+      own.params.begun[begun++] = reinterpret_cast<unsigned*>(at(first, copy.word * 4));
     } else {
-      const auto [first, words] = own.words[static_cast<std::size_t>(copy.target)];
-      own.begun_words.emplace_back(at(own.buffers[static_cast<std::size_t>(copy.target)], first + copy.word * 4), words);
+      own.sent.push_back(copy);
     }
   }
   own.copying_streams = own.sent.empty() ? 0 : own.sent.size() <= few_copies ? 1 : streams;
@@ -225,10 +229,6 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   own.params.v_batch = bytes(v.strides[0]);
   own.params.whole = reinterpret_cast<char*>(at(own.own(), layout.row(own.half(), 0)));
   own.params.half = own.half();
-  for (std::size_t i = 0; i < own.begun_words.size(); ++i) {
-    const auto [word, count] = own.begun_words[i];
-    own.params.begun[i] = reinterpret_cast<unsigned*>(at(word, own.half() * count * 4));
-  }
   begin_key_exchange(*own.kernel, own.params, own.spec.batch, own.device, stream);
   own.is_sending = own.copying_streams > 0;
   // Copies may begin when others have ended the call before, and own rows are there.
@@ -301,8 +301,7 @@ void KeyExchange::reset(Stream stream) {
   const ArrivalHeader header = own.first_header();
   check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   if (words > 0)
-    check(api.cuMemsetD32Async(own.own() + static_cast<CUdeviceptr>(first), 0,
-                               static_cast<std::size_t>(2 * words), stream),
+    check(api.cuMemsetD32Async(first, 0, static_cast<std::size_t>(2 * words), stream),
           "cuMemsetD32Async");
   check(api.cuStreamSynchronize(stream), "cuStreamSynchronize");
   own.calls = 0;

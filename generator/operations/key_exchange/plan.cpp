@@ -147,8 +147,7 @@ KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placem
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     const std::vector<KeyCopy> copies = copies_to(spec, placement, rank);
     const auto pieces = static_cast<std::int64_t>(pieces_of(placement, rank, copies).size());
-    const std::int64_t end = word_offset(pieces, static_cast<std::int64_t>(copies.size()), 0, 1) +
-                             static_cast<std::int64_t>(copies.size()) * 4;
+    const std::int64_t end = words_offset(pieces) + 2 * static_cast<std::int64_t>(copies.size()) * 4;
     layout.table_rows = std::max(layout.table_rows, rounded_up(end, 16) / 16);
   }
   layout.table_bytes = rounded_up(layout.table_rows * 16, buffer_alignment);

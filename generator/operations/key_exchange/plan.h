@@ -49,10 +49,7 @@ struct KeyExchangeLayout {
 /// Throws Error invalid_argument as key_exchange_bytes does.
 KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placement);
 
-/// Byte of a word in the buffer of a rank with so many pieces and words.
-constexpr std::int64_t word_offset(std::int64_t pieces, std::int64_t words, std::int64_t word,
-                                   unsigned half) {
-  return (arrival_header_rows + pieces) * 16 + (half * words + word) * 4;
-}
+/// Byte of the words in the buffer of a rank with so many pieces.
+constexpr std::int64_t words_offset(std::int64_t pieces) { return (arrival_header_rows + pieces) * 16; }
 
 }  // namespace jit
