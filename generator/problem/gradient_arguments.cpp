@@ -124,10 +124,6 @@ void check_has_backward(const AttentionSpec& spec) {
                           "has no backward: give keys and values apart, of head dims up to 256", "false"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
-  if (spec.key_arrivals) {
-    const Refusal refusal{"spec.key_arrivals", "true", "has no backward: gather keys for gradients", "false"};
-    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
-  }
   if (!has_pages(spec)) return;
   const Refusal refusal{"spec.sequences_kv", std::string(to_string(spec.sequences_kv)),
                         "has no backward so far: keys must be dense or varlen", "varlen"};

@@ -18,15 +18,26 @@ struct ArrivalHeader {
   int fault_word;              ///< which word that call had waited for
   unsigned fault_seen;         ///< what it held
   int peers;                   ///< other ranks
+  int granules_at;             ///< the row of the first ArrivalGranule
+  int own_granules;            ///< of the rank's shard, which come first
+  int granules;                ///< that the rank needs
+  int unused;
 };
 inline constexpr int arrival_header_rows = sizeof(ArrivalHeader) / 16;
-static_assert(sizeof(ArrivalHeader) == 48);
+static_assert(sizeof(ArrivalHeader) == 64);
 
 /// Keys [begin, end). They are there once the first `words` words hold the epoch. Numbers of words do not descend. Keys of no
 /// piece are never written.
 struct ArrivalPiece {
   int begin, end, words;
   int row;  ///< of the rank's shard, that stands at `begin`, where the keys are its own
+};
+
+/// Keys in granules, each of which lies in one piece, as gradients visit them.
+inline constexpr int arrival_granule = 128;
+/// Of the i-th granule of the sequence `words` as those of its piece; and which granule is visited as the i-th.
+struct ArrivalGranule {
+  int words, visited;
 };
 
 /// Which of the words behind the pieces is the i-th of a call: first one of each peer, which has begun the call, of calls of even

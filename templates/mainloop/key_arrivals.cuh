@@ -26,6 +26,15 @@ class KeyArrivals {
     return {piece.x, piece.y, piece.z, piece.w};
   }
 
+  JIT_DEVICE ArrivalGranule granule(int i) const {
+    const int first = clamped(__ldg(&header()->granules_at), table_.rows - 1);
+    const int2 granule = __ldg(static_cast<const int2*>(table_.data) + 2 * first +
+                               clamped(i, 2 * (table_.rows - first) - 1));
+    return {granule.x, granule.y};
+  }
+  JIT_DEVICE int granules() const { return __ldg(&header()->granules); }
+  JIT_DEVICE int own_granules() const { return __ldg(&header()->own_granules); }
+
   /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
   JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
 

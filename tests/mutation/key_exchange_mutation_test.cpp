@@ -1,16 +1,19 @@
 // Mutations of kernels whose keys come from other devices while they compute: what orders copies and reads must be noticed when
 // it is missing. Two ranks on two emulated devices.
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/mutation/template_mutation.h"
+#include "tests/support/captured_graph.h"
 #include "tests/support/key_exchange_run.h"
 
 namespace jit::testing::key_exchange_mutations {
 namespace {
 
-constexpr int calls = 4;
+constexpr int calls = 4, replays = 2;
 
-// Calls that follow each other without the host: a rank may be ahead, and halves are used again. Rank 1 has the middle of the
+// Calls that follow each other without the host: a rank may be ahead, and halves are used again, by replays at once. Rank 1 has the middle of the
 // keys, so that its last tiles are not all of its own; or the end, so that rank 0 waits for none of its keys.
 std::string noticed(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
@@ -25,6 +28,16 @@ std::string noticed(const TemplateMutation* mutation) {
         run.call_all(kernel);
         for (int rank = 0; rank < run.ranks(); ++rank) {
           for (int call = 1; call < calls; ++call) run.call(rank, kernel);
+        }
+        std::vector<std::unique_ptr<CapturedGraph>> graphs;
+        for (int rank = 0; rank < run.ranks(); ++rank) {
+          const CurrentDevice device(run.device_of(rank));
+          graphs.push_back(std::make_unique<CapturedGraph>(run.stream(rank), [&] { run.call(rank, kernel); }));
+        }
+        for (int rank = 0; rank < run.ranks(); ++rank) {
+          const CurrentDevice device(run.device_of(rank));
+          for (int call = 0; call < replays; ++call)
+            graphs[static_cast<std::size_t>(rank)]->launch(run.stream(rank));
         }
         run.synchronize();
         text = run.check_all();
@@ -53,6 +66,7 @@ std::string noticed_alone(const TemplateMutation* mutation) {
     for (const bool is_poisoned : run.poisoned(0)) {
       if (!is_poisoned) return "a row that waited in vain holds numbers";
     }
+    if (run.noted_fault(0) != 1) return "no word tells of the fault";
     return run.exchange(0).fault(run.stream(0).get()) ? "" : "there is no fault";
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
@@ -72,13 +86,18 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"TilesOfSeveralPieces", {"piece_from($) == count_", "true"}},
         TemplateMutation{"ArrivalsUnseen", {"missing == 0 ? warp_size : $;", "warp_size;"}, {"data race"}},
         TemplateMutation{"EndsBeforeAllHaveBegun", {"arrivals_.finish();", ""}, {"data race"}, {}, true},
-        TemplateMutation{"ArrivalsByTma", removed, {"proxy"}}),
+        TemplateMutation{"ArrivalsByTma", removed, {"proxy"}},
+        TemplateMutation{"ReleaseSysWord", {"st.release.sys", "st.relaxed.sys"}, {"data race"}},
+        TemplateMutation{"ExchangeOfGridsInFront", {"$", "if (threadIdx.x != 0) $"}, {"data race"}},
+        TemplateMutation{"ExchangeUncounted", removed},
+        TemplateMutation{"HalfInUse", {"is_half_in_use", "false"}, {"data race"}, {}, true}),
     ::testing::PrintToStringParamName());
 
 class LonelyMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 TEST_P(LonelyMutationTest, IsCaught) { expect_caught(GetParam(), noticed_alone(&GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyMutationTest,
-                         ::testing::Values(TemplateMutation{"PoisonUnseen", removed, {"proxy"}}),
+                         ::testing::Values(TemplateMutation{"PoisonUnseen", removed, {"proxy"}},
+                                           TemplateMutation{"FaultUntold", removed}),
                          ::testing::PrintToStringParamName());
 
 TEST(Arrivals, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }

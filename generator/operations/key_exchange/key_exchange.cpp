@@ -11,6 +11,7 @@
 #include <jit/device.h>
 #include <jit/dtype.h>
 
+#include "generator/launch/ceil_div.h"
 #include "generator/operations/key_exchange/plan.h"
 #include "generator/operations/key_exchange/program.h"
 #include "generator/tensors/tensor_checks.h"
@@ -60,7 +61,7 @@ struct KeyExchange::State {
   KeyExchangeLayout layout;
   std::vector<CUdeviceptr> buffers;
   std::vector<KeyCopy> received;
-  int pieces = 0;
+  int pieces = 0, own_granules = 0, granules = 0;
   std::vector<SentCopy> sent;  ///< with keys
   struct Words {
     CUdeviceptr first = 0;
@@ -96,6 +97,9 @@ struct KeyExchange::State {
     header.pieces = pieces;
     header.words = static_cast<int>(received.size());
     header.peers = placement.ranks() - 1;
+    header.granules_at = static_cast<int>(granules_row(pieces, header.words));
+    header.own_granules = own_granules;
+    header.granules = granules;
     return header;
   }
   CUdeviceptr own() const { return buffers[static_cast<std::size_t>(rank)]; }
@@ -167,6 +171,11 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
     own.received = std::move(copies);
     pieces = std::move(of_other);
     own.pieces = static_cast<int>(pieces.size());
+    for (const ArrivalPiece& piece : pieces) {
+      const int count = ceil_div(piece.end - piece.begin, arrival_granule);
+      own.granules += count;
+      if (piece.words == 0) own.own_granules += count;
+    }
   }
   std::size_t begun = 0;
   for (const SentCopy& copy : copies_from(spec, placement, rank.rank)) {
@@ -199,6 +208,10 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
   // Words may have come already.
   check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   check(api.cuMemcpyHtoD(own.own() + sizeof header, pieces.data(), pieces.size() * sizeof(ArrivalPiece)),
+        "cuMemcpyHtoD");
+  const std::vector<ArrivalGranule> granules = granules_of(placement, pieces);
+  check(api.cuMemcpyHtoD(at(own.own(), 16 * std::int64_t{header.granules_at}), granules.data(),
+                         granules.size() * sizeof(ArrivalGranule)),
         "cuMemcpyHtoD");
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t buffer_alignment = 256;
 // Copies are of so many keys, or multiples.
-constexpr std::int64_t exchange_granule = 128;
+constexpr std::int64_t exchange_granule = arrival_granule;
 // A copy of a source is twice as long as the one before, up to so many times the first: each takes as much of the host's time.
 constexpr std::int64_t longest_chunk = 8;
 
@@ -141,14 +141,29 @@ std::vector<ArrivalPiece> pieces_of(const Placement& placement, int rank,
   return pieces;
 }
 
+std::vector<ArrivalGranule> granules_of(const Placement& placement, const std::vector<ArrivalPiece>& pieces) {
+  std::vector<ArrivalGranule> granules(
+      static_cast<std::size_t>(rounded_up(placement.work.seqlen, exchange_granule) / exchange_granule));
+  std::size_t visited = 0;
+  for (const ArrivalPiece& piece : pieces) {
+    for (std::int64_t begin = piece.begin; begin < piece.end; begin += exchange_granule) {
+      const std::int64_t granule = begin / exchange_granule;
+      granules[static_cast<std::size_t>(granule)].words = piece.words;
+      granules[visited++].visited = static_cast<int>(granule);
+    }
+  }
+  return granules;
+}
+
 KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placement) {
   check(spec, placement);
   KeyExchangeLayout layout;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     const std::vector<KeyCopy> copies = copies_to(spec, placement, rank);
     const auto pieces = static_cast<std::int64_t>(pieces_of(placement, rank, copies).size());
-    const std::int64_t end = words_offset(pieces) + 2 * static_cast<std::int64_t>(copies.size()) * 4;
-    layout.table_rows = std::max(layout.table_rows, rounded_up(end, 16) / 16);
+    const std::int64_t granules = rounded_up(placement.work.seqlen, exchange_granule) / exchange_granule;
+    layout.table_rows = std::max(layout.table_rows, granules_row(pieces, static_cast<std::int64_t>(copies.size())) +
+                                                        (granules + 1) / 2);
   }
   layout.table_bytes = rounded_up(layout.table_rows * 16, buffer_alignment);
   layout.key_bytes = spec.heads_kv * spec.head_dim * size_of(spec.dtype);

@@ -31,6 +31,9 @@ std::vector<SentCopy> copies_from(const KeyExchangeSpec& spec, const Placement& 
 /// The pieces of keys of a rank in the order in which its queries visit them.
 std::vector<ArrivalPiece> pieces_of(const Placement& placement, int rank, const std::vector<KeyCopy>& copies);
 
+/// The granules of the sequence, as arrival_table.cuh has them: visited by pieces, none twice; behind them 0.
+std::vector<ArrivalGranule> granules_of(const Placement& placement, const std::vector<ArrivalPiece>& pieces);
+
 /// Where things lie in buffers. All ranks have the same sizes.
 struct KeyExchangeLayout {
   std::int64_t table_rows = 0;   ///< of 16 bytes each, at the beginning
@@ -51,5 +54,9 @@ KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placem
 
 /// Byte of the words in the buffer of a rank with so many pieces.
 constexpr std::int64_t words_offset(std::int64_t pieces) { return (arrival_header_rows + pieces) * 16; }
+/// Row of the first ArrivalGranule there.
+constexpr std::int64_t granules_row(std::int64_t pieces, std::int64_t words) {
+  return arrival_header_rows + pieces + (2 * words + 3) / 4;
+}
 
 }  // namespace jit

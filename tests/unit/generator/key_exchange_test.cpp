@@ -58,6 +58,7 @@ TEST_F(KeyExchangePlan, BringsWhatIsNeededOnce) {
         EXPECT_GE(piece.words, words);
         words = piece.words;
         if (words == 0) {
+          EXPECT_EQ(piece.row, own);
           own += piece.end - piece.begin;
           continue;
         }
