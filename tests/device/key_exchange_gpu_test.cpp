@@ -122,6 +122,29 @@ TEST_F(KeyExchangeTest, CallsOfARankFromDifferentStreams) {
   }
 }
 
+// Gradients of own keys are computed while others come: calls of both passes take turns.
+TEST_F(KeyExchangeTest, Gradients) {
+  const KeyExchangeCase cases[] = {
+      {.seqlen = 512, .placement = {.mode = PlacementMode::zigzag}},
+      {.seqlen = 461, .ranks = 3, .head_dim = 128, .placement = {.mode = PlacementMode::contiguous}},
+      {.mask = mask::none(), .seqlen = 300, .batch = 2, .dtype = DType::fp16},
+      {.mask = mask::sliding_window(100), .seqlen = 384, .head_dim = 256, .placement = {.mode = PlacementMode::striped}}};
+  for (const KeyExchangeCase& problem : cases) {
+    KeyExchangeRun run(problem, next_seed(), context());
+    const Attention kernel = kernel_of(run);
+    for (int rank = 0; rank < run.ranks(); ++rank) run.prepare_backward(rank, kernel);
+    for (int call = 0; call < 2; ++call) {
+      run.fill();
+      run.call_all(kernel);
+      ASSERT_EQ(run.check_all(), "");
+      run.backward_all(kernel);
+      EXPECT_EQ(run.check_all_gradients(), "") << problem.head_dim << ", call " << call;
+    }
+    for (int rank = 0; rank < run.ranks(); ++rank)
+      EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
+  }
+}
+
 // A rank that has no work while the others wait is late, not wrong.
 TEST_F(KeyExchangeTest, SleepingRanks) {
   KeyExchangeRun run({.seqlen = 384}, next_seed(), context());
