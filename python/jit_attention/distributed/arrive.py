@@ -1,7 +1,8 @@
 """Method "arrive": kernels compute with a rank's own keys while copy engines bring those of others, chunk by chunk.
 
 Keys stand where the sequence has them, in memory that the ranks of a host share; a kernel visits its own first, then chunks
-in the order in which they are sent. In the backward pass they are gathered.
+in the order in which they are sent. In the backward pass, too: gradients of own keys first. Each rank returns what it adds to gradients of
+others' keys as "gather" does, which computes where turns are to be taken.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import socket
 import warnings
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,11 +22,11 @@ from .. import _core
 from ..errors import InvalidArgumentError
 from . import gather
 from . import problem as _problem
-from .gather import backward as backward  # noqa: PLC0414
 from .groups import Control, is_captured
 from .placement import Placement
-from .problem import Problem
+from .problem import Gradients, Problem
 
+_Results = TypeVar("_Results")
 #: Shards are made of as many rows, so that no tile of keys lies in two of them.
 _GRANULE = 128
 #: A debugger's setting, by which a kernel ends before the host goes on.
@@ -234,8 +236,8 @@ def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
                                   v.shape[3])
 
 
-def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries."""
+def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
+    """What a call uses; None where it gathers, which is said."""
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem)
@@ -244,19 +246,42 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
         shared = workspace.shared_of(problem, sizes, is_captured(problem.q))
     if workspace is None or workspace.refusal:
         _gathers(problem, why or workspace.refusal)
-        return gather.forward(problem)
-    k, v = _dense(problem.k), _dense(problem.v)
+        return None
+    return workspace, shared
+
+
+def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
+    """What `compute` returns, of the keys and values of the whole sequence and what tells when they come."""
     stream = _stream(workspace.device)
-    whole_k, whole_v, arrivals = shared.tensors(k, v, problem.placement.seqlen, stream)
+    whole_k, whole_v, arrivals = shared.tensors(_dense(problem.k), _dense(problem.v), problem.placement.seqlen, stream)
     if workspace.may_compile(problem):
         shared.exchange.send()
     try:
-        return _problem.forward(problem, whole_k, whole_v, arrivals=arrivals)
+        return compute(whole_k, whole_v, arrivals=arrivals)
     except BaseException as error:  # no kernel of this rank waits for the others of this call
         problem.control.leave(f"this rank failed: {error}")
         raise
     finally:
         shared.exchange.end(stream)
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    found = _shared_of(problem)
+    if found is None:
+        return gather.forward(problem)
+    return _with_arrivals(problem, *found, functools.partial(_problem.forward, problem))
+
+
+def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    found = None if problem.deterministic else _shared_of(problem)
+    if found is None:
+        return gather.backward(problem, do, o, lse, dlse, wanted, want_sinks)
+    gradients = _with_arrivals(problem, *found, lambda k, v, arrivals: _problem.backward(
+        problem, k, v, do, o, lse, dlse, wanted, want_sinks, arrivals=arrivals))
+    return gather.returned(problem, gradients)
 
 
 def check(control: Control) -> None:
