@@ -73,6 +73,56 @@ std::string noticed_alone(const TemplateMutation* mutation) {
   }
 }
 
+// Gradients, beside calls of the forward pass. `is_large`: scores of which LSE is so large that origins of rows are looked for
+// among all keys.
+std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large) {
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  std::string text;
+  for (std::uint64_t seed = 1; seed < 5 && text.empty(); ++seed) {
+    const PlacementMode mode = seed % 2 == 0 ? PlacementMode::zigzag : PlacementMode::contiguous;
+    KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01,
+                        .magnitude = is_large ? 1e6 : 1},
+                       seed, context);
+    try {
+      const Attention kernel =
+          attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=80"), context);
+      for (int rank = 0; rank < run.ranks(); ++rank) run.prepare_backward(rank, kernel);
+      run.call_all(kernel);
+      for (int rank = 0; rank < run.ranks(); ++rank) {
+        for (int call = 0; call < calls; ++call) run.backward(rank, kernel);
+      }
+      run.synchronize();
+      if (!is_large) text = run.check_all_gradients();
+      for (int rank = 0; rank < run.ranks() && text.empty(); ++rank) {
+        if (const auto fault = run.exchange(rank).fault(run.stream(rank).get())) text = fault->to_string();
+      }
+    } catch (const Error& error) {
+      return fmt::format("{}: {}", to_string(error.code()), error.what());
+    }
+  }
+  return text;
+}
+
+// Of a rank that is alone.
+std::string noticed_in_gradients_alone(const TemplateMutation* mutation) {
+  const MutatedTemplates templates(mutation);
+  const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{128, 256}}, {{0, 128}}}};
+  const Context context(templates.settings());
+  KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1, context);
+  try {
+    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
+    run.prepare_backward(0, kernel);
+    run.call_all(kernel);
+    run.backward(0, kernel);
+    run.synchronize();
+    if (!run.has_poisoned_gradients(0)) return "gradients that waited in vain hold numbers";
+    return run.exchange(0).fault(run.stream(0).get()) ? "" : "there is no fault";
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+}
+
 class KeyExchangeMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 TEST_P(KeyExchangeMutationTest, IsCaught) { expect_caught(GetParam(), noticed(&GetParam())); }
 INSTANTIATE_TEST_SUITE_P(
@@ -100,6 +150,31 @@ INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyMutationTest,
                                            TemplateMutation{"FaultUntold", removed}),
                          ::testing::PrintToStringParamName());
 
+class ArrivingGradientMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(ArrivingGradientMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients(&GetParam(), false)); }
+INSTANTIATE_TEST_SUITE_P(
+    Arrivals, ArrivingGradientMutationTest,
+    ::testing::Values(TemplateMutation{"GradientsBeforeKeysArrive", {"arrivals_.wait($);", "true;"}, {"data race"}},
+                      TemplateMutation{"GradientsEndBeforeAllHaveBegun", removed, {"data race"}, {}, true}),
+    ::testing::PrintToStringParamName());
+
+class ArrivingOriginMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(ArrivingOriginMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients(&GetParam(), true)); }
+INSTANTIATE_TEST_SUITE_P(Arrivals, ArrivingOriginMutationTest,
+                         ::testing::Values(TemplateMutation{"OriginsBeforeKeysArrive", removed, {"data race"}}),
+                         ::testing::PrintToStringParamName());
+
+class LonelyGradientMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(LonelyGradientMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients_alone(&GetParam())); }
+INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyGradientMutationTest,
+                         ::testing::Values(TemplateMutation{"PoisonedKeysUnseen", removed, {"proxy"}}),
+                         ::testing::PrintToStringParamName());
+
+TEST(Arrivals, GradientsAreRightUnmutated) {
+  EXPECT_EQ(noticed_in_gradients(nullptr, false), "");
+  EXPECT_EQ(noticed_in_gradients(nullptr, true), "");
+  EXPECT_EQ(noticed_in_gradients_alone(nullptr), "");
+}
 TEST(Arrivals, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
 TEST(Arrivals, FailUnmutated) { EXPECT_EQ(noticed_alone(nullptr), ""); }
 

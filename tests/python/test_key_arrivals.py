@@ -105,10 +105,14 @@ def test_calls_that_do_not_take_keys_that_arrive():
     assert ja.supports("sm_90a", key_arrivals=True, q_positions=True)
     (refused,) = ja.refusals("sm_80", key_arrivals=True, q_positions=True)
     assert refused.rule == "must be false on sm_80; kernels of sm_90a wait for keys"
-    q = torch.zeros(1, 128, 1, 64, dtype=torch.bfloat16)
-    table, lse = torch.zeros(64, 4, dtype=torch.int32), torch.zeros(1, 1, 128)
-    with pytest.raises(ja.InvalidArgumentError, match="key_arrivals: was given, but neither mask nor score reads"):
-        ja.attention_backward(q, q, q, q, q, lse, tensors={"key_arrivals": table})
+    q, k, v, do = (torch.randn(1, 128, 1, 64, dtype=torch.bfloat16) for _ in range(4))
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    table = torch.zeros(64, 4, dtype=torch.int32)  # all keys are there
+    given = do, q, k, v, o, lse
+    for found, right in zip(ja.attention_backward(*given, tensors={"key_arrivals": table}), ja.attention_backward(*given)):
+        assert torch.equal(found, right)
+    with pytest.raises(ja.Error, match="does not take turns with keys that come while it computes"):
+        ja.attention_backward(*given, tensors={"key_arrivals": table}, deterministic=True)
 
 
 def test_what_a_capture_refuses(control, monkeypatch):

@@ -101,7 +101,8 @@ int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(d
 void KeyExchangeRun::fill() {
   std::normal_distribution<double> normal;
   for (Rank& rank : ranks_) {
-    for (auto* tensor : {&rank.q, &rank.k, &rank.v, &rank.d_o})
+    rank.q->fill([&](std::int64_t) { return problem_.magnitude * normal(random_); });
+    for (auto* tensor : {&rank.k, &rank.v, &rank.d_o})
       (*tensor)->fill([&](std::int64_t) { return normal(random_); });
     for (auto* tensor : {&rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv}) (*tensor)->poison();
     for (auto* tensor : {&rank.q, &rank.k, &rank.v, &rank.d_o, &rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv})
@@ -274,7 +275,7 @@ std::string KeyExchangeRun::check_all() {
 
 std::string KeyExchangeRun::check_gradients(int rank) {
   Rank& own = ranks_[index(rank)];
-  for (auto* tensor : {&own.dq, &own.dk, &own.dv}) (*tensor)->download();
+  for (auto* tensor : {&own.o, &own.lse, &own.dq, &own.dk, &own.dv}) (*tensor)->download();
   const int d = problem_.head_dim, ratio = problem_.heads_q / problem_.heads_kv;
   const double scale = 1 / std::sqrt(d);
   const auto sizes = std::make_shared<reference::FunctorProblem>();
@@ -353,6 +354,17 @@ std::string KeyExchangeRun::check_all_gradients() {
     if (std::string wrong = check_gradients(rank); !wrong.empty()) return wrong;
   }
   return "";
+}
+
+bool KeyExchangeRun::has_poisoned_gradients(int rank) {
+  Rank& own = ranks_[index(rank)];
+  const auto numbers_in = [](DeviceTensor& tensor) {
+    tensor.download();
+    std::int64_t count = 0;
+    for (std::int64_t flat = 0; flat < tensor.count(); ++flat) count += !std::isnan(tensor.get(tensor.index(flat)));
+    return count;
+  };
+  return numbers_in(*own.dq) == 0 && numbers_in(*own.dk) < own.dk->count();
 }
 
 std::vector<bool> KeyExchangeRun::poisoned(int rank) {

@@ -26,6 +26,7 @@ struct KeyExchangeCase {
   PlacementOptions placement = {};
   std::int64_t chunk_bytes = 1;  ///< the fewest keys
   double timeout = 30;
+  double magnitude = 1;  ///< of queries
 };
 
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
@@ -65,6 +66,8 @@ class KeyExchangeRun {
   void prepare_backward(int rank, const Attention& kernel);
   std::string check_gradients(int rank);
   std::string check_all_gradients();
+  /// Whether all numbers of its queries' are NaN, and some of its keys'.
+  bool has_poisoned_gradients(int rank);
 
   /// The mistakes in the results of a rank; empty: none.
   std::string check(int rank);
