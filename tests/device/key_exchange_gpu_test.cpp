@@ -27,7 +27,8 @@ class KeyExchangeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
-    if (devices().size() < 2) GTEST_SKIP() << "one device has nobody to exchange with";
+    // Ranks of one GPU have small kernels, which run side by side; an emulated device that is alone does one after another.
+    if (devices().size() < 2 && driver().emulated) GTEST_SKIP() << "one device has nobody to exchange with";
     if (native_arch(device_info(0)) != Arch{9, 0, 'a'}) GTEST_SKIP() << "kernels of sm_90a wait for keys";
   }
   static Context& context() {
