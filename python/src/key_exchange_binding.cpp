@@ -129,7 +129,8 @@ void bind_key_exchange(nb::module_& module) {
   nb::class_<Exchange>(module, "KeyExchange")
       .def(nb::init<const Sizes&, std::int64_t, int, const std::vector<Ranges>&, const std::vector<Ranges>&,
                     int, const std::vector<std::uintptr_t>&, double, std::uintptr_t>(),
-           "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a, "fault"_a)
+           "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a,
+           "fault"_a)
       .def("begin", &Exchange::begin, "k"_a, "v"_a, "stream"_a)
       .def("set_timeout", &Exchange::set_timeout, "seconds"_a)
       .def("send", &Exchange::send)

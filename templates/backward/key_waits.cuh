@@ -27,7 +27,8 @@ class KeyWaits<Config> {
   /// Until the tile that begins with a key is there. False: it is not in time.
   JIT_DEVICE bool wait(int key) {
     if (arrivals_.pieces() == 0) return true;
-    return arrivals_.wait(arrivals_.granule(key / arrival_granule).words);  // mutate: GradientsBeforeKeysArrive
+    return arrivals_.wait(
+        arrivals_.granule(key / arrival_granule).words);  // mutate: GradientsBeforeKeysArrive
   }
   JIT_DEVICE bool wait_for_all() { return arrivals_.finish(); }
 
@@ -53,7 +54,8 @@ class TakenTiles<Config> {
   static constexpr int tiles_of_granule = arrival_granule / Config::tile_kv;
 
  public:
-  JIT_DEVICE TakenTiles(const AttentionParams& params, const TileOrder& order) : order_(order), arrivals_(params) {}
+  JIT_DEVICE TakenTiles(const AttentionParams& params, const TileOrder& order)
+      : order_(order), arrivals_(params) {}
 
   JIT_DEVICE int count() const {
     return arrivals_.pieces() == 0 ? order_.count() : of_head(arrivals_.granules()) * order_.heads;

@@ -24,9 +24,10 @@ struct KeyExchangeParams {
   int value_bytes;             ///< of a row of v
   int rows;                    ///< of the shard
   int own_pieces;
-  unsigned half;                                ///< that the call uses
-  int peers;                                    ///< other ranks
-  unsigned* begun[max_key_exchange_ranks - 1];  ///< the word at each of them that tells of this rank's even calls
+  unsigned half;  ///< that the call uses
+  int peers;      ///< other ranks
+  unsigned*
+      begun[max_key_exchange_ranks - 1];  ///< the word at each of them that tells of this rank's even calls
 };
 
 }  // namespace jit

@@ -8,19 +8,19 @@ namespace jit {
 
 /// The first rows. All 0: there are no pieces, and all keys are there.
 struct ArrivalHeader {
-  unsigned epoch;  ///< of the call, which the words of copies that have come hold
-  int pieces;      ///< rows behind the header
-  int words;       ///< of a call, of both kinds below
-  unsigned half;   ///< that the call uses, counted from 1; 0: there was no call
+  unsigned epoch;              ///< of the call, which the words of copies that have come hold
+  int pieces;                  ///< rows behind the header
+  int words;                   ///< of a call, of both kinds below
+  unsigned half;               ///< that the call uses, counted from 1; 0: there was no call
   unsigned long long timeout;  ///< in nanoseconds
-  unsigned* fault;             ///< a word, perhaps of the host, to which `broken` is written, too; may be null
-  unsigned broken;             ///< the epoch of the first call that has waited in vain; 0: none has
-  int fault_word;              ///< which word that call had waited for
-  unsigned fault_seen;         ///< what it held
-  int peers;                   ///< other ranks
-  int granules_at;             ///< the row of the first ArrivalGranule
-  int own_granules;            ///< of the rank's shard, which come first
-  int granules;                ///< that the rank needs
+  unsigned* fault;      ///< a word, perhaps of the host, to which `broken` is written, too; may be null
+  unsigned broken;      ///< the epoch of the first call that has waited in vain; 0: none has
+  int fault_word;       ///< which word that call had waited for
+  unsigned fault_seen;  ///< what it held
+  int peers;            ///< other ranks
+  int granules_at;      ///< the row of the first ArrivalGranule
+  int own_granules;     ///< of the rank's shard, which come first
+  int granules;         ///< that the rank needs
   int unused;
 };
 inline constexpr int arrival_header_rows = sizeof(ArrivalHeader) / 16;

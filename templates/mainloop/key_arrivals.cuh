@@ -28,8 +28,8 @@ class KeyArrivals {
 
   JIT_DEVICE ArrivalGranule granule(int i) const {
     const int first = clamped(__ldg(&header()->granules_at), table_.rows - 1);
-    const int2 granule = __ldg(static_cast<const int2*>(table_.data) + 2 * first +
-                               clamped(i, 2 * (table_.rows - first) - 1));
+    const int2 granule =
+        __ldg(static_cast<const int2*>(table_.data) + 2 * first + clamped(i, 2 * (table_.rows - first) - 1));
     return {granule.x, granule.y};
   }
   JIT_DEVICE int granules() const { return __ldg(&header()->granules); }
@@ -74,8 +74,7 @@ class KeyArrivals {
   // Whether it waits in vain, since `begin`.
   JIT_DEVICE bool is_over(const unsigned* word, unsigned epoch, unsigned long long& begin) const {
     int is_over = 0;
-    if (lane_id() == 0)
-      is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
+    if (lane_id() == 0) is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
     return uniform(is_over) != 0;
   }
 

@@ -129,7 +129,10 @@ TEST_F(KeyExchangeTest, Gradients) {
       {.seqlen = 512, .placement = {.mode = PlacementMode::zigzag}},
       {.seqlen = 461, .ranks = 3, .head_dim = 128, .placement = {.mode = PlacementMode::contiguous}},
       {.mask = mask::none(), .seqlen = 300, .batch = 2, .dtype = DType::fp16},
-      {.mask = mask::sliding_window(100), .seqlen = 384, .head_dim = 256, .placement = {.mode = PlacementMode::striped}}};
+      {.mask = mask::sliding_window(100),
+       .seqlen = 384,
+       .head_dim = 256,
+       .placement = {.mode = PlacementMode::striped}}};
   for (const KeyExchangeCase& problem : cases) {
     KeyExchangeRun run(problem, next_seed(), context());
     const Attention kernel = kernel_of(run);
@@ -171,8 +174,9 @@ TEST_F(KeyExchangeTest, SleepingRanks) {
 // captured, in an order that is the same on all ranks; ranks begin when they like.
 TEST_F(KeyExchangeTest, GraphsAndOtherCallsInAnyOrder) {
   for (const int ranks : {2, 3}) {
-    KeyExchangeRun run({.seqlen = 128 * ranks + 77, .ranks = ranks, .placement = {.mode = PlacementMode::contiguous}},
-                       next_seed(), context());
+    KeyExchangeRun run(
+        {.seqlen = 128 * ranks + 77, .ranks = ranks, .placement = {.mode = PlacementMode::contiguous}},
+        next_seed(), context());
     const Attention kernel = kernel_of(run);
     run.call_all(kernel);
     ASSERT_EQ(run.check_all(), "");
@@ -239,7 +243,8 @@ TEST_F(KeyExchangeTest, AReplayThatWaitsInVain) {
   run.synchronize();
   const std::optional<KeyExchangeFault> fault = run.exchange(0).fault(run.stream(0).get());
   ASSERT_TRUE(fault);
-  EXPECT_EQ(fault->to_string(), "rank 1 has not begun call 3 in time; the last call of it that was seen was 1");
+  EXPECT_EQ(fault->to_string(),
+            "rank 1 has not begun call 3 in time; the last call of it that was seen was 1");
   EXPECT_EQ(run.noted_fault(0), 3u);
   EXPECT_THAT(run.poisoned(0), ::testing::Each(true));
   replay(1);  // which sees what rank 0 has left, or not

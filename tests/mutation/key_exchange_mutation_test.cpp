@@ -21,7 +21,8 @@ std::string noticed(const TemplateMutation* mutation) {
   std::string text;
   for (std::uint64_t seed = 1; seed < 6; ++seed) {
     for (const PlacementMode mode : {PlacementMode::zigzag, PlacementMode::contiguous}) {
-      KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed, context);
+      KeyExchangeRun run({.seqlen = 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = 0.01}, seed,
+                         context);
       try {
         const Attention kernel =
             attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=80"), context);
@@ -32,7 +33,8 @@ std::string noticed(const TemplateMutation* mutation) {
         std::vector<std::unique_ptr<CapturedGraph>> graphs;
         for (int rank = 0; rank < run.ranks(); ++rank) {
           const CurrentDevice device(run.device_of(rank));
-          graphs.push_back(std::make_unique<CapturedGraph>(run.stream(rank), [&] { run.call(rank, kernel); }));
+          graphs.push_back(
+              std::make_unique<CapturedGraph>(run.stream(rank), [&] { run.call(rank, kernel); }));
         }
         for (int rank = 0; rank < run.ranks(); ++rank) {
           const CurrentDevice device(run.device_of(rank));
@@ -60,7 +62,8 @@ std::string noticed_alone(const TemplateMutation* mutation) {
   const Context context(templates.settings());
   KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1, context);
   try {
-    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
+    const Attention kernel =
+        attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
     run.call(0, kernel);
     run.synchronize();
     for (const bool is_poisoned : run.poisoned(0)) {
@@ -82,7 +85,10 @@ std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large
   for (std::uint64_t seed = 1; seed < 5 && text.empty(); ++seed) {
     const PlacementMode mode = seed % 2 == 0 ? PlacementMode::zigzag : PlacementMode::contiguous;
     // Origins are looked for for long, on the clock, too.
-    KeyExchangeRun run({.seqlen = is_large ? 256 : 512, .heads_q = 1, .placement = {.mode = mode}, .timeout = is_large ? 10 : 0.01,
+    KeyExchangeRun run({.seqlen = is_large ? 256 : 512,
+                        .heads_q = 1,
+                        .placement = {.mode = mode},
+                        .timeout = is_large ? 10 : 0.01,
                         .magnitude = is_large ? 1e6 : 1},
                        seed, context);
     try {
@@ -112,7 +118,8 @@ std::string noticed_in_gradients_alone(const TemplateMutation* mutation) {
   const Context context(templates.settings());
   KeyExchangeRun run({.seqlen = 256, .heads_q = 1, .placement = halves, .timeout = 0.01}, 1, context);
   try {
-    const Attention kernel = attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
+    const Attention kernel =
+        attention(run.spec(), parse_config("family=forward_wgmma tile_q=64 tile_kv=64"), context);
     run.prepare_backward(0, kernel);
     run.call_all(kernel);
     run.backward(0, kernel);
@@ -152,21 +159,29 @@ INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyMutationTest,
                          ::testing::PrintToStringParamName());
 
 class ArrivingGradientMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-TEST_P(ArrivingGradientMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients(&GetParam(), false)); }
+TEST_P(ArrivingGradientMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_gradients(&GetParam(), false));
+}
 INSTANTIATE_TEST_SUITE_P(
     Arrivals, ArrivingGradientMutationTest,
-    ::testing::Values(TemplateMutation{"GradientsBeforeKeysArrive", {"arrivals_.wait($);", "true;"}, {"data race"}},
-                      TemplateMutation{"GradientsEndBeforeAllHaveBegun", removed, {"data race"}, {}, true}),
+    ::testing::Values(
+        TemplateMutation{"GradientsBeforeKeysArrive", {"arrivals_.wait($);", "true;"}, {"data race"}},
+        TemplateMutation{"GradientsEndBeforeAllHaveBegun", removed, {"data race"}, {}, true}),
     ::testing::PrintToStringParamName());
 
 class ArrivingOriginMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-TEST_P(ArrivingOriginMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients(&GetParam(), true)); }
+TEST_P(ArrivingOriginMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_gradients(&GetParam(), true));
+}
 INSTANTIATE_TEST_SUITE_P(Arrivals, ArrivingOriginMutationTest,
-                         ::testing::Values(TemplateMutation{"OriginsBeforeKeysArrive", removed, {"data race"}}),
+                         ::testing::Values(TemplateMutation{
+                             "OriginsBeforeKeysArrive", removed, {"data race"}}),
                          ::testing::PrintToStringParamName());
 
 class LonelyGradientMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
-TEST_P(LonelyGradientMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_gradients_alone(&GetParam())); }
+TEST_P(LonelyGradientMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_gradients_alone(&GetParam()));
+}
 INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyGradientMutationTest,
                          ::testing::Values(TemplateMutation{"PoisonedKeysUnseen", removed, {"proxy"}}),
                          ::testing::PrintToStringParamName());

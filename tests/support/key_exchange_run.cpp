@@ -105,7 +105,8 @@ void KeyExchangeRun::fill() {
     for (auto* tensor : {&rank.k, &rank.v, &rank.d_o})
       (*tensor)->fill([&](std::int64_t) { return normal(random_); });
     for (auto* tensor : {&rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv}) (*tensor)->poison();
-    for (auto* tensor : {&rank.q, &rank.k, &rank.v, &rank.d_o, &rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv})
+    for (auto* tensor :
+         {&rank.q, &rank.k, &rank.v, &rank.d_o, &rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv})
       (*tensor)->upload();
   }
 }
@@ -134,7 +135,8 @@ NamedTensors KeyExchangeRun::tensors_of(int rank, const ArrivingKeys& keys) {
           {"global_seqlens", own.lengths->view()}};
 }
 
-BackwardArguments KeyExchangeRun::gradients_of(int rank, const ArrivingKeys& keys, const NamedTensors& tensors) {
+BackwardArguments KeyExchangeRun::gradients_of(int rank, const ArrivingKeys& keys,
+                                               const NamedTensors& tensors) {
   const Rank& own = ranks_[index(rank)];
   return {.d_o = own.d_o->view(),
           .q = own.q->view(),
@@ -203,7 +205,8 @@ void KeyExchangeRun::reset() {
 std::uint32_t KeyExchangeRun::word_of(int rank, const DeviceBuffer& buffer) {
   const CurrentDevice device(device_of(rank));
   std::uint32_t word = 0;
-  jit::check(driver().cuMemcpyDtoH(&word, reinterpret_cast<CUdeviceptr>(buffer.data()), sizeof word), "cuMemcpyDtoH");
+  jit::check(driver().cuMemcpyDtoH(&word, reinterpret_cast<CUdeviceptr>(buffer.data()), sizeof word),
+             "cuMemcpyDtoH");
   return word;
 }
 std::uint32_t KeyExchangeRun::noted_fault(int rank) { return word_of(rank, *ranks_[index(rank)].fault); }
@@ -310,7 +313,8 @@ std::string KeyExchangeRun::check_gradients(int rank) {
           for (int c = 0; c < d; ++c) delta += own.d_o->get({b, row, h, c}) * own.o->get({b, row, h, c});
           Sum dq[2];
           for (std::int64_t key = 0; key < problem_.seqlen; ++key) {
-            if (keep && !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q), static_cast<int>(key)))
+            if (keep &&
+                !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q), static_cast<int>(key)))
               continue;
             const auto [source, at] = places[static_cast<std::size_t>(key)];
             double score = 0, dp = 0;
@@ -329,8 +333,8 @@ std::string KeyExchangeRun::check_gradients(int rank) {
           for (int i = 0; i < 2; ++i) {
             const double got = own.dq->get({b, row, h, columns[i]});
             if (!is_right(got, dq[i]))
-              return fmt::format("dq of rank {}, batch {}, query {}, head {} is {}, should be {}", rank, b, q, h, got,
-                                 dq[i].value);
+              return fmt::format("dq of rank {}, batch {}, query {}, head {} is {}, should be {}", rank, b, q,
+                                 h, got, dq[i].value);
           }
         }
       }
@@ -338,10 +342,12 @@ std::string KeyExchangeRun::check_gradients(int rank) {
         for (int i = 0; i < 2; ++i) {
           const std::size_t place = static_cast<std::size_t>(key) * 2 + static_cast<std::size_t>(i);
           if (dk[place].magnitude == 0 && dv[place].magnitude == 0) continue;
-          const double got_k = own.dk->get({b, key, kv, columns[i]}), got_v = own.dv->get({b, key, kv, columns[i]});
+          const double got_k = own.dk->get({b, key, kv, columns[i]}),
+                       got_v = own.dv->get({b, key, kv, columns[i]});
           if (!is_right(got_k, dk[place]) || !is_right(got_v, dv[place]))
-            return fmt::format("dk and dv of rank {}, batch {}, key {}, head {} are {} and {}, should be {} and {}", rank,
-                               b, key, kv, got_k, got_v, dk[place].value, dv[place].value);
+            return fmt::format(
+                "dk and dv of rank {}, batch {}, key {}, head {} are {} and {}, should be {} and {}", rank, b,
+                key, kv, got_k, got_v, dk[place].value, dv[place].value);
         }
       }
     }
@@ -361,7 +367,8 @@ bool KeyExchangeRun::has_poisoned_gradients(int rank) {
   const auto numbers_in = [](DeviceTensor& tensor) {
     tensor.download();
     std::int64_t count = 0;
-    for (std::int64_t flat = 0; flat < tensor.count(); ++flat) count += !std::isnan(tensor.get(tensor.index(flat)));
+    for (std::int64_t flat = 0; flat < tensor.count(); ++flat)
+      count += !std::isnan(tensor.get(tensor.index(flat)));
     return count;
   };
   return numbers_in(*own.dq) == 0 && numbers_in(*own.dk) < own.dk->count();

@@ -138,11 +138,14 @@ void KeyExchange::State::copy(const SentCopy& copy, CUstream stream) const {
           "cuMemcpyDtoDAsync");
   }
   const auto [first, count] = words[target];
-  const CUdeviceptr word = at(first, 4 * arrival_word(copy.word, count, placement.ranks() - 1, calls, half()));
+  const CUdeviceptr word =
+      at(first, 4 * arrival_word(copy.word, count, placement.ranks() - 1, calls, half()));
   if (is_counted_here) {
-    check(api.cuStreamWriteValue32(stream, word, calls, CU_STREAM_WRITE_VALUE_DEFAULT), "cuStreamWriteValue32");
+    check(api.cuStreamWriteValue32(stream, word, calls, CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
   } else {
-    check(api.cuMemcpyDtoDAsync(word, at(own(), offsetof(ArrivalHeader, epoch)), 4, stream), "cuMemcpyDtoDAsync");
+    check(api.cuMemcpyDtoDAsync(word, at(own(), offsetof(ArrivalHeader, epoch)), 4, stream),
+          "cuMemcpyDtoDAsync");
   }
 }
 
@@ -247,8 +250,9 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   // Copies may begin when others have ended the call before, and own rows are there.
   if (own.is_sending) check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
   const auto view = [&](std::int64_t offset, int head_dim) {
-    TensorView rows = TensorView::dense(own.params.whole + offset, own.spec.dtype,
-                                        {own.spec.batch, own.placement.work.seqlen, own.spec.heads_kv, head_dim});
+    TensorView rows =
+        TensorView::dense(own.params.whole + offset, own.spec.dtype,
+                          {own.spec.batch, own.placement.work.seqlen, own.spec.heads_kv, head_dim});
     rows.strides[1] = layout.row_bytes() / size_of(own.spec.dtype);
     rows.strides[0] = own.placement.work.seqlen * rows.strides[1];
     return rows;
@@ -264,7 +268,8 @@ void KeyExchange::send() {
   const CurrentDevice device;
   for (std::size_t i = 0; i < own.copying_streams; ++i)
     check(driver().cuStreamWaitEvent(own.copying[i], own.begun, 0), "cuStreamWaitEvent");
-  for (std::size_t i = 0; i < own.sent.size(); ++i) own.copy(own.sent[i], own.copying[i % own.copying_streams]);
+  for (std::size_t i = 0; i < own.sent.size(); ++i)
+    own.copy(own.sent[i], own.copying[i % own.copying_streams]);
 }
 
 void KeyExchange::end(Stream stream) {
@@ -314,8 +319,7 @@ void KeyExchange::reset(Stream stream) {
   const ArrivalHeader header = own.first_header();
   check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   if (words > 0)
-    check(api.cuMemsetD32Async(first, 0, static_cast<std::size_t>(2 * words), stream),
-          "cuMemsetD32Async");
+    check(api.cuMemsetD32Async(first, 0, static_cast<std::size_t>(2 * words), stream), "cuMemsetD32Async");
   check(api.cuStreamSynchronize(stream), "cuStreamSynchronize");
   own.calls = 0;
 }

@@ -162,8 +162,9 @@ KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placem
     const std::vector<KeyCopy> copies = copies_to(spec, placement, rank);
     const auto pieces = static_cast<std::int64_t>(pieces_of(placement, rank, copies).size());
     const std::int64_t granules = rounded_up(placement.work.seqlen, exchange_granule) / exchange_granule;
-    layout.table_rows = std::max(layout.table_rows, granules_row(pieces, static_cast<std::int64_t>(copies.size())) +
-                                                        (granules + 1) / 2);
+    layout.table_rows =
+        std::max(layout.table_rows,
+                 granules_row(pieces, static_cast<std::int64_t>(copies.size())) + (granules + 1) / 2);
   }
   layout.table_bytes = rounded_up(layout.table_rows * 16, buffer_alignment);
   layout.key_bytes = spec.heads_kv * spec.head_dim * size_of(spec.dtype);
