@@ -1,4 +1,4 @@
-// Waiting in vain for a word of another device: who does so first notes it for the host, and nobody waits from then on.
+// Waiting in vain for a word of another device: who does so first tells the host of it, and nobody waits from then on.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -35,7 +35,8 @@ struct ArrivalPiece {
 
 /// Keys in granules, each of which lies in one piece, as gradients visit them.
 inline constexpr int arrival_granule = 128;
-/// Of the i-th granule of the sequence `words` as those of its piece; and which granule is visited as the i-th.
+/// The i-th: `words` are those of the piece in which the sequence's i-th granule lies, `visited` is the granule that is visited as
+/// the i-th.
 struct ArrivalGranule {
   int words, visited;
 };

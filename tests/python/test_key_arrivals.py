@@ -1,6 +1,5 @@
 """What a rank leaves behind when its part of a call with method "arrive" fails, and which calls do not take keys that arrive."""
 
-import types
 
 import jit_attention as ja
 import pytest
