@@ -11,7 +11,9 @@ namespace {
 constexpr int threads = 256;
 constexpr std::array<std::uint64_t, 1> words = {23};  // no other operation's
 
-Program program() {
+}  // namespace
+
+Program key_exchange_program() {
   Program program;
   program.threads = threads;
   program.name = "key_exchange_begin";
@@ -24,12 +26,10 @@ Program program() {
   return program;
 }
 
-}  // namespace
-
 std::shared_ptr<const OperationState> key_exchange_kernel(const Context& context) {
   const std::shared_ptr<ContextState>& shared = Access::state(context);
   const OperationState* state = find_operation(*shared, words);
-  if (state == nullptr) state = new_operation(*shared, words, program());
+  if (state == nullptr) state = new_operation(*shared, words, key_exchange_program());
   prepared_kernel(*state);
   return {shared, state};
 }

@@ -11,7 +11,9 @@
 
 namespace jit {
 
-/// One for all exchanges, loaded on the current device. Throws what compiling and loading throw.
+Program key_exchange_program();
+
+/// That of all exchanges, loaded on the current device. Throws what compiling and loading throw.
 std::shared_ptr<const OperationState> key_exchange_kernel(const Context& context);
 
 /// Launches it for so many batch entries.
