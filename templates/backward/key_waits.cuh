@@ -7,6 +7,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/arrival_table.cuh"
+#include "ptx/griddepcontrol.cuh"
 
 namespace jit {
 
@@ -54,8 +55,11 @@ class TakenTiles<Config> {
   static constexpr int tiles_of_granule = arrival_granule / Config::tile_kv;
 
  public:
+  // The table is read from the caches of a multiprocessor, which may hold that of the call before until then.
   JIT_DEVICE TakenTiles(const AttentionParams& params, const TileOrder& order)
-      : order_(order), arrivals_(params) {}
+      : order_(order), arrivals_(params) {
+    griddepcontrol_wait();
+  }
 
   JIT_DEVICE int count() const {
     return arrivals_.pieces() == 0 ? order_.count() : of_head(arrivals_.granules()) * order_.heads;
