@@ -96,6 +96,33 @@ def test_a_rank_that_fails_ends_its_call_and_says_so_to_the_next(control, monkey
     assert exchange.asked == ["begin", "send", "end"] + ["begin", "end"], "the kernel is there: copies are sent behind it"
 
 
+def test_gradients_leave_behind_the_call(control, monkeypatch):
+    """The exchange ends before gradients return, which waits for other ranks. Those that take turns are gathered."""
+    exchange = Exchange()
+    monkeypatch.setattr(arrive, "_stream", lambda device: 0)
+
+    def gradients(*given, arrivals):
+        assert arrivals.shape == (1, 4)
+        exchange.asked.append("kernel")
+        return "gradients"
+
+    def returned(problem, found):
+        exchange.asked.append("returned")
+        return found
+
+    monkeypatch.setattr(arrive._problem, "backward", gradients)
+    monkeypatch.setattr(arrive.gather, "returned", returned)
+    monkeypatch.setattr(arrive.gather, "backward", lambda *given: "gathered")
+    q = torch.zeros(1, 128, 2, 64, dtype=torch.bfloat16)
+    k = q[:, :, :1].contiguous()
+    given = q, q, torch.zeros(1, 2, 128), None, (), False
+    problem = Problem(q, k, k, control, PLACEMENT, kept={"workspace": ("", workspace_of(exchange), ())})
+    assert arrive.backward(problem, *given) == "gradients"
+    assert exchange.asked == ["begin", "send", "kernel", "end", "returned"]
+    problem.deterministic = True
+    assert arrive.backward(problem, *given) == "gathered" and len(exchange.asked) == 5
+
+
 def test_calls_that_do_not_take_keys_that_arrive():
     for more, said in ((dict(split_keys=512), "split_keys is 0"), (dict(sequences_q="varlen"), "sequences are dense"),
                        (dict(kv_dtype="fp8_e4m3"), "have 16 bits")):
@@ -110,7 +137,7 @@ def test_calls_that_do_not_take_keys_that_arrive():
     given = do, q, k, v, o, lse
     for found, right in zip(ja.attention_backward(*given, tensors={"key_arrivals": table}), ja.attention_backward(*given)):
         assert torch.equal(found, right)
-    with pytest.raises(ja.Error, match="does not take turns with keys that come while it computes"):
+    with pytest.raises(ja.InvalidArgumentError, match="deterministic: is true, and keys come while the kernel computes"):
         ja.attention_backward(*given, tensors={"key_arrivals": table}, deterministic=True)
 
 
