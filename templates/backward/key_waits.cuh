@@ -28,8 +28,8 @@ class KeyWaits<Config> {
   /// Until the tile that begins with a key is there. False: it is not in time.
   JIT_DEVICE bool wait(int key) {
     if (arrivals_.pieces() == 0) return true;
-    return arrivals_.wait(
-        arrivals_.granule(key / arrival_granule).words);  // mutate: GradientsBeforeKeysArrive
+    const int words = arrivals_.granule(key / arrival_granule).words;
+    return arrivals_.wait(words);  // mutate: GradientsBeforeKeysArrive
   }
   JIT_DEVICE bool wait_for_all() { return arrivals_.finish(); }
 

@@ -165,7 +165,7 @@ TEST_P(ArrivingGradientMutationTest, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Arrivals, ArrivingGradientMutationTest,
     ::testing::Values(
-        TemplateMutation{"GradientsBeforeKeysArrive", {"arrivals_.wait($);", "true;"}, {"data race"}},
+        TemplateMutation{"GradientsBeforeKeysArrive", {"arrivals_.wait(words)", "true"}, {"data race"}},
         TemplateMutation{"GradientsEndBeforeAllHaveBegun", removed, {"data race"}, {}, true}),
     ::testing::PrintToStringParamName());
 
