@@ -12,7 +12,7 @@ Starts a process for each rank. One line of JSON per case, pass, length and cont
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
     copied_mb   keys and values that the worst rank gets from others in the forward pass
     host_us     of the call on the host, before the GPU is done
-    graph_ms    with --graphs, on GPUs: time_ms of replays of a CUDA graph of the call, of methods that graphs can hold
+    graph_ms    with --graphs, on GPUs: time_ms of replays of a CUDA graph of the call, of this library's methods
     error       largest difference from one GPU's result and, if timed, gradients, in terms of their largest values; a
                 contender that computes something else has failed, and is not timed
 
@@ -337,7 +337,7 @@ def run_case(rank, case, which, known, write):
                 call = call_of(contender.forward, contender.tensors, contender.do, which)
                 timed = rank.measure(call)
                 more = {}
-                if options.graphs and method in ("gather", "ring", "heads"):
+                if options.graphs and method in ("arrive", "gather", "ring", "heads"):
                     more["graph_ms"] = rank.measure(captured(call).replay)[0] * 1e3
                 if contender.placement is not None:
                     placement = contender.placement

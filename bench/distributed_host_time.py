@@ -50,14 +50,14 @@ class Stands:
         torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0)
         torch.cuda.synchronize = lambda device=None: None
         arrive._refusal = lambda problem: arrive._refusal_of(problem.placement)
-        arrive._Workspace._share = lambda workspace, nbytes: self._share(workspace, nbytes)
+        arrive._Shared.share = lambda shared, nbytes, control: self._share(shared, nbytes, control)
         problem._attention = self.attend
 
-    def _share(self, workspace, nbytes):
+    def _share(self, shared, nbytes, control):
         whole = self.torch.zeros(nbytes + 256, dtype=self.torch.uint8)
-        workspace.memory = whole[-whole.data_ptr() % 256:][:nbytes]
-        own = workspace.memory.data_ptr()
-        workspace.peers = [own + (rank << 40) for rank in range(workspace.control.size)]
+        shared.memory = whole[-whole.data_ptr() % 256:][:nbytes]
+        own = shared.memory.data_ptr()
+        shared.peers = [own + (rank << 40) for rank in range(control.size)]
 
     def array(self, name, tensor):
         key = name, tensor.shape

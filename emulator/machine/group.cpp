@@ -63,6 +63,7 @@ Group::Mark Group::copy(int queue, std::uint64_t to, std::uint64_t from, std::si
   work->name = "a copy";
   work->to = {to, bytes};
   work->from = {from, bytes};
+  work->is_value = bytes == 4 && to % 4 == 0;
   work->move = [=](Memory* source, Memory* target) {
     if (bytes == 0) return true;
     if (source == target) return source->copy(to, from, bytes);

@@ -124,10 +124,6 @@ void check_has_backward(const AttentionSpec& spec) {
                           "has no backward: give keys and values apart, of head dims up to 256", "false"};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
-  if (spec.key_arrivals) {
-    const Refusal refusal{"spec.key_arrivals", "true", "has no backward: gather keys for gradients", "false"};
-    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
-  }
   if (!has_pages(spec)) return;
   const Refusal refusal{"spec.sequences_kv", std::string(to_string(spec.sequences_kv)),
                         "has no backward so far: keys must be dense or varlen", "varlen"};
@@ -143,6 +139,10 @@ void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
   check_has_backward(spec);
+  if (arguments.deterministic && spec.key_arrivals)
+    refuse("deterministic",
+           "is true, and keys come while the kernel computes, which takes no turns then: gather "
+           "the keys, or leave it out");
   fill_gradient_params(spec, tensors, arguments, params, gradients);
   // Gradients of what all queries share are zeros where there are none.
   const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;

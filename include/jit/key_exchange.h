@@ -11,7 +11,7 @@
 /// void* const buffers[] = {buffer.data()};
 /// jit::KeyExchange exchange(exchanged, placement, {.rank = 0, .buffers = buffers, .timeout = 30});
 ///
-/// exchange.set_timeout(10, stream);  // from the next call on
+/// exchange.set_timeout(10);  // from the next call on
 /// const jit::TensorView k = allocate(jit::DType::bf16, {1, 128, 4, 128}), v = allocate(jit::DType::bf16, {1, 128, 4, 128});
 /// const jit::ArrivingKeys keys = exchange.begin(k, v, stream);
 /// exchange.send();
@@ -20,18 +20,22 @@
 /// exchange.end(stream);
 /// if (const auto fault = exchange.fault(stream)) throw std::runtime_error(fault->to_string());
 /// assert(exchange.calls() == 1);
-/// // Where nobody waits for the stream: `failed` is pinned, and is read once the copy is through.
-/// exchange.copy_fault(failed, stream);
 /// exchange.reset(stream);
 /// @endcode
 ///
-/// Each rank copies what others need of its rows into their buffers, chunk by chunk, and a word behind each chunk. The kernel
+/// A small kernel copies the rank's rows to where they stand in the sequence, and copy engines take what others need of them into
+/// their buffers, chunk by chunk, and a word behind each chunk. The kernel of the call
 /// visits its own rows first, then chunks in the order of their words, always the same: equal inputs give bitwise identical
 /// results. Keys that have not come before the deadline count as NaN, so that every row that sees them is NaN, and fault()
 /// tells whom it waited for. The context lives on.
 ///
 /// All ranks make the same sequence of calls, with equal specs and placements, each on one stream, and launch the kernel of
 /// every call. Calls use the halves of the buffers in turn.
+///
+/// Calls are counted on the device, so that begin() to end() may be captured into a CUDA graph, kernel included. Replays are
+/// calls as others, in the sequence that is the same on all ranks; the caller orders them and other calls behind one another. A
+/// call that uses the half of the call before it, as the replays of one captured call do, waits until all ranks have begun it
+/// before it computes. Graphs use the exchange's buffers, and keep nothing alive; reset() is for their replays, too.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +45,7 @@
 #include <span>
 #include <string>
 
+#include <jit/context.h>
 #include <jit/error.h>
 #include <jit/placement.h>
 #include <jit/stream.h>
@@ -61,7 +66,7 @@ struct KeyExchangeSpec {
 };
 
 /// Bytes of a rank's buffer, the same on every rank. Throws Error invalid_argument for sizes below 1, a placement whose granule
-/// is no multiple of 128, and one by which a rank has no rows.
+/// is no multiple of 128, one of more than 128 ranks, and one by which a rank has no rows.
 std::size_t key_exchange_bytes(const KeyExchangeSpec& spec, const Placement& placement);
 
 /// One rank's place in an exchange.
@@ -71,12 +76,16 @@ struct KeyExchangeRank {
   /// multiples of 256. Filled with 0 on all ranks before any rank makes its KeyExchange; owned by the caller, for as long as any rank's calls run.
   std::span<void* const> buffers;
   double timeout = 30;  ///< seconds that a kernel waits for a copy at most
+  /// Optional: a word that the device can write, such as pinned memory of the host, 0. It becomes the number of the first call
+  /// that fails, while that runs: what fault() looks for, without waiting. Owned by the caller as buffers are.
+  std::uint32_t* fault = nullptr;
 };
 
 /// The tensors of a call of attention with spec.key_arrivals; they lie in the rank's buffer.
 struct ArrivingKeys {
-  TensorView
-      k;  ///< (batch, seqlen, heads_kv, head_dim), of the whole sequence; rows that are not needed hold anything
+  /// (batch, seqlen, heads_kv, head_dim), of the whole sequence; rows that are not needed hold anything. A row of keys and one of
+  /// values lie behind one another.
+  TensorView k;
   TensorView v;         ///< the same of values
   TensorView arrivals;  ///< int32 (rows, 4), the call's tensor "key_arrivals"
 };
@@ -84,7 +93,7 @@ struct ArrivingKeys {
 /// A copy that a kernel has waited for in vain.
 struct KeyExchangeFault {
   int peer = 0;            ///< the rank that should have delivered
-  std::uint32_t call = 0;  ///< counted from 1
+  std::uint32_t call = 0;  ///< counted from 1, replays included
   std::uint32_t call_seen =
       0;  ///< the last call of the peer that has delivered there, among every other one; 0: none
   IndexRange keys = {};  ///< positions of what is missing; empty: the peer has not begun the call
@@ -96,9 +105,11 @@ struct KeyExchangeFault {
 /// The exchange of one rank, on the device that is current when it is made. Use from one thread at a time. Movable.
 class KeyExchange {
  public:
-  /// Writes the rank's table into its buffer. Throws Error invalid_argument as key_exchange_bytes does, and for a rank, a
-  /// buffer or a time-out out of range; driver_error; driver_unavailable where the driver lacks cuStreamWriteValue32.
-  KeyExchange(const KeyExchangeSpec& spec, const Placement& placement, const KeyExchangeRank& rank);
+  /// Writes the rank's table into its buffer, and loads the kernel that begins calls. Throws Error invalid_argument as
+  /// key_exchange_bytes does, and for a rank, a buffer or a time-out out of range; driver_error; driver_unavailable where the
+  /// driver lacks cuStreamWriteValue32; and what exchange_merge() throws.
+  KeyExchange(const KeyExchangeSpec& spec, const Placement& placement, const KeyExchangeRank& rank,
+              const Context& context = default_context());
   ~KeyExchange();
   /// Takes over the streams of `other`, which may only be destroyed afterwards.
   KeyExchange(KeyExchange&& other) noexcept;
@@ -106,9 +117,9 @@ class KeyExchange {
   KeyExchange& operator=(KeyExchange&& other) noexcept;
 
   /// Begins a call: copies the rank's rows (batch, rows, heads_kv, …) of `k` and `v` into its own buffer, on `stream`, and
-  /// notes them for send(). Rows of a batch entry lie behind one another; only batch strides are free. Both stay unchanged
-  /// until work that `stream` gets behind end(). Throws Error invalid_argument, before anything is enqueued, for tensors of
-  /// other shapes and strides, and under capture.
+  /// notes them for send(). Rows of a batch entry lie behind one another; only batch strides are free, and batch entries begin
+  /// at multiples of 16 bytes. Throws Error invalid_argument, before anything is enqueued, for tensors of other shapes, strides
+  /// and addresses; launch_failed.
   ArrivingKeys begin(const TensorView& k, const TensorView& v, Stream stream);
   /// Copies the rank's rows into buffers of others, on streams of its own, behind what the stream of begin() had then. Before
   /// a kernel that may have to be compiled, so that others do not wait for that; else end() does it, behind the launch.
@@ -116,19 +127,17 @@ class KeyExchange {
   /// Sends, unless send() has, and orders the work that `stream` gets from now on after the copies.
   void end(Stream stream);
 
-  /// Sets how many seconds kernels of later calls wait for a copy. Throws Error invalid_argument for what is not above 0.
-  void set_timeout(double seconds, Stream stream) const;
+  /// Sets how many seconds kernels of later calls wait for a copy; graphs keep what they were captured with. Throws Error
+  /// invalid_argument for what is not above 0.
+  void set_timeout(double seconds);
 
   /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
   std::optional<KeyExchangeFault> fault(Stream stream) const;
-  /// Copies the number of the first call that has failed, or 0, to pinned memory of the host, behind what `stream` has: what
-  /// fault() looks for, without waiting. `call` lives until that is done.
-  void copy_fault(std::uint32_t* call, Stream stream) const;
   /// Begins anew, with call 1 and without a fault, when no rank has a call under way: between two barriers of all ranks, each
   /// of which resets.
   void reset(Stream stream);
 
-  /// Number of calls that have begun.
+  /// Number of calls of begin(); replays are not known here.
   std::uint32_t calls() const;
 
  private:

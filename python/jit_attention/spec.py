@@ -62,7 +62,7 @@ class AttentionSpec:
             dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
         key_arrivals: Whether keys come from other devices while the kernel computes, as "arrive" of
-            `jit_attention.distributed.attention` has it. Forward only, with 16-bit q, k and v, on sm_90a.
+            `jit_attention.distributed.attention` has it. With 16-bit q, k and v, on sm_90a.
         list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
             calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
         list_slots: With list_block: whether entry e names the keys that lie at e · list_block of varlen k, or of all pages

@@ -230,6 +230,7 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   check_dropout(spec);
   spec.q_positions = named_.has("q_positions");
   spec.k_positions = named_.has("k_positions");
+  spec.key_arrivals = named_.has("key_arrivals");
   spec.mask = mask_of(over_.mask());
   spec.score = score_of(inputs_.score);
   spec.output = output_of(inputs_.output);

@@ -64,15 +64,18 @@ class Exchange {
  public:
   Exchange(const Sizes& sizes, std::int64_t seqlen, int granule, const std::vector<Ranges>& runs,
            const std::vector<Ranges>& needs, int rank, const std::vector<std::uintptr_t>& peers,
-           double timeout)
+           double timeout, std::uintptr_t fault)
       : spec_(spec_of(sizes)), placement_(placement_of(seqlen, granule, runs, needs)), rank_(rank) {
     std::vector<void*> buffers;
     for (const std::uintptr_t peer : peers) buffers.push_back(reinterpret_cast<void*>(peer));
     exchange_.emplace(spec_, placement_,
-                      KeyExchangeRank{.rank = rank, .buffers = buffers, .timeout = timeout});
+                      KeyExchangeRank{.rank = rank,
+                                      .buffers = buffers,
+                                      .timeout = timeout,
+                                      .fault = reinterpret_cast<std::uint32_t*>(fault)});
   }
 
-  /// Addresses of k, v and key_arrivals, and rows of the last.
+  /// Addresses of k, v and key_arrivals, and rows of the last. Rows of k and v are as far apart as both are long.
   std::tuple<std::uintptr_t, std::uintptr_t, std::uintptr_t, std::int64_t> begin(const Rows& k, const Rows& v,
                                                                                  std::uintptr_t stream) {
     const ArrivingKeys keys =
@@ -82,13 +85,9 @@ class Exchange {
     };
     return {address(keys.k), address(keys.v), address(keys.arrivals), keys.arrivals.shape[0]};
   }
-  void set_timeout(double seconds, std::uintptr_t stream) { exchange_->set_timeout(seconds, on(stream)); }
+  void set_timeout(double seconds) { exchange_->set_timeout(seconds); }
   void send() { exchange_->send(); }
-  /// Copies the call that has failed, 0 for none, to `fault`, too, in pinned memory.
-  void end(std::uintptr_t stream, std::uintptr_t fault) {
-    exchange_->end(on(stream));
-    exchange_->copy_fault(reinterpret_cast<std::uint32_t*>(fault), on(stream));
-  }
+  void end(std::uintptr_t stream) { exchange_->end(on(stream)); }
   std::optional<std::string> fault(std::uintptr_t stream) const {
     const auto fault = without_lock([&] { return exchange_->fault(on(stream)); });
     if (!fault) return {};
@@ -129,12 +128,13 @@ void bind_key_exchange(nb::module_& module) {
       "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a);
   nb::class_<Exchange>(module, "KeyExchange")
       .def(nb::init<const Sizes&, std::int64_t, int, const std::vector<Ranges>&, const std::vector<Ranges>&,
-                    int, const std::vector<std::uintptr_t>&, double>(),
-           "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a)
+                    int, const std::vector<std::uintptr_t>&, double, std::uintptr_t>(),
+           "sizes"_a, "seqlen"_a, "granule"_a, "runs"_a, "needs"_a, "rank"_a, "peers"_a, "timeout"_a,
+           "fault"_a)
       .def("begin", &Exchange::begin, "k"_a, "v"_a, "stream"_a)
-      .def("set_timeout", &Exchange::set_timeout, "seconds"_a, "stream"_a)
+      .def("set_timeout", &Exchange::set_timeout, "seconds"_a)
       .def("send", &Exchange::send)
-      .def("end", &Exchange::end, "stream"_a, "fault"_a)
+      .def("end", &Exchange::end, "stream"_a)
       .def("fault", &Exchange::fault, "stream"_a)
       .def("reset", &Exchange::reset, "stream"_a);
 }

@@ -15,6 +15,9 @@ struct KeyPlace {
   unsigned round = 0;  ///< how many tiles of keys the block has had before
 };
 
+/// No tile is left; the tile that was taken is behind the last one.
+inline constexpr int no_key_tile = -1, nobodys_key_tile = -2;
+
 /// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
 template <class Config, bool on_device = has_entry_lengths<Config>>
 struct KeyTile : KeyPlace {

@@ -2,13 +2,12 @@
 #pragma once
 
 #include "backward/key_tile.cuh"
+#include "backward/key_waits.cuh"
 #include "backward/tensor_maps.cuh"
 #include "ptx/atomic.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
-
-inline constexpr int no_key_tile = -1;
 
 /// The number of those that asked before, of `all`, the last of whom leaves the counter at 0. By a whole warp.
 JIT_DEVICE int take_number(unsigned* taken, int all) {
@@ -45,21 +44,26 @@ class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
 
  public:
-  JIT_DEVICE KeyTileScheduler(const AttentionParams&, const KeySchedule& schedule) : schedule_(schedule) {}
+  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
+      : schedule_(schedule), tiles_(params, schedule.order) {}
 
   JIT_DEVICE int first() const {
     if constexpr (draws_first) return next();
-    return schedule_.order.tile(own_taker<Config>());
+    if constexpr (has_arrivals<Config>) {  // fewer tiles than the host knows
+      if (own_taker<Config>() >= tiles_.count()) return no_key_tile;
+    }
+    return tiles_.tile(own_taker<Config>());
   }
   // Each block asks once in vain, or never, where there are as many tiles as blocks.
   JIT_DEVICE int next() const {
-    const int tiles = schedule_.order.count(), given = draws_first ? 0 : takers<Config>();
+    const int tiles = tiles_.count(), given = draws_first ? 0 : takers<Config>();
     const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);
-    return number < tiles ? schedule_.order.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
+    return number < tiles ? tiles_.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
   }
 
  private:
   const KeySchedule& schedule_;
+  const TakenTiles<Config> tiles_;
 };
 
 /// Where blocks wait for one another, as many as share a head have all of its keys, a tile each in a round, and then those

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backward/dq_sums.cuh"
+#include "backward/key_waits.cuh"
 #include "backward/output_gradients.cuh"
 #include "backward/query_tile.cuh"
 #include "base/row_pieces.cuh"
@@ -58,6 +59,7 @@ JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams
 #pragma unroll 1
     for (int query = begin; query < minimum(begin + own_rows, end); ++query) {
       if (!is_large_lse(*lse_rows.at(query))) continue;
+      if (!KeyWaits<Config>(params).wait_for_all()) return;  // mutate: OriginsBeforeKeysArrive
       find_origin(LargeRows<Config>(params, gradients, sequences, batch, head), query,
                   gradients.origins + statistics + Traits::statistic_place(query - first_query),
                   gradients.large_rows);

@@ -5,6 +5,8 @@
 #include "backward/key_tile.cuh"
 #include "backward/turns.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/warpgroup.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -44,6 +46,13 @@ class TileLoads {
     load_tile<KTile>(pipelines_.k(round), k_map(), full, own_box(keys_.k_begin));
   }
 
+  /// NaN in place of keys and values. By a whole warp.
+  JIT_DEVICE void poison_keys(unsigned round) const {
+    fill_with_nan(pipelines_.k(round), KTile::bytes + VTile::bytes);
+    fence_proxy_async_shared();  // mutate: PoisonedKeysUnseen
+    __syncwarp();
+  }
+
   /// Q and LSE, which scores need; `place` is that of the tile's first query among the statistics of all.
   template <class Box>
   JIT_DEVICE void load_queries(unsigned step, const Box& box, long long place) const {
@@ -69,6 +78,9 @@ class TileLoads {
   }
 
  protected:
+  static JIT_DEVICE void fill_with_nan(unsigned place, int bytes) {
+    for (int word = lane_id(); word < bytes / 4; word += warp_size) store_shared(place + word * 4, -1);
+  }
   // The place of the keys of a block that begin with `first_key`.
   JIT_DEVICE auto own_box(int first_key) const {
     return key_box<Config>(sequences_, keys_.batch, keys_.kv_head, first_key, Traits::own_keys);

@@ -3,17 +3,18 @@
 
 #include "backward/boxes.cuh"
 #include "backward/key_tiles.cuh"
+#include "backward/key_waits.cuh"
 #include "backward/query_infos.cuh"
 #include "backward/query_visits.cuh"
 #include "ptx/griddepcontrol.cuh"
 
 namespace jit {
 
-/// The steps of a tile of keys, which is there, as a function of for_each_key_tile. `round` counts tiles.
+/// The steps of a tile of keys as a function of for_each_key_tile. `round` counts tiles. Keys that are not there are NaN.
 template <class Loads, class Pipelines, class Maps, class Config>
 JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
                                const Maps& maps, const KeyTile<Config>& keys, int key_tile, unsigned round,
-                               unsigned step, unsigned smem) {
+                               unsigned step, bool is_there, unsigned smem) {
   using Traits = typename Pipelines::Traits;
   const Pipelines pipelines(smem);
   const SequencesOf<Config> sequences = keys.sequences(params);
@@ -21,7 +22,17 @@ JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientPara
   const bool elected = lane_id() == 0;
   const int k_end = minimum(keys.k_begin + Config::tile_kv, sequences.kv(keys.batch).length);
   auto tiles = visited_queries<Config>(params, gradients, maps.schedule, sequences, keys, k_end);
-  if (tiles.has(0)) {
+  if (tiles.has(0) && !is_there) {
+    if constexpr (has_arrivals<Config>) {
+      if constexpr (Traits::has_early_values) pipelines.values.producer_acquire(round);
+      pipelines.keys.producer_acquire(round);
+      loads.poison_keys(round);
+      if (elected) {
+        store_key_info(pipelines, round, key_tile, true);
+        for (int i = 0; i < key_arrivals; ++i) mbarrier_arrive(pipelines.keys.full_at(round));
+      }
+    }
+  } else if (tiles.has(0)) {
     if constexpr (Traits::has_early_values) {
       pipelines.values.producer_acquire(round);  // mutate: ValuesAreOverwritten
       if (elected) loads.load_values(round);
@@ -74,13 +85,19 @@ JIT_DEVICE void load_key_tiles(const AttentionParams& params, const GradientPara
                                const Maps& maps, Scheduler scheduler, unsigned smem) {
   using Config = typename Pipelines::Traits::Config;
   unsigned round = 0, step = 0;
+  KeyWaits<Config> waits(params);
 #pragma unroll 1
   for (int tile = scheduler.first(); tile != no_key_tile; tile = scheduler.next()) {
+    if constexpr (has_arrivals<Config>) {
+      if (tile == nobodys_key_tile) continue;
+    }
     const KeyTile<Config> keys = key_tile<Config>(params, tile);
     if (!keys.is_there()) continue;
-    step = load_steps<Loads, Pipelines>(params, gradients, maps, keys, tile, round, step, smem);
+    const bool is_there = waits.wait(keys.k_begin);
+    step = load_steps<Loads, Pipelines>(params, gradients, maps, keys, tile, round, step, is_there, smem);
     ++round;
   }
+  waits.wait_for_all();  // mutate: GradientsEndBeforeAllHaveBegun
   const Pipelines pipelines(smem);
   tell_no_queries(pipelines, round, no_key_tile);
 }

@@ -23,6 +23,11 @@ class PairLoads : public TileLoads<Pipelines<Config>, Maps> {
     mbarrier_arrive_expect_tx(full, VTile::bytes);
     load_tile<VTile>(this->pipelines_.v(round), this->v_map(), full, box_of_block(pair_rank<Config>()));
   }
+  JIT_DEVICE void poison_keys(unsigned round) const {
+    Base::fill_with_nan(this->pipelines_.smem + Traits::layout.peer_k,
+                        own_panels<Config>(pair_rank<Config>()).count * KTile::panel_bytes);
+    Base::poison_keys(round);
+  }
   /// The block's keys, and what it multiplies of the other one's.
   JIT_DEVICE void load_keys(unsigned round) const {
     const int rank = pair_rank<Config>();

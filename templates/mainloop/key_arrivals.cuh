@@ -4,10 +4,9 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "mainloop/arrival_fault.cuh"
 #include "mainloop/arrival_table.cuh"
-#include "ptx/atomic.cuh"
 #include "ptx/bulk_copy.cuh"
-#include "ptx/relaxed.cuh"
 #include "ptx/system.cuh"
 #include "ptx/warpgroup.cuh"
 
@@ -27,6 +26,15 @@ class KeyArrivals {
     return {piece.x, piece.y, piece.z, piece.w};
   }
 
+  JIT_DEVICE ArrivalGranule granule(int i) const {
+    const int first = clamped(__ldg(&header()->granules_at), table_.rows - 1);
+    const int2 granule =
+        __ldg(static_cast<const int2*>(table_.data) + 2 * first + clamped(i, 2 * (table_.rows - first) - 1));
+    return {granule.x, granule.y};
+  }
+  JIT_DEVICE int granules() const { return __ldg(&header()->granules); }
+  JIT_DEVICE int own_granules() const { return __ldg(&header()->own_granules); }
+
   /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
   JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
 
@@ -42,17 +50,21 @@ class KeyArrivals {
     const unsigned epoch = __ldg(&header()->epoch);
     const int first = arrival_header_rows + pieces(),
               words = clamped(__ldg(&header()->words), (table_.rows - first) * 2);
-    const int wanted = minimum(count, words);
-    const unsigned* const own =
-        static_cast<const unsigned*>(table_.data) + first * 4 + (epoch % 2 == 0 ? 0 : words);
+    const int wanted = minimum(count, words), peers = __ldg(&header()->peers);
+    const unsigned half = __ldg(&header()->half) == 2 ? 1 : 0;
+    const unsigned* const behind_pieces = static_cast<const unsigned*>(table_.data) + first * 4;
+    const auto word_at = [&](int i) {
+      return behind_pieces +
+             clamped(arrival_word(i, words, peers, epoch, half), maximum(0, (table_.rows - first) * 4 - 1));
+    };
     unsigned long long begin = 0;
     while (seen_ < wanted) {
       const int word = seen_ + lane_id();
       bool is_here = word < words;
-      if (is_here) is_here = load_acquire_sys(own + word) == epoch;  // mutate: ArrivalOfAnyEpoch
+      if (is_here) is_here = load_acquire_sys(word_at(word)) == epoch;  // mutate: ArrivalOfAnyEpoch
       const unsigned missing = ~__ballot_sync(full_warp, is_here);
       seen_ += missing == 0 ? warp_size : __ffs(static_cast<int>(missing)) - 1;  // mutate: ArrivalsUnseen
-      if (seen_ < wanted && missing != 0 && gives_up(own, epoch, begin)) return false;
+      if (seen_ < wanted && missing != 0 && is_over(word_at(seen_), epoch, begin)) return false;
     }
     __syncwarp();         // lanes have acquired what one of them loads
     fence_proxy_async();  // mutate: ArrivalsByTma
@@ -60,20 +72,9 @@ class KeyArrivals {
   }
 
   // Whether it waits in vain, since `begin`.
-  JIT_DEVICE bool gives_up(const unsigned* own, unsigned epoch, unsigned long long& begin) const {
+  JIT_DEVICE bool is_over(const unsigned* word, unsigned epoch, unsigned long long& begin) const {
     int is_over = 0;
-    if (lane_id() == 0) {
-      const unsigned long long now = global_timer();
-      if (begin == 0) begin = now;
-      is_over = load_relaxed(&shared()->broken) != 0;
-      if (is_over == 0 && now - begin > __ldg(&header()->timeout)) {
-        is_over = 1;
-        if (atomic_cas_relaxed(reinterpret_cast<int*>(&shared()->broken), 0, static_cast<int>(epoch)) == 0) {
-          shared()->fault_word = seen_;
-          shared()->fault_seen = load_acquire_sys(own + seen_);
-        }
-      }
-    }
+    if (lane_id() == 0) is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
     return uniform(is_over) != 0;
   }
 

@@ -13,6 +13,12 @@ JIT_DEVICE void store_release_sys(unsigned long long* to, unsigned long long x) 
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(x) : "memory");
 }
 
+/// Sets a word of 32 bits, likewise.
+JIT_DEVICE void store_release_sys(unsigned* to, unsigned x) {
+  // mutate: ReleaseSysWord
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
 /// The value of a word; writes of any device before the release that set it are visible afterwards.
 JIT_DEVICE unsigned long long load_acquire_sys(const unsigned long long* from) {
   unsigned long long x;

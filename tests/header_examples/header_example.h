@@ -92,7 +92,6 @@ class HeaderExample : public testing::Test {
  private:
   std::vector<jit::DeviceBuffer> memory_;
   jit::testing::FreshFolder folder_;
-  std::uint32_t failed_ = 0;
 
  protected:
   jit::TensorView q = allocate(jit::DType::bf16, {1, 64, 4, 128});
@@ -105,8 +104,6 @@ class HeaderExample : public testing::Test {
                   dv = allocate(jit::DType::bf16, {1, 64, 4, 128});
   jit::TensorView lse = allocate(jit::DType::fp32, {1, 4, 64});
   jit::Stream stream = nullptr;
-  // Host memory that outlives the example: a copy to pageable memory is through when the call returns.
-  std::uint32_t* failed = &failed_;
   std::string folder = folder_.path();
 };
 

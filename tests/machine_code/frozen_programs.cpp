@@ -13,6 +13,7 @@
 #include "generator/operations/append/program.h"
 #include "generator/operations/block_mask/program.h"
 #include "generator/operations/exchange_merge/program.h"
+#include "generator/operations/key_exchange/program.h"
 #include "generator/operations/key_mass/program.h"
 #include "generator/operations/key_union/program.h"
 #include "generator/operations/list_gradients/program.h"
@@ -261,6 +262,7 @@ std::vector<FrozenKernel> frozen_programs() {
   add_block_mask(programs);
   add_quantize(programs);
   add_key_mass(programs);
+  programs.add("key_exchange.begin", sm_90a, key_exchange_program);
   programs.add("key_union.8", sm_90a, [] { return key_union_program({.queries = 8}); });
   add_list_gradients(programs);
   add_selection(programs);

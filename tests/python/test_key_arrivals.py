@@ -1,6 +1,5 @@
 """What a rank leaves behind when its part of a call with method "arrive" fails, and which calls do not take keys that arrive."""
 
-import types
 
 import jit_attention as ja
 import pytest
@@ -46,7 +45,7 @@ class Exchange:
     def send(self):
         self.asked.append("send")
 
-    def end(self, stream, fault):
+    def end(self, stream):
         self.asked.append("end")
 
 
@@ -54,9 +53,10 @@ def workspace_of(exchange):
     workspace = object.__new__(arrive._Workspace)
     rows = torch.zeros(1, 256, 1, 64, dtype=torch.bfloat16)
     workspace.device, workspace.refusal, workspace.generation = torch.device("cpu"), "", 1
-    workspace.exchange_of = lambda problem, sizes: exchange
-    workspace._views = {(0, 0, 0, 1): (rows, rows, torch.zeros(1, 4, dtype=torch.int32))}
-    workspace._broken = types.SimpleNamespace(value=0)
+    shared = arrive._Shared(workspace.device)
+    shared.exchange, shared.views = exchange, {(0, 0, 0, 1): (rows, rows, torch.zeros(1, 4, dtype=torch.int32))}
+    workspace.shared_of = lambda problem, sizes, is_captured: shared
+    workspace.reset = lambda timeout: None
     return workspace
 
 
@@ -66,7 +66,6 @@ def test_a_rank_that_fails_ends_its_call_and_says_so_to_the_next(control, monkey
     exchange = Exchange()
     workspace = workspace_of(exchange)
     monkeypatch.setattr(arrive, "_stream", lambda device: 0)
-    monkeypatch.setattr(arrive.ctypes, "addressof", lambda word: 0)
     fails = True
 
     def attend(*given, **named):
@@ -97,6 +96,33 @@ def test_a_rank_that_fails_ends_its_call_and_says_so_to_the_next(control, monkey
     assert exchange.asked == ["begin", "send", "end"] + ["begin", "end"], "the kernel is there: copies are sent behind it"
 
 
+def test_gradients_leave_behind_the_call(control, monkeypatch):
+    """The exchange ends before gradients return, which waits for other ranks. Those that take turns are gathered."""
+    exchange = Exchange()
+    monkeypatch.setattr(arrive, "_stream", lambda device: 0)
+
+    def gradients(*given, arrivals):
+        assert arrivals.shape == (1, 4)
+        exchange.asked.append("kernel")
+        return "gradients"
+
+    def returned(problem, found):
+        exchange.asked.append("returned")
+        return found
+
+    monkeypatch.setattr(arrive._problem, "backward", gradients)
+    monkeypatch.setattr(arrive.gather, "returned", returned)
+    monkeypatch.setattr(arrive.gather, "backward", lambda *given: "gathered")
+    q = torch.zeros(1, 128, 2, 64, dtype=torch.bfloat16)
+    k = q[:, :, :1].contiguous()
+    given = q, q, torch.zeros(1, 2, 128), None, (), False
+    problem = Problem(q, k, k, control, PLACEMENT, kept={"workspace": ("", workspace_of(exchange), ())})
+    assert arrive.backward(problem, *given) == "gradients"
+    assert exchange.asked == ["begin", "send", "kernel", "end", "returned"]
+    problem.deterministic = True
+    assert arrive.backward(problem, *given) == "gathered" and len(exchange.asked) == 5
+
+
 def test_calls_that_do_not_take_keys_that_arrive():
     for more, said in ((dict(split_keys=512), "split_keys is 0"), (dict(sequences_q="varlen"), "sequences are dense"),
                        (dict(kv_dtype="fp8_e4m3"), "have 16 bits")):
@@ -105,10 +131,14 @@ def test_calls_that_do_not_take_keys_that_arrive():
     assert ja.supports("sm_90a", key_arrivals=True, q_positions=True)
     (refused,) = ja.refusals("sm_80", key_arrivals=True, q_positions=True)
     assert refused.rule == "must be false on sm_80; kernels of sm_90a wait for keys"
-    q = torch.zeros(1, 128, 1, 64, dtype=torch.bfloat16)
-    table, lse = torch.zeros(64, 4, dtype=torch.int32), torch.zeros(1, 1, 128)
-    with pytest.raises(ja.InvalidArgumentError, match="key_arrivals: was given, but neither mask nor score reads"):
-        ja.attention_backward(q, q, q, q, q, lse, tensors={"key_arrivals": table})
+    q, k, v, do = (torch.randn(1, 128, 1, 64, dtype=torch.bfloat16) for _ in range(4))
+    o, lse = ja.attention(q, k, v, return_lse=True)
+    table = torch.zeros(64, 4, dtype=torch.int32)  # all keys are there
+    given = do, q, k, v, o, lse
+    for found, right in zip(ja.attention_backward(*given, tensors={"key_arrivals": table}), ja.attention_backward(*given)):
+        assert torch.equal(found, right)
+    with pytest.raises(ja.InvalidArgumentError, match="deterministic: is true, and keys come while the kernel computes"):
+        ja.attention_backward(*given, tensors={"key_arrivals": table}, deterministic=True)
 
 
 def test_what_a_capture_refuses(control, monkeypatch):
@@ -136,5 +166,55 @@ def test_what_a_capture_refuses(control, monkeypatch):
     with pytest.warns(UserWarning, match='"arrive" needs GPUs'):
         operator.compute(by_arrive, q, q, q, (), None, None)
     is_captured = True
-    with pytest.raises(ja.InvalidArgumentError, match='method: "arrive" counts its calls on the host.*give "gather"'):
-        operator.compute(by_arrive, q, q, q, (), None, None)
+    operator.compute(by_arrive, q, q, q, (), None, None)  # it gathers
+
+
+class Placed:
+    """A call of a kind by its number."""
+
+    def __init__(self, number, timeout=5.0):
+        self.placement, self.timeout = number, timeout
+
+
+def test_what_graphs_hold_is_kept(control, monkeypatch):
+    """Calls of other kinds take other memory; a reset begins anew with what graphs replay, too."""
+    made = []
+
+    class Kept:
+        def __init__(self, number):
+            self.number, self.resets, self.timeouts = number, 0, []
+            made.append(self)
+
+        def reset(self, stream):
+            self.resets += 1
+
+        def set_timeout(self, seconds):
+            self.timeouts.append(seconds)
+
+        def fault(self, stream):
+            return None
+
+    def begin_anew(workspace, problem, sizes):
+        if workspace.shared.is_captured:
+            workspace.shared = arrive._Shared(workspace.device)
+        workspace.shared.exchange, workspace.shared.timeout = Kept(problem.placement), problem.timeout
+
+    monkeypatch.setattr(arrive._Workspace, "begin_anew", begin_anew)
+    monkeypatch.setattr(arrive, "_stream", lambda device: 0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    workspace = arrive._Workspace(control, torch.device("cpu"), 5.0)
+    first = workspace.shared_of(Placed(1), (), False)
+    assert workspace.shared_of(Placed(1), (), True) is first and first.is_captured
+    with pytest.raises(ja.InvalidArgumentError, match="made calls of other sizes.*once ahead of the capture"):
+        workspace.shared_of(Placed(2), (), True)
+    assert workspace.shared_of(Placed(1), (), False) is first, "a refused capture changes nothing"
+    second = workspace.shared_of(Placed(2), (), False)
+    assert second is not first and first.exchange.number == 1
+    third = workspace.shared_of(Placed(3), (), False)
+    assert third is second, "no graph holds it"
+    assert workspace.shared_of(Placed(1, 7.0), (), True) is first and first.exchange.timeouts == [7.0]
+    workspace.reset(5.0)
+    assert [x.resets for x in made] == [1, 0, 0]
+    assert workspace.shared_of(Placed(1, 7.0), (), False) is first
+    assert {x.number for x in workspace.exchanges()} == {1, 3}
+    assert workspace.shared_of(Placed(3), (), False) is second and len(made) == 4, "what no graph holds begins anew after a reset"

@@ -12,7 +12,7 @@
 
 namespace jit::testing {
 
-KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed)
+KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed, const Context& context)
     : problem_(problem), random_(seed) {
   const auto count = static_cast<int>(devices().size());
   for (int device = 0; device < count; ++device) {
@@ -48,6 +48,10 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     own.v = tensor(problem.dtype, {batch, rows, problem.heads_kv, problem.head_dim});
     own.o = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
     own.lse = tensor(DType::fp32, {batch, problem.heads_q, rows});
+    own.d_o = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
+    own.dq = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
+    own.dk = tensor(problem.dtype, {batch, problem.seqlen, problem.heads_kv, problem.head_dim});
+    own.dv = tensor(problem.dtype, {batch, problem.seqlen, problem.heads_kv, problem.head_dim});
     const std::vector<PositionPiece> pieces = placement_.pieces(rank);
     own.positions = tensor(DType::int32, {1, static_cast<std::int64_t>(pieces.size()), 4});
     for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -66,6 +70,8 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     }
     own.buffer = std::make_unique<DeviceBuffer>(device_of(rank), key_exchange_bytes(exchanged, placement_));
     own.buffer->fill(0, own.stream->get());
+    own.fault = std::make_unique<DeviceBuffer>(device_of(rank), sizeof(std::uint32_t));
+    own.fault->fill(0, own.stream->get());
     own.stream->synchronize();
     buffers.push_back(own.buffer->data());
     ranks_.push_back(std::move(own));
@@ -73,7 +79,12 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
   for (int rank = 0; rank < problem.ranks; ++rank) {
     const CurrentDevice device(device_of(rank));
     ranks_[index(rank)].exchange = std::make_unique<KeyExchange>(
-        exchanged, placement_, KeyExchangeRank{.rank = rank, .buffers = buffers, .timeout = problem.timeout});
+        exchanged, placement_,
+        KeyExchangeRank{.rank = rank,
+                        .buffers = buffers,
+                        .timeout = problem.timeout,
+                        .fault = static_cast<std::uint32_t*>(ranks_[index(rank)].fault->data())},
+        context);
   }
   fill();
 }
@@ -90,11 +101,13 @@ int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(d
 void KeyExchangeRun::fill() {
   std::normal_distribution<double> normal;
   for (Rank& rank : ranks_) {
-    for (auto* tensor : {&rank.q, &rank.k, &rank.v})
+    rank.q->fill([&](std::int64_t) { return problem_.magnitude * normal(random_); });
+    for (auto* tensor : {&rank.k, &rank.v, &rank.d_o})
       (*tensor)->fill([&](std::int64_t) { return normal(random_); });
-    rank.o->poison();
-    rank.lse->poison();
-    for (auto* tensor : {&rank.q, &rank.k, &rank.v, &rank.o, &rank.lse}) (*tensor)->upload();
+    for (auto* tensor : {&rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv}) (*tensor)->poison();
+    for (auto* tensor :
+         {&rank.q, &rank.k, &rank.v, &rank.d_o, &rank.o, &rank.lse, &rank.dq, &rank.dk, &rank.dv})
+      (*tensor)->upload();
   }
 }
 
@@ -103,9 +116,7 @@ void KeyExchangeRun::call(int rank, const Attention& kernel, CUstream on) {
   Rank& own = ranks_[index(rank)];
   Stream const stream = on != nullptr ? on : own.stream->get();
   const ArrivingKeys keys = own.exchange->begin(own.k->view(), own.v->view(), stream);
-  const NamedTensors tensors{{"key_arrivals", keys.arrivals},
-                             {"q_positions", own.positions->view()},
-                             {"global_seqlens", own.lengths->view()}};
+  const NamedTensors tensors = tensors_of(rank, keys);
   AttentionArguments arguments;
   arguments.q = own.q->view();
   arguments.k = keys.k;
@@ -117,11 +128,61 @@ void KeyExchangeRun::call(int rank, const Attention& kernel, CUstream on) {
   own.exchange->end(stream);
 }
 
-void KeyExchangeRun::call_all(const Attention& kernel) {
+NamedTensors KeyExchangeRun::tensors_of(int rank, const ArrivingKeys& keys) {
+  const Rank& own = ranks_[index(rank)];
+  return {{"key_arrivals", keys.arrivals},
+          {"q_positions", own.positions->view()},
+          {"global_seqlens", own.lengths->view()}};
+}
+
+BackwardArguments KeyExchangeRun::gradients_of(int rank, const ArrivingKeys& keys,
+                                               const NamedTensors& tensors) {
+  const Rank& own = ranks_[index(rank)];
+  return {.d_o = own.d_o->view(),
+          .q = own.q->view(),
+          .k = keys.k,
+          .v = keys.v,
+          .o = own.o->view(),
+          .lse = own.lse->view(),
+          .dq = own.dq->view(),
+          .dk = own.dk->view(),
+          .dv = own.dv->view(),
+          .tensors = tensors};
+}
+
+void KeyExchangeRun::backward(int rank, const Attention& kernel) {
+  const CurrentDevice device(device_of(rank));
+  Rank& own = ranks_[index(rank)];
+  Stream const stream = own.stream->get();
+  const ArrivingKeys keys = own.exchange->begin(own.k->view(), own.v->view(), stream);
+  kernel.backward(gradients_of(rank, keys, tensors_of(rank, keys)), stream);
+  own.exchange->end(stream);
+}
+
+void KeyExchangeRun::prepare_backward(int rank, const Attention& kernel) {
+  const CurrentDevice device(device_of(rank));
+  const Rank& own = ranks_[index(rank)];
+  TensorView rows = own.dk->view();  // of the shape of keys
+  rows.data = own.buffer->data();
+  const ArrivingKeys keys{
+      .k = rows, .v = rows, .arrivals = TensorView::dense(own.buffer->data(), DType::int32, {8, 4})};
+  kernel.prepare_backward(gradients_of(rank, keys, tensors_of(rank, keys)));
+}
+
+std::vector<int> KeyExchangeRun::shuffled_ranks() {
   std::vector<int> order(index(ranks()));
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), random_);
-  for (const int rank : order) call(rank, kernel);
+  return order;
+}
+
+void KeyExchangeRun::call_all(const Attention& kernel) {
+  for (const int rank : shuffled_ranks()) call(rank, kernel);
+  synchronize();
+}
+
+void KeyExchangeRun::backward_all(const Attention& kernel) {
+  for (const int rank : shuffled_ranks()) backward(rank, kernel);
   synchronize();
 }
 
@@ -136,8 +197,20 @@ void KeyExchangeRun::reset() {
   for (int rank = 0; rank < ranks(); ++rank) {
     const CurrentDevice device(device_of(rank));
     exchange(rank).reset(stream(rank).get());
+    ranks_[index(rank)].fault->fill(0, stream(rank).get());
   }
+  synchronize();
 }
+
+std::uint32_t KeyExchangeRun::word_of(int rank, const DeviceBuffer& buffer) {
+  const CurrentDevice device(device_of(rank));
+  std::uint32_t word = 0;
+  jit::check(driver().cuMemcpyDtoH(&word, reinterpret_cast<CUdeviceptr>(buffer.data()), sizeof word),
+             "cuMemcpyDtoH");
+  return word;
+}
+std::uint32_t KeyExchangeRun::noted_fault(int rank) { return word_of(rank, *ranks_[index(rank)].fault); }
+std::uint32_t KeyExchangeRun::counted(int rank) { return word_of(rank, *ranks_[index(rank)].buffer); }
 
 std::string KeyExchangeRun::check(int rank) {
   Rank& own = ranks_[index(rank)];
@@ -201,6 +274,104 @@ std::string KeyExchangeRun::check_all() {
     if (std::string wrong = check(rank); !wrong.empty()) return wrong;
   }
   return "";
+}
+
+std::string KeyExchangeRun::check_gradients(int rank) {
+  Rank& own = ranks_[index(rank)];
+  for (auto* tensor : {&own.o, &own.lse, &own.dq, &own.dk, &own.dv}) (*tensor)->download();
+  const int d = problem_.head_dim, ratio = problem_.heads_q / problem_.heads_kv;
+  const double scale = 1 / std::sqrt(d);
+  const auto sizes = std::make_shared<reference::FunctorProblem>();
+  sizes->batch = problem_.batch;
+  sizes->heads_q = problem_.heads_q;
+  sizes->seqlen_q = sizes->seqlen_kv = problem_.seqlen;
+  const reference::Keep keep = reference::host_mask(problem_.mask, sizes);
+  // Of each position its rank and row.
+  std::vector<std::pair<const Rank*, std::int64_t>> places(static_cast<std::size_t>(problem_.seqlen));
+  for (const Rank& source : ranks_) {
+    for (std::size_t i = 0; i < source.at.size(); ++i)
+      places[static_cast<std::size_t>(source.at[i])] = {&source, static_cast<std::int64_t>(i)};
+  }
+  struct Sum {
+    double value = 0, magnitude = 0;
+    void add(double x) { value += x, magnitude += std::abs(x); }
+  };
+  const double rounding = problem_.dtype == DType::bf16 ? 0x1p-7 : 0x1p-9;
+  const auto is_right = [&](double got, const Sum& sum) {
+    return std::abs(got - sum.value) <= rounding * (std::abs(sum.value) + sum.magnitude) + 1e-3;
+  };
+  const auto rows = static_cast<std::int64_t>(own.at.size());
+  for (std::int64_t b = 0; b < problem_.batch; ++b) {
+    for (std::int64_t kv = 0; kv < problem_.heads_kv; ++kv) {
+      std::vector<Sum> dk(static_cast<std::size_t>(problem_.seqlen) * 2), dv = dk;  // of two columns
+      const int columns[] = {static_cast<int>(random_() % static_cast<unsigned>(d)), d - 1};
+      for (std::int64_t h = kv * ratio; h < (kv + 1) * ratio; ++h) {
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const std::int64_t q = own.at[static_cast<std::size_t>(row)];
+          const double lse = own.lse->get({b, h, row});
+          double delta = 0;
+          for (int c = 0; c < d; ++c) delta += own.d_o->get({b, row, h, c}) * own.o->get({b, row, h, c});
+          Sum dq[2];
+          for (std::int64_t key = 0; key < problem_.seqlen; ++key) {
+            if (keep &&
+                !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q), static_cast<int>(key)))
+              continue;
+            const auto [source, at] = places[static_cast<std::size_t>(key)];
+            double score = 0, dp = 0;
+            for (int c = 0; c < d; ++c) {
+              score += own.q->get({b, row, h, c}) * source->k->get({b, at, kv, c});
+              dp += own.d_o->get({b, row, h, c}) * source->v->get({b, at, kv, c});
+            }
+            const double p = std::exp(score * scale - lse), ds = p * (dp - delta) * scale;
+            for (int i = 0; i < 2; ++i) {
+              const std::size_t place = static_cast<std::size_t>(key) * 2 + static_cast<std::size_t>(i);
+              dq[i].add(ds * source->k->get({b, at, kv, columns[i]}));
+              dk[place].add(ds * own.q->get({b, row, h, columns[i]}));
+              dv[place].add(p * own.d_o->get({b, row, h, columns[i]}));
+            }
+          }
+          for (int i = 0; i < 2; ++i) {
+            const double got = own.dq->get({b, row, h, columns[i]});
+            if (!is_right(got, dq[i]))
+              return fmt::format("dq of rank {}, batch {}, query {}, head {} is {}, should be {}", rank, b, q,
+                                 h, got, dq[i].value);
+          }
+        }
+      }
+      for (std::int64_t key = 0; key < problem_.seqlen; ++key) {
+        for (int i = 0; i < 2; ++i) {
+          const std::size_t place = static_cast<std::size_t>(key) * 2 + static_cast<std::size_t>(i);
+          if (dk[place].magnitude == 0 && dv[place].magnitude == 0) continue;
+          const double got_k = own.dk->get({b, key, kv, columns[i]}),
+                       got_v = own.dv->get({b, key, kv, columns[i]});
+          if (!is_right(got_k, dk[place]) || !is_right(got_v, dv[place]))
+            return fmt::format(
+                "dk and dv of rank {}, batch {}, key {}, head {} are {} and {}, should be {} and {}", rank, b,
+                key, kv, got_k, got_v, dk[place].value, dv[place].value);
+        }
+      }
+    }
+  }
+  return "";
+}
+
+std::string KeyExchangeRun::check_all_gradients() {
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (std::string wrong = check_gradients(rank); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+bool KeyExchangeRun::has_poisoned_gradients(int rank) {
+  Rank& own = ranks_[index(rank)];
+  const auto numbers_in = [](DeviceTensor& tensor) {
+    tensor.download();
+    std::int64_t count = 0;
+    for (std::int64_t flat = 0; flat < tensor.count(); ++flat)
+      count += !std::isnan(tensor.get(tensor.index(flat)));
+    return count;
+  };
+  return numbers_in(*own.dq) == 0 && numbers_in(*own.dk) < own.dk->count();
 }
 
 std::vector<bool> KeyExchangeRun::poisoned(int rank) {

@@ -26,12 +26,13 @@ struct KeyExchangeCase {
   PlacementOptions placement = {};
   std::int64_t chunk_bytes = 1;  ///< the fewest keys
   double timeout = 30;
+  double magnitude = 1;  ///< of queries
 };
 
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
 class KeyExchangeRun {
  public:
-  KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed);
+  KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed, const Context& context);
   /// Waits for what is left, whatever is wrong with it.
   ~KeyExchangeRun();
   KeyExchangeRun(const KeyExchangeRun&) = delete;
@@ -52,6 +53,21 @@ class KeyExchangeRun {
   void call_all(const Attention& kernel);
   void synchronize() const;
   void reset();
+  /// What the word holds that a kernel tells of its fault.
+  std::uint32_t noted_fault(int rank);
+  /// Calls that the device has counted.
+  std::uint32_t counted(int rank);
+
+  /// Gradients of one rank's last call, which is checked and of which o and LSE are read: its queries', and what these add to
+  /// those of all keys that they need.
+  void backward(int rank, const Attention& kernel);
+  void backward_all(const Attention& kernel);
+  /// Compiles and loads what backward() launches.
+  void prepare_backward(int rank, const Attention& kernel);
+  std::string check_gradients(int rank);
+  std::string check_all_gradients();
+  /// Whether all numbers of its queries' are NaN, and some of its keys'.
+  bool has_poisoned_gradients(int rank);
 
   /// The mistakes in the results of a rank; empty: none.
   std::string check(int rank);
@@ -63,11 +79,15 @@ class KeyExchangeRun {
  private:
   struct Rank {
     std::unique_ptr<TestStream> stream;
-    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths;
-    std::unique_ptr<DeviceBuffer> buffer;
+    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths, d_o, dq, dk, dv;
+    std::unique_ptr<DeviceBuffer> buffer, fault;
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };
+  std::vector<int> shuffled_ranks();
+  BackwardArguments gradients_of(int rank, const ArrivingKeys& keys, const NamedTensors& tensors);
+  NamedTensors tensors_of(int rank, const ArrivingKeys& keys);
+  std::uint32_t word_of(int rank, const DeviceBuffer& buffer);
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
   KeyExchangeCase problem_;

@@ -56,7 +56,8 @@ class Group {
   /// A grid. LaunchOptions::threads and is_interrupted do not count. Throws std::invalid_argument as `launch` does.
   Mark launch(int queue, const Function& function, const LaunchShape& shape,
               std::span<const std::byte> parameters, const LaunchOptions& options, LaunchEnded ended);
-  /// Between memories of the group; a copy reads at once and writes at once, some time when its turn has come.
+  /// Between memories of the group; a copy reads at once and writes at once, some time when its turn has come. That of an
+  /// aligned word is a written value, as below: copies of a queue end one behind another.
   Mark copy(int queue, std::uint64_t to, std::uint64_t from, std::size_t bytes, Ended ended);
   Mark fill(int queue, std::uint64_t to, std::uint32_t value, int width, std::size_t count, Ended ended);
   /// From memory of the host, which is read when the turn has come, and to it.

@@ -171,6 +171,24 @@ TEST_P(GroupTest, AWrittenValueReleasesTheCopiesInFrontOfIt) {
   EXPECT_THAT(found(), HasSubstr("data race")) << "no acquire";
 }
 
+TEST_P(GroupTest, ACopiedWordIsAWrittenValue) {
+  memories_[0].fill(data_[0], 41, 4, 64);
+  memories_[0].fill(data_[0] + 256, 5, 4, 1);
+  run(1, wait_for("ld.acquire.sys.global", 5) + load, data_[1], data_[2]);
+  group_.copy(copies_, data_[1], data_[0], 256, noting());
+  group_.copy(copies_, data_[1] + 256, data_[0] + 256, 4, noting());
+  group_.run();
+  EXPECT_EQ(found(), "");
+  EXPECT_EQ(memories_[2].download<std::uint32_t>(data_[2], 64), std::vector<std::uint32_t>(64, 42));
+
+  memories_[0].fill(data_[0] + 256, 6, 4, 1);
+  run(1, wait_for("ld.acquire.sys.global", 6) + load, data_[1], data_[2]);
+  group_.copy(copies_, data_[1] + 256, data_[0] + 256, 4, noting());
+  group_.copy(copies_, data_[1], data_[0], 256, noting());
+  group_.run();
+  EXPECT_THAT(found(), HasSubstr("a copy")) << "the flag before the copy";
+}
+
 TEST_P(GroupTest, AQueueWaitsForAValue) {
   group_.wait_value(copies_, data_[1] + 256, 1, Group::Compare::equal, noting());
   group_.copy(copies_, data_[2], data_[1], 256, noting());

@@ -23,6 +23,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
+  static constexpr bool waits_for_keys = true;
   static constexpr double model_error = 2;  ///< not fitted, and there are few configs
   static constexpr BackwardWgmma smallest = {};
 

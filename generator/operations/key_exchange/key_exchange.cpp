@@ -11,7 +11,9 @@
 #include <jit/device.h>
 #include <jit/dtype.h>
 
+#include "generator/launch/ceil_div.h"
 #include "generator/operations/key_exchange/plan.h"
+#include "generator/operations/key_exchange/program.h"
 #include "generator/tensors/tensor_checks.h"
 #include "runtime/capture.h"
 #include "runtime/driver_api.h"
@@ -20,8 +22,9 @@ namespace jit {
 namespace {
 
 constexpr double longest_timeout = 1e9;  // seconds
-// While a copy of one stream ends and its word is written, that of the other one goes on.
-constexpr std::size_t streams = 2;
+// While a copy of one stream ends and its word is written, that of the other one goes on. Few copies take one stream, since
+// events take time of the host.
+constexpr std::size_t streams = 2, few_copies = 4;
 
 CUdeviceptr at(CUdeviceptr buffer, std::int64_t offset) { return buffer + static_cast<CUdeviceptr>(offset); }
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
@@ -54,15 +57,23 @@ struct KeyExchange::State {
   KeyExchangeSpec spec;
   Placement placement;
   int rank = 0;
+  int device = 0;
   KeyExchangeLayout layout;
   std::vector<CUdeviceptr> buffers;
   std::vector<KeyCopy> received;
-  std::vector<SentCopy> sent;
-  /// For each rank bytes from its buffer to its words of even epochs, and how many words it has.
-  std::vector<std::pair<std::int64_t, std::int64_t>> words;
-  std::vector<IndexRange> runs;
-  std::uint32_t epoch = 0;
-  TensorView k = {}, v = {};  ///< that are still to be sent
+  int pieces = 0, own_granules = 0, granules = 0;
+  std::vector<SentCopy> sent;  ///< with keys
+  struct Words {
+    CUdeviceptr first = 0;
+    int count = 0;  ///< of a call
+  };
+  std::vector<Words> words;  ///< of each rank
+  std::shared_ptr<const OperationState> kernel;
+  KeyExchangeParams params = {};  ///< but for a call's
+  std::uint32_t calls = 0;
+  bool is_counted_here = true;  ///< no graph counts calls of which this object does not know
+  bool is_sending = false;      ///< a call has begun, and not been sent
+  std::size_t copying_streams = 0;
   std::array<CUstream, streams> copying = {};
   std::array<CUevent, streams> copied = {};
   CUevent begun = nullptr, ended = nullptr;
@@ -80,20 +91,21 @@ struct KeyExchange::State {
     }
   }
 
+  /// Before the first call.
+  ArrivalHeader first_header() const {
+    ArrivalHeader header{};
+    header.pieces = pieces;
+    header.words = static_cast<int>(received.size());
+    header.peers = placement.ranks() - 1;
+    header.granules_at = static_cast<int>(granules_row(pieces, header.words));
+    header.own_granules = own_granules;
+    header.granules = granules;
+    return header;
+  }
   CUdeviceptr own() const { return buffers[static_cast<std::size_t>(rank)]; }
+  unsigned half() const { return calls % 2; }
   void check_rows(const TensorView& tensor, const char* name, int head_dim) const;
-  void copy(const TensorView& tensor, std::int64_t row_bytes, CUdeviceptr to, const IndexRange& keys,
-            CUstream stream) const;
-  void write_word(CUdeviceptr word, CUstream stream) const {
-    check(driver().cuStreamWriteValue32(stream, word, epoch, CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
-  }
-  std::int64_t row_of(std::int64_t position) const;
-  // Puts further copies of all streams behind those of the first one.
-  void order_copies() const {
-    check(driver().cuEventRecord(copied[0], copying[0]), "cuEventRecord");
-    check(driver().cuStreamWaitEvent(copying[1], copied[0], 0), "cuStreamWaitEvent");
-  }
+  void copy(const SentCopy& copy, CUstream stream) const;
 };
 
 void KeyExchange::State::check_rows(const TensorView& tensor, const char* name, int head_dim) const {
@@ -109,35 +121,36 @@ void KeyExchange::State::check_rows(const TensorView& tensor, const char* name, 
                         (tensor.strides[1] == row || rows == 1);
   if (!is_dense)
     refuse(name, fmt::format("is {}; rows of a batch entry must lie behind one another", tensor.to_string()));
+  if (address_of(tensor.data) % 16 != 0 || tensor.strides[0] * size_of(spec.dtype) % 16 != 0)
+    refuse(name, fmt::format("is {}; batch entries must begin at multiples of 16 bytes", tensor.to_string()));
 }
 
-// The row of the rank's shard that stands at a position of it.
-std::int64_t KeyExchange::State::row_of(std::int64_t position) const {
-  std::int64_t row = 0;
-  for (const IndexRange& run : runs) {
-    if (position < run.end) return row + position - run.begin;
-    row += run.end - run.begin;
-  }
-  return row;
-}
-
-// Rows of one of the rank's runs to where the whole begins.
-void KeyExchange::State::copy(const TensorView& tensor, std::int64_t row_bytes, CUdeviceptr to,
-                              const IndexRange& keys, CUstream stream) const {
-  const std::int64_t first = row_of(keys.begin);
+// Keys and values from the rank's half to that of another one, and the word behind them. A word is the call's number, which
+// graphs learn from the device.
+void KeyExchange::State::copy(const SentCopy& copy, CUstream stream) const {
+  const DriverApi& api = driver();
+  const auto target = static_cast<std::size_t>(copy.target);
+  const std::int64_t bytes = (copy.keys.end - copy.keys.begin) * layout.row_bytes();
   for (std::int64_t b = 0; b < spec.batch; ++b) {
-    const CUdeviceptr from =
-        address_of(tensor.data) +
-        static_cast<CUdeviceptr>(b * tensor.strides[0] * size_of(spec.dtype) + first * row_bytes);
-    const CUdeviceptr target =
-        to + static_cast<CUdeviceptr>((b * placement.work.seqlen + keys.begin) * row_bytes);
-    check(driver().cuMemcpyDtoDAsync(target, from,
-                                     static_cast<std::size_t>((keys.end - keys.begin) * row_bytes), stream),
+    const std::int64_t offset = layout.row(half(), b * placement.work.seqlen + copy.keys.begin);
+    check(api.cuMemcpyDtoDAsync(at(buffers[target], offset), at(own(), offset),
+                                static_cast<std::size_t>(bytes), stream),
+          "cuMemcpyDtoDAsync");
+  }
+  const auto [first, count] = words[target];
+  const CUdeviceptr word =
+      at(first, 4 * arrival_word(copy.word, count, placement.ranks() - 1, calls, half()));
+  if (is_counted_here) {
+    check(api.cuStreamWriteValue32(stream, word, calls, CU_STREAM_WRITE_VALUE_DEFAULT),
+          "cuStreamWriteValue32");
+  } else {
+    check(api.cuMemcpyDtoDAsync(word, at(own(), offsetof(ArrivalHeader, epoch)), 4, stream),
           "cuMemcpyDtoDAsync");
   }
 }
 
-KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement, const KeyExchangeRank& rank)
+KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement, const KeyExchangeRank& rank,
+                         const Context& context)
     : state_(std::make_unique<State>()) {
   State& own = *state_;
   own.layout = layout_of(spec, placement);
@@ -150,33 +163,58 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
   own.placement = placement;
   own.rank = rank.rank;
   for (void* buffer : rank.buffers) own.buffers.push_back(address_of(buffer));
-  own.runs = placement.runs(rank.rank);
-  own.sent = copies_from(spec, placement, rank.rank);
   std::vector<ArrivalPiece> pieces;
   for (int other = 0; other < placement.ranks(); ++other) {
     std::vector<KeyCopy> copies = copies_to(spec, placement, other);
     std::vector<ArrivalPiece> of_other = pieces_of(placement, other, copies);
-    const auto words = static_cast<std::int64_t>(copies.size());
-    own.words.emplace_back(word_offset(static_cast<std::int64_t>(of_other.size()), words, 0, 0), words);
+    own.words.push_back({at(own.buffers[static_cast<std::size_t>(other)],
+                            words_offset(static_cast<std::int64_t>(of_other.size()))),
+                         static_cast<int>(copies.size())});
     if (other != rank.rank) continue;
     own.received = std::move(copies);
     pieces = std::move(of_other);
+    own.pieces = static_cast<int>(pieces.size());
+    for (const ArrivalPiece& piece : pieces) {
+      const int count = ceil_div(piece.end - piece.begin, arrival_granule);
+      own.granules += count;
+      if (piece.words == 0) own.own_granules += count;
+    }
   }
+  std::size_t begun = 0;
+  for (const SentCopy& copy : copies_from(spec, placement, rank.rank)) {
+    const CUdeviceptr first = own.words[static_cast<std::size_t>(copy.target)].first;
+    if (copy.keys == IndexRange{}) {
+      own.params.begun[begun++] = reinterpret_cast<unsigned*>(at(first, copy.word * 4));
+    } else {
+      own.sent.push_back(copy);
+    }
+  }
+  own.copying_streams = own.sent.empty() ? 0 : own.sent.size() <= few_copies ? 1 : streams;
+  KeyExchangeParams& params = own.params;
+  params.table = rank.buffers[static_cast<std::size_t>(rank.rank)];
+  params.whole_batch = placement.work.seqlen * own.layout.row_bytes();
+  params.fault = rank.fault;
+  params.key_bytes = static_cast<int>(own.layout.key_bytes);
+  params.value_bytes = static_cast<int>(own.layout.value_bytes);
+  params.rows = static_cast<int>(placement.rows(rank.rank));
+  params.own_pieces = static_cast<int>(placement.runs(rank.rank).size());
+  params.peers = placement.ranks() - 1;
+  set_timeout(rank.timeout);
   const CurrentDevice device;
+  own.device = device.ordinal();
+  own.kernel = key_exchange_kernel(context);
   for (CUstream& stream : own.copying)
     check(api.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   for (CUevent* event : {&own.copied[0], &own.copied[1], &own.begun, &own.ended})
     check(api.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  const ArrivalHeader header{.epoch = 0,
-                             .pieces = static_cast<int>(pieces.size()),
-                             .words = static_cast<int>(own.received.size()),
-                             .broken = 0,
-                             .timeout = static_cast<unsigned long long>(rank.timeout * 1e9),
-                             .fault_word = 0,
-                             .fault_seen = 0};
+  const ArrivalHeader header = own.first_header();
   // Words may have come already.
   check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   check(api.cuMemcpyHtoD(own.own() + sizeof header, pieces.data(), pieces.size() * sizeof(ArrivalPiece)),
+        "cuMemcpyHtoD");
+  const std::vector<ArrivalGranule> granules = granules_of(placement, pieces);
+  check(api.cuMemcpyHtoD(at(own.own(), 16 * std::int64_t{header.granules_at}), granules.data(),
+                         granules.size() * sizeof(ArrivalGranule)),
         "cuMemcpyHtoD");
 }
 
@@ -184,90 +222,70 @@ KeyExchange::~KeyExchange() = default;
 KeyExchange::KeyExchange(KeyExchange&& other) noexcept = default;
 KeyExchange& KeyExchange::operator=(KeyExchange&& other) noexcept = default;
 
-std::uint32_t KeyExchange::calls() const { return state_->epoch; }
+std::uint32_t KeyExchange::calls() const { return state_->calls; }
 
 ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream stream) {
   State& own = *state_;
   const CurrentDevice device;
   own.check_rows(k, "k", own.spec.head_dim);
   own.check_rows(v, "v", own.spec.head_dim_v);
-  if (is_capturing(stream))
-    refuse("stream", "is being captured; exchanges of keys count calls on the host, and cannot be replayed");
   const DriverApi& api = driver();
-  if (++own.epoch == 0) own.epoch = 2;  // 0 is no epoch: words begin so
-  const KeyExchangeLayout& layout = own.layout;
-  const auto at = [](CUdeviceptr buffer, std::int64_t offset) {
-    return buffer + static_cast<CUdeviceptr>(offset);
-  };
-
-  check(api.cuStreamWaitEvent(stream, own.ended, 0), "cuStreamWaitEvent");  // of another stream
-  // Behind the kernel of the call before, which had waited until all ranks had begun that call, and so ended the one before
-  // it: nobody reads the half to which this call copies.
-  check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
-  for (const IndexRange& run : own.runs) {
-    own.copy(k, layout.key_bytes, at(own.own(), layout.keys(own.epoch)), run, stream);
-    own.copy(v, layout.value_bytes, at(own.own(), layout.values(own.epoch)), run, stream);
+  const bool is_captured = is_capturing(stream);
+  if (is_captured) {
+    own.is_counted_here = false;
+  } else {
+    check(api.cuStreamWaitEvent(stream, own.ended, 0), "cuStreamWaitEvent");  // of another stream
   }
-  own.write_word(own.own() + offsetof(ArrivalHeader, epoch), stream);
-  own.k = k;
-  own.v = v;
-  const auto view = [&](std::int64_t offset, std::int64_t heads, std::int64_t head_dim) {
-    return TensorView::dense(reinterpret_cast<void*>(at(own.own(), offset)), own.spec.dtype,
-                             {own.spec.batch, own.placement.work.seqlen, heads, head_dim});
+  if (++own.calls == 0) own.calls = 2;  // as the kernel counts
+  const KeyExchangeLayout& layout = own.layout;
+  const auto bytes = [&](std::int64_t elements) { return elements * size_of(own.spec.dtype); };
+  own.params.k = static_cast<const char*>(k.data);
+  own.params.v = static_cast<const char*>(v.data);
+  own.params.k_batch = bytes(k.strides[0]);
+  own.params.v_batch = bytes(v.strides[0]);
+  own.params.whole = reinterpret_cast<char*>(at(own.own(), layout.row(own.half(), 0)));
+  own.params.half = own.half();
+  begin_key_exchange(*own.kernel, own.params, own.spec.batch, own.device, stream);
+  own.is_sending = own.copying_streams > 0;
+  // Copies may begin when others have ended the call before, and own rows are there.
+  if (own.is_sending) check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
+  const auto view = [&](std::int64_t offset, int head_dim) {
+    TensorView rows =
+        TensorView::dense(own.params.whole + offset, own.spec.dtype,
+                          {own.spec.batch, own.placement.work.seqlen, own.spec.heads_kv, head_dim});
+    rows.strides[1] = layout.row_bytes() / size_of(own.spec.dtype);
+    rows.strides[0] = own.placement.work.seqlen * rows.strides[1];
+    return rows;
   };
-  return {.k = view(layout.keys(own.epoch), own.spec.heads_kv, own.spec.head_dim),
-          .v = view(layout.values(own.epoch), own.spec.heads_kv, own.spec.head_dim_v),
-          .arrivals =
-              TensorView::dense(reinterpret_cast<void*>(own.own()), DType::int32, {layout.table_rows, 4})};
+  return {.k = view(0, own.spec.head_dim),
+          .v = view(layout.key_bytes, own.spec.head_dim_v),
+          .arrivals = TensorView::dense(own.params.table, DType::int32, {layout.table_rows, 4})};
 }
 
 void KeyExchange::send() {
   State& own = *state_;
-  if (!own.k.is_present()) return;
+  if (!std::exchange(own.is_sending, false)) return;
   const CurrentDevice device;
-  const KeyExchangeLayout& layout = own.layout;
-  // Here, since a kernel may be launched ahead of it. Other streams wait for this one.
-  check(driver().cuStreamWaitEvent(own.copying[0], own.begun, 0), "cuStreamWaitEvent");
-  for (std::size_t i = 0; i < own.sent.size(); ++i) {
-    const SentCopy& copy = own.sent[i];
-    const auto target = static_cast<std::size_t>(copy.target);
-    const bool is_first = i + 1 < own.words.size();  // the words alone
-    CUstream const copying = own.copying[is_first ? 0 : i % streams];
-    if (copy.keys != IndexRange{}) {
-      own.copy(own.k, layout.key_bytes, at(own.buffers[target], layout.keys(own.epoch)), copy.keys, copying);
-      own.copy(own.v, layout.value_bytes, at(own.buffers[target], layout.values(own.epoch)), copy.keys,
-               copying);
-    }
-    const auto [first, words] = own.words[target];
-    own.write_word(at(own.buffers[target], first + ((own.epoch % 2) * words + copy.word) * 4), copying);
-    // Whoever is overtaken sees that the call has begun before its keys are overwritten.
-    if (i + 1 == own.words.size() - 1) own.order_copies();
-  }
-  own.k = own.v = {};
+  for (std::size_t i = 0; i < own.copying_streams; ++i)
+    check(driver().cuStreamWaitEvent(own.copying[i], own.begun, 0), "cuStreamWaitEvent");
+  for (std::size_t i = 0; i < own.sent.size(); ++i)
+    own.copy(own.sent[i], own.copying[i % own.copying_streams]);
 }
 
 void KeyExchange::end(Stream stream) {
   send();
   const CurrentDevice device;
   const DriverApi& api = driver();
-  for (std::size_t i = 0; i < streams; ++i) {
+  for (std::size_t i = 0; i < state_->copying_streams; ++i) {
     check(api.cuEventRecord(state_->copied[i], state_->copying[i]), "cuEventRecord");
     check(api.cuStreamWaitEvent(stream, state_->copied[i], 0), "cuStreamWaitEvent");
   }
-  check(api.cuEventRecord(state_->ended, stream), "cuEventRecord");
+  if (!is_capturing(stream)) check(api.cuEventRecord(state_->ended, stream), "cuEventRecord");
 }
 
-void KeyExchange::set_timeout(double seconds, Stream stream) const {
+void KeyExchange::set_timeout(double seconds) {
   check_timeout(seconds);
-  const CurrentDevice device;
-  const auto nanoseconds = static_cast<std::uint64_t>(seconds * 1e9);
-  const CUdeviceptr address = state_->own() + offsetof(ArrivalHeader, timeout);
-  for (const int word : {0, 1}) {
-    check(driver().cuStreamWriteValue32(stream, address + static_cast<CUdeviceptr>(word) * 4,
-                                        static_cast<cuuint32_t>(nanoseconds >> 32 * word),
-                                        CU_STREAM_WRITE_VALUE_DEFAULT),
-          "cuStreamWriteValue32");
-  }
+  state_->params.timeout = static_cast<unsigned long long>(seconds * 1e9);
 }
 
 std::string KeyExchangeFault::to_string() const {
@@ -291,28 +309,19 @@ std::optional<KeyExchangeFault> KeyExchange::fault(Stream stream) const {
       .peer = copy.source, .call = header.broken, .call_seen = header.fault_seen, .keys = copy.keys};
 }
 
-void KeyExchange::copy_fault(std::uint32_t* call, Stream stream) const {
-  const CurrentDevice device;
-  check(
-      driver().cuMemcpyDtoHAsync(call, state_->own() + offsetof(ArrivalHeader, broken), sizeof *call, stream),
-      "cuMemcpyDtoHAsync");
-}
-
 void KeyExchange::reset(Stream stream) {
   State& own = *state_;
   const CurrentDevice device;
   const DriverApi& api = driver();
   for (CUstream copying : own.copying) check(api.cuStreamSynchronize(copying), "cuStreamSynchronize");
+  check(api.cuStreamSynchronize(stream), "cuStreamSynchronize");
   const auto [first, words] = own.words[static_cast<std::size_t>(own.rank)];
-  const std::uint32_t none = 0;
-  check(api.cuStreamSynchronize(stream), "cuStreamSynchronize");
-  check(api.cuMemcpyHtoD(own.own() + offsetof(ArrivalHeader, broken), &none, sizeof none), "cuMemcpyHtoD");
+  const ArrivalHeader header = own.first_header();
+  check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   if (words > 0)
-    check(api.cuMemsetD32Async(own.own() + static_cast<CUdeviceptr>(first), 0,
-                               static_cast<std::size_t>(2 * words), stream),
-          "cuMemsetD32Async");
+    check(api.cuMemsetD32Async(first, 0, static_cast<std::size_t>(2 * words), stream), "cuMemsetD32Async");
   check(api.cuStreamSynchronize(stream), "cuStreamSynchronize");
-  own.epoch = 0;
+  own.calls = 0;
 }
 
 }  // namespace jit

@@ -7,13 +7,14 @@
 #include <jit/dtype.h>
 
 #include "generator/tensors/tensor_checks.h"
+#include "templates/key_exchange/params.cuh"
 
 namespace jit {
 namespace {
 
 constexpr std::int64_t buffer_alignment = 256;
 // Copies are of so many keys, or multiples.
-constexpr std::int64_t exchange_granule = 128;
+constexpr std::int64_t exchange_granule = arrival_granule;
 // A copy of a source is twice as long as the one before, up to so many times the first: each takes as much of the host's time.
 constexpr std::int64_t longest_chunk = 8;
 
@@ -36,6 +37,9 @@ void check(const KeyExchangeSpec& spec, const Placement& placement) {
   if (placement.work.granule % exchange_granule != 0)
     refuse("placement", fmt::format("has granules of {}; they must be multiples of {}",
                                     placement.work.granule, exchange_granule));
+  if (placement.ranks() > max_key_exchange_ranks)
+    refuse("placement", fmt::format("is of {} ranks, which must be at most {}", placement.ranks(),
+                                    max_key_exchange_ranks));
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     if (placement.rows(rank) == 0)
       refuse("placement", fmt::format("gives rank {} no rows; each rank must have some", rank));
@@ -122,14 +126,33 @@ std::vector<SentCopy> copies_from(const KeyExchangeSpec& spec, const Placement& 
 std::vector<ArrivalPiece> pieces_of(const Placement& placement, int rank,
                                     const std::vector<KeyCopy>& copies) {
   std::vector<ArrivalPiece> pieces;
+  std::int64_t row = 0;
   const auto add = [&](const IndexRange& keys, std::size_t words) {
-    pieces.push_back({static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(words), 0});
+    pieces.push_back({static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(words),
+                      static_cast<int>(words == 0 ? row : 0)});
   };
-  for (const IndexRange& run : placement.runs(rank)) add(run, 0);
+  for (const IndexRange& run : placement.runs(rank)) {
+    add(run, 0);
+    row += run.end - run.begin;
+  }
   for (std::size_t word = 0; word < copies.size(); ++word) {
     if (copies[word].keys != IndexRange{}) add(copies[word].keys, word + 1);
   }
   return pieces;
+}
+
+std::vector<ArrivalGranule> granules_of(const Placement& placement, const std::vector<ArrivalPiece>& pieces) {
+  std::vector<ArrivalGranule> granules(
+      static_cast<std::size_t>(rounded_up(placement.work.seqlen, exchange_granule) / exchange_granule));
+  std::size_t visited = 0;
+  for (const ArrivalPiece& piece : pieces) {
+    for (std::int64_t begin = piece.begin; begin < piece.end; begin += exchange_granule) {
+      const std::int64_t granule = begin / exchange_granule;
+      granules[static_cast<std::size_t>(granule)].words = piece.words;
+      granules[visited++].visited = static_cast<int>(granule);
+    }
+  }
+  return granules;
 }
 
 KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placement) {
@@ -138,9 +161,10 @@ KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placem
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     const std::vector<KeyCopy> copies = copies_to(spec, placement, rank);
     const auto pieces = static_cast<std::int64_t>(pieces_of(placement, rank, copies).size());
-    const std::int64_t end = word_offset(pieces, static_cast<std::int64_t>(copies.size()), 0, 1) +
-                             static_cast<std::int64_t>(copies.size()) * 4;
-    layout.table_rows = std::max(layout.table_rows, rounded_up(end, 16) / 16);
+    const std::int64_t granules = rounded_up(placement.work.seqlen, exchange_granule) / exchange_granule;
+    layout.table_rows =
+        std::max(layout.table_rows,
+                 granules_row(pieces, static_cast<std::int64_t>(copies.size())) + (granules + 1) / 2);
   }
   layout.table_bytes = rounded_up(layout.table_rows * 16, buffer_alignment);
   layout.key_bytes = spec.heads_kv * spec.head_dim * size_of(spec.dtype);

@@ -31,27 +31,32 @@ std::vector<SentCopy> copies_from(const KeyExchangeSpec& spec, const Placement& 
 /// The pieces of keys of a rank in the order in which its queries visit them.
 std::vector<ArrivalPiece> pieces_of(const Placement& placement, int rank, const std::vector<KeyCopy>& copies);
 
+/// The granules of the sequence, as arrival_table.cuh has them: visited by pieces, none twice; behind them 0.
+std::vector<ArrivalGranule> granules_of(const Placement& placement, const std::vector<ArrivalPiece>& pieces);
+
 /// Where things lie in buffers. All ranks have the same sizes.
 struct KeyExchangeLayout {
   std::int64_t table_rows = 0;   ///< of 16 bytes each, at the beginning
   std::int64_t table_bytes = 0;  ///< rounded up
   std::int64_t key_bytes = 0;    ///< of a row of k
-  std::int64_t value_bytes = 0;  ///< of a row of v
+  std::int64_t value_bytes = 0;  ///< of a row of v, which stands behind that of k: one copy takes both
   std::int64_t rows = 0;         ///< of all batch entries
 
-  std::int64_t half_bytes() const { return rows * (key_bytes + value_bytes); }
-  std::int64_t bytes() const { return table_bytes + 2 * half_bytes(); }
-  /// Where row 0 of k lies, and of v, in calls of this epoch.
-  std::int64_t keys(std::uint32_t epoch) const { return table_bytes + (epoch % 2) * half_bytes(); }
-  std::int64_t values(std::uint32_t epoch) const { return keys(epoch) + rows * key_bytes; }
+  std::int64_t row_bytes() const { return key_bytes + value_bytes; }
+  std::int64_t bytes() const { return table_bytes + 2 * rows * row_bytes(); }
+  /// Where a row lies.
+  std::int64_t row(unsigned half, std::int64_t row) const {
+    return table_bytes + (half * rows + row) * row_bytes();
+  }
 };
 /// Throws Error invalid_argument as key_exchange_bytes does.
 KeyExchangeLayout layout_of(const KeyExchangeSpec& spec, const Placement& placement);
 
-/// Byte of a word in the buffer of a rank with so many pieces and words.
-constexpr std::int64_t word_offset(std::int64_t pieces, std::int64_t words, std::int64_t word,
-                                   std::uint32_t epoch) {
-  return (arrival_header_rows + pieces) * 16 + ((epoch % 2) * words + word) * 4;
+/// Byte of the words in the buffer of a rank with so many pieces.
+constexpr std::int64_t words_offset(std::int64_t pieces) { return (arrival_header_rows + pieces) * 16; }
+/// Row of the first ArrivalGranule there.
+constexpr std::int64_t granules_row(std::int64_t pieces, std::int64_t words) {
+  return arrival_header_rows + pieces + (2 * words + 3) / 4;
 }
 
 }  // namespace jit

@@ -282,5 +282,6 @@ def reset(group: Any = None, timeout: float | None = None) -> None:
     """
     group = group_of(group)
     control = control_of(group)
-    control.restart(seconds_of(group, timeout, torch.device("cpu" if not torch.cuda.is_available() else "cuda")))
-    arrive.forget(control)
+    seconds = seconds_of(group, timeout, torch.device("cpu" if not torch.cuda.is_available() else "cuda"))
+    control.restart(seconds)
+    arrive.reset(control, seconds)

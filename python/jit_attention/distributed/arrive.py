@@ -1,7 +1,8 @@
 """Method "arrive": kernels compute with a rank's own keys while copy engines bring those of others, chunk by chunk.
 
 Keys stand where the sequence has them, in memory that the ranks of a host share; a kernel visits its own first, then chunks
-in the order in which they are sent. In the backward pass they are gathered.
+in the order in which they are sent. In the backward pass, too: gradients of own keys first. Each rank returns what it adds to gradients of
+others' keys as "gather" does, which computes where turns are to be taken.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import socket
 import warnings
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,34 +22,70 @@ from .. import _core
 from ..errors import InvalidArgumentError
 from . import gather
 from . import problem as _problem
-from .gather import backward as backward  # noqa: PLC0414
 from .groups import Control, is_captured
 from .placement import Placement
-from .problem import Problem
+from .problem import Gradients, Problem
 
+_Results = TypeVar("_Results")
 #: Shards are made of as many rows, so that no tile of keys lies in two of them.
 _GRANULE = 128
 #: A debugger's setting, by which a kernel ends before the host goes on.
 _LAUNCHES_BLOCK = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0"
 
 
+class _Shared:
+    """An exchange of calls of one kind, and the memory that ranks share for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.memory = torch.empty(1, dtype=torch.uint8, device=device)
+        self.peers: list[int] = []
+        self.exchange: Any = None
+        self.timeout = 0.0
+        self.views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
+        self.is_captured = False
+
+    def share(self, nbytes: int, control: Control) -> None:
+        from torch.distributed import _symmetric_memory as symmetric
+
+        self.memory = symmetric.empty(nbytes, dtype=torch.uint8, device=self.memory.device)
+        handle = symmetric.rendezvous(self.memory, control.group)
+        offset = self.memory.data_ptr() - handle.buffer_ptrs[control.rank]
+        self.peers = [address + offset for address in handle.buffer_ptrs]
+
+    def tensors(self, k: torch.Tensor, v: torch.Tensor, seqlen: int, stream: int) -> tuple[torch.Tensor, ...]:
+        """Begins a call: the keys and values of the whole sequence, and what kernels are told of them."""
+        addresses = self.exchange.begin((k.data_ptr(), k.stride(0)), (v.data_ptr(), v.stride(0)), stream)
+        views = self.views.get(addresses)
+        if views is None:
+            row = k.shape[2] * k.shape[3] + v.shape[2] * v.shape[3]
+            shapes = [(x.shape[0], seqlen, *x.shape[2:]) for x in (k, v)]
+            views = self.views[addresses] = (
+                *(self._view(address, shape, (seqlen * row, row, shape[3], 1), k.dtype)
+                  for address, shape in zip(addresses, shapes)),
+                self._view(addresses[2], (addresses[3], 4), (4, 1), torch.int32))
+        return views
+
+    def _view(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        first = address - self.memory.data_ptr()
+        size = 1 + sum((count - 1) * stride for count, stride in zip(shape, strides))
+        return self.memory[first:first + size * dtype.itemsize].view(dtype).as_strided(shape, strides)
+
+
 class _Workspace:
-    """What the ranks of a group share on a device, for calls of one placement and shape at a time."""
+    """What the ranks of a group share on a device, for calls of one placement and shape at a time. Calls that graphs hold keep
+    what they use."""
 
     def __init__(self, control: Control, device: torch.device, timeout: float) -> None:
         self.control = weakref.proxy(control)
         self.device = device
-        self.memory = torch.empty(1, dtype=torch.uint8, device=device)
-        self.peers: list[int] = []
-        self.exchange: Any = None
+        self.shared = _Shared(device)
+        self.kept: dict[Any, _Shared] = {}  # by kinds of calls that graphs hold
         self._of: Any = None
-        self._timeout = 0.0
-        self._views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
         self.generation = 0
         word = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         _words.append(word)
         self._broken = ctypes.c_uint32.from_address(word.data_ptr())
-        where = f"{socket.gethostname()}, {_core.device_of(self.memory, 'q').arch}"
+        where = f"{socket.gethostname()}, {_core.device_of(self.shared.memory, 'q').arch}"
         places = set(control.meet(where, timeout))
         self.refusal = ""
         if len(places) > 1:
@@ -60,48 +98,56 @@ class _Workspace:
         placement, timeout = problem.placement, problem.timeout
         of_placement = placement.seqlen, placement.granule, placement.runs, placement.needs
         nbytes = _core.key_exchange_bytes(sizes, *of_placement)
-        if self.exchange is not None:
-            self.exchange.reset(_stream(self.device))
-        self.exchange = None
+        if self.shared.is_captured:  # replays go on
+            self.shared = _Shared(self.device)
+        shared = self.shared
+        if shared.exchange is not None:
+            shared.exchange.reset(_stream(self.device))
+        shared.exchange = None
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # nobody copies any more
-        if nbytes > self.memory.numel():
+        if nbytes > shared.memory.numel():
             failure = ""
             try:
-                self._share(nbytes)
+                shared.share(nbytes, self.control)
             except RuntimeError as error:
                 failure = str(error).splitlines()[0] or "unknown"
             failures = [text for text in self.control.meet(failure, timeout) if text]
             if failures:
                 self.refusal = f"memory that all ranks can write to ({failures[0]})"
                 return
-        self.memory.zero_()
-        self._views = {}
+        shared.memory.zero_()
+        shared.views = {}
         self.generation += 1
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # nobody's words are cleared any more
-        self.exchange = _core.KeyExchange(sizes, *of_placement, problem.rank, self.peers, min(timeout, 1e9))
+        shared.timeout = timeout
+        shared.exchange = _core.KeyExchange(sizes, *of_placement, problem.rank, shared.peers, min(timeout, 1e9),
+                                            ctypes.addressof(self._broken))
 
-    def _share(self, nbytes: int) -> None:
-        from torch.distributed import _symmetric_memory as symmetric
-
-        self.memory = symmetric.empty(nbytes, dtype=torch.uint8, device=self.device)
-        handle = symmetric.rendezvous(self.memory, self.control.group)
-        offset = self.memory.data_ptr() - handle.buffer_ptrs[self.control.rank]
-        self.peers = [address + offset for address in handle.buffer_ptrs]
-
-    def exchange_of(self, problem: Problem, sizes: tuple[Any, ...]) -> Any:
-        """The exchange of such calls; None where memory cannot be shared."""
-        self.raise_fault(waits=False)
+    def shared_of(self, problem: Problem, sizes: tuple[Any, ...], is_captured: bool) -> _Shared:
+        """What such calls share; without an exchange where memory cannot be shared."""
+        if not is_captured:
+            self.raise_fault(waits=False)
         of = problem.placement, sizes
-        if of != self._of:
-            self._of = None
-            self.begin_anew(problem, sizes)
-            self._of, self._timeout = of, problem.timeout
-        if problem.timeout != self._timeout and self.exchange is not None:
-            self.exchange.set_timeout(min(problem.timeout, 1e9), _stream(self.device))
-            self._timeout = problem.timeout
-        return self.exchange
+        shared = self.kept.get(of) if self.kept else None
+        if shared is None:
+            if of != self._of:
+                if is_captured:
+                    raise InvalidArgumentError("group: ranks have made calls of other sizes, or of another placement, by "
+                                               "\"arrive\" since they last made such a call; make it once ahead of the "
+                                               "capture, on all ranks", "arguments", "group")
+                self._of = None
+                self.begin_anew(problem, sizes)
+                self._of = of
+            shared = self.shared
+        if problem.timeout != shared.timeout and shared.exchange is not None:
+            shared.exchange.set_timeout(min(problem.timeout, 1e9))
+            shared.timeout = problem.timeout
+        if is_captured and not shared.is_captured:
+            shared.is_captured = True
+            self.kept[of] = shared
+        return shared
 
     def may_compile(self, problem: Problem) -> bool:
         """Whether such a call has not been made, so that its kernel may have to be compiled; or the host waits for it."""
@@ -110,38 +156,31 @@ class _Workspace:
         problem.kept["launched"] = self.generation
         return True
 
-    def end(self, exchange: Any, stream: int) -> None:
-        """Ends a call, and lets a later one see whether it has failed, without waiting for it."""
-        exchange.end(stream, ctypes.addressof(self._broken))
+    def exchanges(self) -> list[Any]:
+        """All that may be in use."""
+        return [shared.exchange for shared in {id(x): x for x in (self.shared, *self.kept.values())}.values()
+                if shared.exchange is not None]
 
     def raise_fault(self, waits: bool) -> None:
         """Raises PeerTimeoutError if a call has failed that has ended, or with `waits` any."""
-        if self.exchange is None or not (waits or self._broken.value):
+        if not (waits or self._broken.value):
             return
-        fault = self.exchange.fault(_stream(self.device))
-        if fault:
-            self._broken.value = 0
-            self.control.give_up(fault)
+        for exchange in self.exchanges():
+            fault = exchange.fault(_stream(self.device))
+            if fault:
+                self._broken.value = 0
+                self.control.give_up(fault)
 
-    def forget(self) -> None:
-        """The next call begins anew."""
+    def reset(self, timeout: float) -> None:
+        """Begins anew after a fault, with all ranks: what graphs hold at once, the rest at its next call."""
         self._of = None
+        if self.kept:
+            torch.cuda.synchronize(self.device)
+            self.control.meet("", timeout)  # nobody copies any more
+            for shared in self.kept.values():
+                shared.exchange.reset(_stream(self.device))
+            self.control.meet("", timeout)
         self._broken.value = 0
-
-    def tensors(self, k: torch.Tensor, v: torch.Tensor, exchange: Any, seqlen: int,
-                stream: int) -> tuple[torch.Tensor, ...]:
-        """Begins a call: the keys and values of the whole sequence, and what kernels are told of them."""
-        addresses = exchange.begin((k.data_ptr(), k.stride(0)), (v.data_ptr(), v.stride(0)), stream)
-        views = self._views.get(addresses)
-        if views is None:
-            shapes = (k.shape[0], seqlen, *k.shape[2:]), (v.shape[0], seqlen, *v.shape[2:]), (addresses[-1], 4)
-            views = tuple(self._view(*view) for view in zip(addresses, shapes, (k.dtype, v.dtype, torch.int32)))
-            self._views[addresses] = views
-        return views
-
-    def _view(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        first = address - self.memory.data_ptr()
-        return self.memory[first:first + torch.Size(shape).numel() * dtype.itemsize].view(dtype).view(shape)
 
 
 def _stream(device: torch.device) -> int:
@@ -179,8 +218,9 @@ def _refusal_of(placement: Placement) -> str:
 
 
 def _dense(x: torch.Tensor) -> torch.Tensor:
-    """Rows of a batch entry behind one another."""
-    return x if x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) else x.contiguous()
+    """Rows of a batch entry behind one another, from multiples of 16 bytes on."""
+    is_dense = x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) and x.stride(0) % 8 == 0 and x.data_ptr() % 16 == 0
+    return x if is_dense else x.clone(memory_format=torch.contiguous_format)
 
 
 def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
@@ -196,32 +236,52 @@ def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
                                   v.shape[3])
 
 
-def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries."""
-    if is_captured(problem.q):
-        raise InvalidArgumentError('method: "arrive" counts its calls on the host, so that no graph can replay them; give '
-                                   '"gather" where a stream is captured', "arguments", "method")
+def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
+    """What a call uses; None where it gathers, which is said."""
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem)
     why, workspace, sizes = found
     if workspace is not None and not workspace.refusal:
-        exchange = workspace.exchange_of(problem, sizes)
+        shared = workspace.shared_of(problem, sizes, is_captured(problem.q))
     if workspace is None or workspace.refusal:
         _gathers(problem, why or workspace.refusal)
-        return gather.forward(problem)
-    k, v = _dense(problem.k), _dense(problem.v)
+        return None
+    return workspace, shared
+
+
+def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
+    """What `compute` returns, of the keys and values of the whole sequence and what tells when they come."""
     stream = _stream(workspace.device)
-    whole_k, whole_v, arrivals = workspace.tensors(k, v, exchange, problem.placement.seqlen, stream)
+    whole_k, whole_v, arrivals = shared.tensors(_dense(problem.k), _dense(problem.v), problem.placement.seqlen, stream)
     if workspace.may_compile(problem):
-        exchange.send()
+        shared.exchange.send()
     try:
-        return _problem.forward(problem, whole_k, whole_v, arrivals=arrivals)
+        return compute(whole_k, whole_v, arrivals=arrivals)
     except BaseException as error:  # no kernel of this rank waits for the others of this call
         problem.control.leave(f"this rank failed: {error}")
         raise
     finally:
-        workspace.end(exchange, stream)
+        shared.exchange.end(stream)
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    found = _shared_of(problem)
+    if found is None:
+        return gather.forward(problem)
+    return _with_arrivals(problem, *found, functools.partial(_problem.forward, problem))
+
+
+def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    found = None if problem.deterministic else _shared_of(problem)
+    if found is None:
+        return gather.backward(problem, do, o, lse, dlse, wanted, want_sinks)
+    gradients = _with_arrivals(problem, *found, lambda k, v, arrivals: _problem.backward(
+        problem, k, v, do, o, lse, dlse, wanted, want_sinks, arrivals=arrivals))
+    return gather.returned(problem, gradients)
 
 
 def check(control: Control) -> None:
@@ -230,7 +290,7 @@ def check(control: Control) -> None:
         workspace.raise_fault(waits=True)
 
 
-def forget(control: Control) -> None:
-    """The next calls begin anew, with all ranks."""
+def reset(control: Control, timeout: float) -> None:
+    """The next calls and replays begin anew, with all ranks."""
     for workspace in _workspaces.get(control, {}).values():
-        workspace.forget()
+        workspace.reset(timeout)

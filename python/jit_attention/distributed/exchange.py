@@ -70,6 +70,7 @@ class Route:
     travels: bool  # whether anything does, on any rank
     sent_counts: list[int]  # rows to each rank
     received_counts: list[int]  # rows of each rank
+    segments: list[tuple[int, int, int, int | None]]  # of two ranks: the shard's rows, and what the other one returns
 
 
 def _positions(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
@@ -98,8 +99,11 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
         is_absent[places] = False
         sent.append(_Places(rows, device))
         received.append(_Places(places, device))
-    return Route(own.numel(), sent, received, _Places(own, device), _Places(is_absent.nonzero()[:, 0], device),
-                 sum(placement.remote) > 0, [places.count for places in sent], [places.count for places in received])
+    own_places = _Places(own, device)
+    segments = _segments(own_places, sent[1 - rank]) if placement.ranks == 2 else []
+    return Route(own.numel(), sent, received, own_places, _Places(is_absent.nonzero()[:, 0], device),
+                 sum(placement.remote) > 0, [places.count for places in sent], [places.count for places in received],
+                 segments)
 
 
 def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -128,9 +132,29 @@ def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int
     return whole
 
 
-def return_rows(control: Control, route: Route, whole: torch.Tensor, timeout: float) -> torch.Tensor:
-    """The inverse for gradients: the sum (rows, …) of what all ranks have of this rank's rows, in fp32 and in the order of
-    ranks, whichever comes first."""
+def _segments(own: _Places, sent: _Places) -> list[tuple[int, int, int, int | None]]:
+    """Rows of a shard, in pieces: the first row, how many, the position of that row, and its place in the slot of a rank to
+    which some were sent."""
+    segments: list[tuple[int, int, int, int | None]] = []
+    for position, length, row in own.runs:
+        at, end = row, row + length
+        for first, count, slot in sent.runs:
+            begin, stop = max(at, first), min(end, first + count)
+            if begin >= stop:
+                continue
+            if begin > at:
+                segments.append((at, begin - at, position + at - row, None))
+            segments.append((begin, stop - begin, position + begin - row, slot + begin - first))
+            at = stop
+        if at < end:
+            segments.append((at, end - at, position + at - row, None))
+    return segments
+
+
+def return_rows(control: Control, route: Route, whole: torch.Tensor, results: list[tuple[slice, torch.Tensor]],
+                timeout: float) -> None:
+    """The inverse for gradients: the sum of what all ranks have of this rank's rows, in fp32 and in the order of ranks,
+    whichever comes first. `results` are rows for some columns of it, to which it is rounded."""
     slots: tuple[torch.Tensor, ...] = ()
     if route.travels:
         parts = [places.take(whole).float() for places in route.received if places.count]
@@ -138,10 +162,20 @@ def return_rows(control: Control, route: Route, whole: torch.Tensor, timeout: fl
                                 route.sent_counts)
         control.wait(work, timeout, whole.is_cuda)
         slots = rows.split_with_sizes(route.sent_counts)
+    if 0 < len(route.segments) <= _FEW_RUNS:  # two ranks: one pass over rows, whose bits are those of any order
+        for row, length, position, at in route.segments:
+            for columns, result in results:
+                own, target = whole[position:position + length, :, columns], result[row:row + length]
+                if at is None or not slots:
+                    target.copy_(own)
+                else:
+                    torch.add(own, slots[1 - control.rank][at:at + length, :, columns], out=target)
+        return
     total = whole.new_zeros((route.rows, *whole.shape[1:]), dtype=torch.float32)
     for rank in range(control.size):
         if rank == control.rank:
             total += route.own.take(whole)
         elif slots:
             route.sent[rank].add(total, slots[rank])
-    return total
+    for columns, result in results:
+        result.copy_(total[:, :, columns])

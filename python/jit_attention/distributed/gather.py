@@ -31,11 +31,16 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
     """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
-    k, v = _gathered(problem)
-    gradients = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks)
-    route = route_of(problem.placement, problem.rank, k.device)
-    total = return_rows(problem.control, route, beside(gradients.dk, gradients.dv), problem.timeout)
-    gradients.dk, gradients.dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format)
-                                  for x in apart(total, problem.k, problem.v))
+    return returned(problem, _problem.backward(problem, *_gathered(problem), do, o, lse, dlse, wanted, want_sinks))
+
+
+def returned(problem: Problem, gradients: Gradients) -> Gradients:
+    """Gradients of this rank's rows, of those that each rank has of the whole sequence."""
+    route = route_of(problem.placement, problem.rank, problem.k.device)
+    results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (problem.k, problem.v)]
+    of_rows = [(slice(begin, begin + x.shape[2] * x.shape[3]), result.transpose(0, 1).flatten(2))
+               for begin, x, result in zip((0, problem.k.shape[2] * problem.k.shape[3]), (problem.k, problem.v), results)]
+    return_rows(problem.control, route, beside(gradients.dk, gradients.dv), of_rows, problem.timeout)
+    gradients.dk, gradients.dv = results
     gradients.dq = gradients.dq.to(problem.q.dtype)
     return gradients

@@ -18,6 +18,7 @@ from ..mask import Mask
 from ..score import Score
 from .groups import Control
 from .placement import Placement
+from .rows import apart
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
@@ -149,9 +150,10 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | No
 
 def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
              dlse: torch.Tensor | None, wanted: tuple[str, ...], want_sinks: bool,
-             source: int | None = None) -> Gradients:
+             source: int | None = None, arrivals: torch.Tensor | None = None) -> Gradients:
     """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them: all in
-    fp32 where kernels can."""
+    fp32 where kernels can, those of keys and values side by side. With `arrivals` those of keys that it does not need hold
+    anything."""
     q = problem.q
     tensors = problem.tensors or {}
     if q.shape[1] == 0 or k.shape[1] == 0:
@@ -162,9 +164,13 @@ def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tenso
     results: dict[str, torch.Tensor] = {}
     if _parts_are_wide(problem):
         do, q, k, v, o = *map(_aligned, (do, q, k, v)), o.float()
-        results = {name: torch.empty(x.shape, dtype=torch.float32, device=x.device)
-                   for name, x in (("dq", q), ("dk", k), ("dv", v))}
+        dk, dv = apart(torch.empty((k.shape[1], k.shape[0], k.shape[2] * k.shape[3] + v.shape[2] * v.shape[3]),
+                                   dtype=torch.float32, device=k.device), k, v)
+        results = dict(dq=torch.empty(q.shape, dtype=torch.float32, device=q.device), dk=dk, dv=dv)
+    options = _options(problem, source, want_sinks)
+    if arrivals is not None:
+        options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
     dq, dk, dv, by_name, *of_sinks = _attention_backward(
         do, q, k, v, o, lse, **results, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
-        **_options(problem, source, want_sinks))
+        **options)
     return Gradients(dq, dk, dv, by_name, of_sinks[0] if of_sinks else None)

@@ -277,7 +277,6 @@ TEST(BackwardArguments, SpecsWithoutBackwardAreRefused) {
         {AttentionSpec{.dtype = DType::fp8_e4m3}, "spec.dtype"},
         {AttentionSpec{.kv_dtype = DType::fp8_e4m3}, "spec.kv_dtype"},
         {AttentionSpec{.head_dim_v = 64, .values_in_keys = true}, "spec.values_in_keys"},
-        {AttentionSpec{.q_positions = true, .key_arrivals = true}, "spec.key_arrivals"},
         {AttentionSpec{.sequences_q = SequenceKind::varlen,
         .sequences_kv = SequenceKind::varlen,
         .values_in_keys = true,

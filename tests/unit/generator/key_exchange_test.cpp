@@ -58,6 +58,7 @@ TEST_F(KeyExchangePlan, BringsWhatIsNeededOnce) {
         EXPECT_GE(piece.words, words);
         words = piece.words;
         if (words == 0) {
+          EXPECT_EQ(piece.row, own);
           own += piece.end - piece.begin;
           continue;
         }
@@ -65,6 +66,17 @@ TEST_F(KeyExchangePlan, BringsWhatIsNeededOnce) {
         EXPECT_EQ(copy.keys, (IndexRange{piece.begin, piece.end}));
       }
       EXPECT_EQ(own, placement.rows(rank));
+
+      // Granules, in the order of pieces, wait for as many words.
+      const std::vector<ArrivalGranule> granules = granules_of(placement, pieces);
+      EXPECT_EQ(granules.size(), static_cast<std::size_t>((seqlen + 127) / 128));
+      std::size_t visited = 0;
+      for (const ArrivalPiece& piece : pieces) {
+        for (int begin = piece.begin; begin < piece.end; begin += arrival_granule, ++visited) {
+          EXPECT_EQ(granules[visited].visited, begin / arrival_granule);
+          EXPECT_EQ(granules[static_cast<std::size_t>(begin / arrival_granule)].words, piece.words);
+        }
+      }
 
       std::size_t sent_here = 0;
       for (int source = 0; source < ranks; ++source) {

@@ -1,0 +1,28 @@
+// Waiting in vain for a word of another device: who does so first tells the host of it, and nobody waits from then on.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "mainloop/arrival_table.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/relaxed.cuh"
+#include "ptx/system.cuh"
+
+namespace jit {
+
+/// Whether it is no use to wait on for the word, the i-th of the call, since `begin`, which is 0 at first: the time is over, or another wait of
+/// this device, of this call or one before, was in vain.
+JIT_DEVICE bool gives_up(ArrivalHeader& header, unsigned long long timeout, const unsigned* word, int i,
+                         unsigned epoch, unsigned long long& begin) {
+  const unsigned long long now = global_timer();
+  if (begin == 0) begin = now;
+  if (load_relaxed(&header.broken) != 0) return true;
+  if (now - begin <= timeout) return false;
+  if (atomic_cas_relaxed(reinterpret_cast<int*>(&header.broken), 0, static_cast<int>(epoch)) == 0) {
+    header.fault_word = i;
+    header.fault_seen = load_acquire_sys(word);
+    if (header.fault != nullptr) store_release_sys(header.fault, epoch);  // mutate: FaultUntold
+  }
+  return true;
+}
+
+}  // namespace jit
