@@ -99,9 +99,7 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) ||
-      spec.split_keys != 0)
-    return {Rescale::lazy};
+  if (has_fp8_queries(spec) || !are_steady(spec.score)) return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
@@ -368,9 +366,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
-  if (config.rescale == Rescale::on_overflow && asks_for(spec, largest_scores))
-    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest "
-           "scores";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
@@ -378,8 +373,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (std::string reason =
-          lone_block_rejection(spec, problem.limits.arch, config.tile_kv, config.rescale, name);
+  if (std::string reason = lone_block_rejection(spec, problem.limits.arch, config.tile_kv, name);
       !reason.empty())
     return reason;
   if (config.requests != Requests::all) {
