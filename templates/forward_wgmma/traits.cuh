@@ -59,10 +59,11 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks ||
-                                      upcasts;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
   /// Whether keys are summed in spans, which a consumer computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
+  /// Pairs of a waiting result that are read at once: scores have left registers for them.
+  static constexpr int span_reads = Config::tile_kv / 4;
   static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0),
                 "rows move their maxima by themselves, and no tile lies in two spans");
   static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;

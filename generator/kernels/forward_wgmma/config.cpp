@@ -25,7 +25,7 @@ constexpr int exponential_group = 8;        // templates/steps/interpolated_weig
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if precomputed
-constexpr int largest_score_registers = 2;
+constexpr int largest_score_registers = 2;   // where maxima are looked for first
 constexpr int output_functor_registers = 4;  // where it reads what it is a function of
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
@@ -235,7 +235,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
           : (config.converter_warps == spare_warps ? spare_upcast_registers : upcast_registers) +
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  const int largest = asks_for(spec, largest_scores) ? largest_score_registers : 0;
+  const bool looks_first = config.rescale == Rescale::lazy;
+  const int largest = asks_for(spec, largest_scores) && looks_first ? largest_score_registers : 0;
   const int functor_of_output = spec.output.is_none() ? 0 : output_functor_registers;
   return functor_of_output + scores + output + sums + p + other + largest +
          (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
