@@ -41,7 +41,7 @@ class StagedNumbers {
 #pragma unroll 1
     for (int i = lane_id(); i < rows * chunks; i += warp_size) {
       const int own = i / chunks, chunk = i % chunks;
-      if (first_row + own >= context.seqlen_q) break;
+      if (first_row + own >= context.seqlen_q) break;  // mutate: NumbersOfRowsThatAreNone
       const auto* const source = place_of_row<bf16>(context, slot, first_row + own);
       cp_async<chunk_bytes>(OTile::chunk_address(tile, row + own, chunk),
                             source + chunk * (chunk_bytes / element_bytes));

@@ -44,7 +44,7 @@ JIT_DEVICE KeyTile<Config> keys_of_block(const AttentionParams& params, int bloc
     slices *= params.batch;
     tiles = key_tiles_of_head<Config>(params);
   }
-  return key_tile<Config>(params, block % slices * tiles + block / slices);  // mutate: BlocksOfMassHeadByHead
+  return key_tile<Config>(params, block % slices * tiles + block / slices);
 }
 
 }  // namespace jit

@@ -88,8 +88,8 @@ JIT_DEVICE void keep_largest_of(const Scores& scores, State& state) {
   if constexpr (State::keeps_largest) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      state.largest[r] =
-          fmaxf(state.largest[r], scores.reduce_lane(r, [](float x, float y) { return fmaxf(x, y); }));
+      const float of_lane = scores.reduce_lane(r, [](float x, float y) { return fmaxf(x, y); });
+      state.largest[r] = fmaxf(state.largest[r], of_lane);  // mutate: LargestScoresOfTheLastTile
     }
   }
 }
