@@ -1,6 +1,6 @@
-// What an output functor reads from one of its tensors, on its way through shared memory: it comes in whole rows while the
-// last products run, to where O of the same rows will lie, chunk by chunk, and is read as ldmatrix has it. Loads by lanes, of
-// two elements each, would be waited for one after another.
+// Numbers that an output functor reads from one of its tensors, on their way through shared memory: they come in whole rows
+// while the last products run, to where O of the same rows will lie, chunk by chunk, and are read as ldmatrix has them. Loads
+// by lanes, of two elements each, would be waited for one after another.
 #pragma once
 
 #include "base/element.cuh"
@@ -26,7 +26,7 @@ JIT_DEVICE constexpr int staged_slot() {
   return slot;
 }
 
-/// That of the rows of a warp, whose O will lie in rows [row, row + 16) of a tile: an OTile of elements of 16 bits.
+/// Numbers of the rows of a warp, whose O will lie in rows [row, row + 16) of a tile: an OTile of elements of 16 bits.
 template <class Config, class OTile>
 class StagedNumbers {
   using Functor = typename Config::OutputFunctor;

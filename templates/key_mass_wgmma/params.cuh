@@ -23,7 +23,7 @@ inline constexpr int mass_block_keys = mass_consumers * mass_consumer_keys;
 inline constexpr int mass_step_queries = rows_per_warpgroup;
 inline constexpr int mass_threads = (mass_consumers + 1) * 128;
 
-/// What goes with the queries of a step.
+/// A step: what goes with its queries.
 struct MassStep {
   int head;     ///< of queries; negative: there are no more
   int q_begin;  ///< first query

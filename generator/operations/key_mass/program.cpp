@@ -18,7 +18,7 @@ void validate(const KeyMassSpec& spec) { validate_scores(spec.attention, "key ma
 
 namespace {
 
-// What a program is written of.
+// The parts that both programs are written of.
 struct Written {
   AttentionSpec scores;  // of heads whose sums are one
   int heads_per_key;
