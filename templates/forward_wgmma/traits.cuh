@@ -62,8 +62,9 @@ struct KernelTraits {
                                       Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
   /// Whether keys are summed in spans, which a consumer computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
-  /// Pairs of a waiting result that are read at once: scores have left registers for them.
-  static constexpr int span_reads = Config::tile_kv / 4;
+  /// Pairs of a waiting result that are read at once: scores have left registers for them, of three consumers few.
+  static constexpr int span_reads =
+      has_lengths && Config::tile_q > 2 * rows_per_warpgroup ? 8 : Config::tile_kv / 4;
   static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0),
                 "rows move their maxima by themselves, and no tile lies in two spans");
   static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;

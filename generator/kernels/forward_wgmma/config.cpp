@@ -463,6 +463,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<bool> has_dropout_mask_ahead =
       dropout_mask_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
+    // Rows that move by themselves are looked at first where lengths are read: later looks spill a few registers there.
+    const bool looks_first = consumers == 3 && spec.split_keys != 0 && !is_plain(spec);
     // Three consumers have 128 registers each when launched, and spill where O of 16-bit inputs leaves directly.
     if (consumers == 3 && has_wide_output(spec) && !has_fp8_queries(spec)) continue;
     // One block of three consumers has all registers that a product of the smallest tile needs.
@@ -473,7 +475,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       for (const WarpgroupOrder order : orders) {
         for (const Stages& stages : searched_stage_counts) {
           for (const int blocks_per_sm : block_counts) {
-            for (const Rescale rescale : rescales) {
+            for (const Rescale rescale : looks_first ? std::vector{Rescale::lazy} : rescales) {
               for (const bool dropout_mask_ahead : has_dropout_mask_ahead) {
                 // Left out, because never faster: output = direct with 16 bits.
                 configs.push_back({.tile_q = consumers * rows_per_warpgroup,
