@@ -45,57 +45,74 @@ class KeyMassConsumer {
     k_tile_ = k.tile() + static_cast<unsigned>(consumer_) * K::bytes;
 #pragma unroll
     for (int i = 0; i < columns; ++i) sums_[i] = 0;
-    Scores even, odd;
-    MassStep step = take(even);
-    while (step.head >= 0) {
-      step = go_on(step, even, odd);
-      if (step.head < 0) break;
-      step = go_on(step, odd, even);
-    }
+    sum_steps();
     write();
   }
 
  private:
-  // Waits for the queries of a step, if there are some, and issues their product.
-  JIT_DEVICE MassStep take(Scores& scores) {
-    q_.consumer_wait();  // mutate: MassQueriesReadEarly
-    MassStep step;
-    const unsigned place = Traits::step(smem_, q_.stage());
-    step.head = load_shared_by_warp(place);
-    if (step.head >= 0) {
-      step.q_begin = load_shared_by_warp(place + 4);
-      step.partial = load_shared_by_warp(place + 8);
-      wgmma_fence();  // mutate: NoFenceBeforeMassScores
-      Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_.tile(), 0, 0)),
-                                      lower_word(K::along_columns(k_tile_, 0, 0)));
-      wgmma_commit_group();
+  // A step as a lane has it.
+  struct Own : MassStep {
+    float lse[Scores::rows];
+  };
+
+  // Two products take turns in registers. No path joins another one while one of them runs: the assembler would wait for each
+  // instruction.
+  JIT_DEVICE void sum_steps() {
+    Own first, second;
+    Scores even, odd;
+    if (!take(first)) return;
+    multiply(even);
+    while (true) {
+      if (!take(second)) return sum_last(even, first);
+      multiply(odd);
+      wgmma_wait_group<1>();  // mutate: MassScoresReadEarly
+      sum(even, first, 2);
+      if (!take(first)) return sum_last(odd, second);
+      multiply(even);
+      wgmma_wait_group<1>();  // mutate: OddMassScoresReadEarly
+      sum(odd, second, 2);
     }
-    return step;
   }
 
-  // Sums the probabilities of a step, whose product has been issued, and issues that of the next one, which it returns.
-  JIT_DEVICE MassStep go_on(const MassStep& step, Scores& scores, Scores& next_scores) {
-    float lse[Scores::rows];
-    const int row = warp_id() % 4 * MmaLayout::block_rows + MmaLayout::lane_row(lane_id());
-    const unsigned lse_place = Traits::lse(smem_, q_.stage()) + static_cast<unsigned>(row * 4);
+  // Waits for the queries of a step; false when there are no more.
+  JIT_DEVICE bool take(Own& step) const {
+    q_.consumer_wait();  // mutate: MassQueriesReadEarly
+    const unsigned place = Traits::step(smem_, q_.stage());
+    step.head = load_shared_by_warp(place);
+    if (step.head < 0) return false;
+    step.q_begin = load_shared_by_warp(place + 4);
+    step.partial = load_shared_by_warp(place + 8);
+    const unsigned lse = Traits::lse(smem_, q_.stage()) + static_cast<unsigned>(own_row() * 4);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r)
-      lse[r] = lse_exponent(__int_as_float(load_shared(lse_place + static_cast<unsigned>(r * 32))));
-    auto stage = q_;
+      step.lse[r] = lse_exponent(__int_as_float(load_shared(lse + static_cast<unsigned>(r * 32))));
+    return true;
+  }
+
+  // Issues the product with the queries that were taken, and goes on.
+  JIT_DEVICE void multiply(Scores& scores) {
+    const unsigned q_tile = uniform(q_.tile()), k_tile = uniform(k_tile_);
+    wgmma_fence();  // mutate: NoFenceBeforeMassScores
+    Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)),
+                                    lower_word(K::along_columns(k_tile, 0, 0)));
+    wgmma_commit_group();
     q_.advance();
-    const MassStep next = take(next_scores);
-    if (next.head >= 0) {
-      wgmma_wait_group<1>();  // mutate: MassScoresReadEarly
-    } else {
-      wgmma_wait_group<0>();  // mutate: LastMassScoresReadEarly
-    }
+  }
+
+  JIT_DEVICE void sum_last(Scores& scores, const Own& step) {
+    wgmma_wait_group<0>();  // mutate: LastMassScoresReadEarly
+    sum(scores, step, 1);
+  }
+
+  // Adds the probabilities of a step whose product is done, and whose stage was so many before.
+  JIT_DEVICE void sum(Scores& scores, const Own& step, int back) {
     wgmma_hold(scores.registers[0]);
-    stage.consumer_release();  // mutate: MassQueriesNeverReleased
-    apply(scores, step, row);
+    q_.consumer_release_before(back);  // mutate: MassQueriesNeverReleased
+    apply(scores, step);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      scores.for_each_of_row(r,
-                             [&](float& score, int) { score = ex2(__fmaf_rn(score, exponent_, -lse[r])); });
+      scores.for_each_of_row(
+          r, [&](float& score, int) { score = ex2(__fmaf_rn(score, exponent_, -step.lse[r])); });
     }
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; ++n) {
@@ -103,15 +120,18 @@ class KeyMassConsumer {
       for (int i = 0; i < Scores::pair; ++i)
         sums_[n * Scores::pair + i] += scores.at(0, n, i) + scores.at(1, n, i);
     }
-    return next;
   }
 
+  // The lane's first row of a step's queries.
+  static JIT_DEVICE int own_row() {
+    return warp_id() % 4 * MmaLayout::block_rows + MmaLayout::lane_row(lane_id());
+  }
   JIT_DEVICE int first_key() const { return keys_.k_begin + consumer_ * mass_consumer_keys; }
 
-  JIT_DEVICE void apply(Scores& scores, const MassStep& step, int row) const {
+  JIT_DEVICE void apply(Scores& scores, const MassStep& step) const {
     if (Score::is_identity && step.partial == 0) return;
     const BlockContext context = sequences_.context(keys_.batch, step.head);
-    const int query = step.q_begin + row, key = first_key() + MmaLayout::lane_column(lane_id());
+    const int query = step.q_begin + own_row(), key = first_key() + MmaLayout::lane_column(lane_id());
     apply_score<QueriesByKeys>(scores, query, key, Score(context), params_.attention.softmax_scale, context);
     if (step.partial == 0) return;
     const Mask mask(context);

@@ -178,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
                       OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
                       OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
                       OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
+                      OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
                       OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
                       OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
                       OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
