@@ -250,13 +250,14 @@ int wide_output_doubt(const AttentionSpec& spec) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
 // distances are computed ahead, scores whose elements are loaded ahead where two consumers or one have registers left,
-// fp8 results, scales of rows, fp8 pages, and fp32 results.
+// fp8 results, scales of rows, fp8 pages, fp32 results, and output functors behind a mask.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
-         (spec.lse_shift ? 2 : 0) + (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
+         (spec.lse_shift ? 2 : 0) + (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
+         (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
 
