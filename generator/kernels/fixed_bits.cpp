@@ -55,17 +55,11 @@ std::string span_rejection(const AttentionSpec& spec, Arch arch, int tile_kv) {
   return "";
 }
 
-std::string lone_block_rejection(const AttentionSpec& spec, Arch arch, int tile_kv, Rescale rescale,
-                                 std::string_view family) {
+std::string lone_block_rejection(const AttentionSpec& spec, Arch arch, int tile_kv, std::string_view family) {
   if (spec.split_keys == 0) return "";
   if (const std::string reason = unfixed_bits(spec); !reason.empty())
     return fmt::format("{} has split_keys = {} where all kernels compute the same bits; not with {}", family,
                        spec.split_keys, reason);
-  if (rescale != Rescale::lazy) {
-    return fmt::format(
-        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
-        spec.split_keys);
-  }
   return span_rejection(spec, arch, tile_kv);
 }
 

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include <jit/arch.h>
-#include <jit/options.h>
 #include <jit/spec.h>
 
 namespace jit {
@@ -26,7 +25,6 @@ int fixed_bits_tile(const AttentionSpec& spec, Arch arch);
 /// Why a family whose keys are split cannot sum keys in spans of spec.split_keys; empty: it can.
 std::string span_rejection(const AttentionSpec& spec, Arch arch, int tile_kv);
 /// Why one whose blocks have all keys of a row cannot; empty: it can.
-std::string lone_block_rejection(const AttentionSpec& spec, Arch arch, int tile_kv, Rescale rescale,
-                                 std::string_view family);
+std::string lone_block_rejection(const AttentionSpec& spec, Arch arch, int tile_kv, std::string_view family);
 
 }  // namespace jit

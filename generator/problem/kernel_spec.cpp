@@ -15,7 +15,8 @@ AttentionSpec with_lengths(AttentionSpec spec) {
 }
 
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
-  return spec.dropout && has_device_lengths ? with_lengths(spec) : spec;
+  const bool has_own_kernels = spec.dropout || (spec.split_keys != 0 && is_plain(spec));
+  return has_own_kernels && has_device_lengths ? with_lengths(spec) : spec;
 }
 
 AttentionSpec gradient_spec(AttentionSpec spec) {

@@ -557,7 +557,8 @@ bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp
 
 bool is_plain(const AttentionSpec& spec) {
   // Dense sequences with sinks may have a padding on the left.
-  return is_dense(spec) && !spec.sinks && spec.split_keys == 0 && spec.key_dtype() == spec.dtype;
+  return is_dense(spec) && !spec.sinks && !(spec.values_in_keys && spec.split_keys != 0) &&
+         spec.key_dtype() == spec.dtype;
 }
 
 std::span<const SpecField> spec_fields() { return fields; }

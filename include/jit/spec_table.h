@@ -102,7 +102,7 @@ int scale_columns(const AttentionSpec& spec);
 bool has_fp8_queries(const AttentionSpec& spec);
 
 /// Whether kernels of dense sequences of one length can serve a spec: it has no varlen or paged ones,
-/// no sinks, no split_keys and no keys of another type than q's.
+/// no sinks, no latents with split_keys and no keys of another type than q's.
 bool is_plain(const AttentionSpec& spec);
 
 /// Whether all sequences have their rows at places of their own: (batch, seqlen, heads, head_dim) throughout.

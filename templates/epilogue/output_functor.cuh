@@ -55,12 +55,11 @@ JIT_DEVICE void for_neighbors(int first_column, F f) {
   }
 }
 
-/// Applies the functor to the lane's values of row `r` of a product, which is that of `query` of the sequence, and writes what
-/// they were. `first_column` is the column of the product's first one. Not for rows that do not exist, of which nothing is
-/// read. What they were is written first: addresses of both would be more than there are registers for.
+/// Writes what the lane's values of row `r` of a product are before the functor, which is that of `query` of the sequence.
+/// `first_column` is the column of the product's first one.
 template <class Config, class Product>
-JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
-                                   Product& output, int r, int query, int first_column = 0) {
+JIT_DEVICE void store_raw_row(const AttentionParams& params, const BlockContext& context,
+                              const Product& output, int r, int query, int first_column = 0) {
   if (auto* const raw = raw_row<Config>(params, context, query); raw != nullptr) {
     for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
       float values[count];
@@ -69,6 +68,14 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
       store_piece<Config::alignment>(raw + column, values);
     });
   }
+}
+
+/// Applies the functor to them, and writes what they were. Not for rows that do not exist, of which nothing is read. What
+/// they were is written first: addresses of both would be more than there are registers for.
+template <class Config, class Product>
+JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
+                                   Product& output, int r, int query, int first_column = 0) {
+  store_raw_row<Config>(params, context, output, r, query, first_column);
   const typename Config::OutputFunctor functor(context);
   const typename Config::OutputFunctor::Rows rows(context, query);
   for_neighbors<Config, Product>(first_column, [&]<int count>(int n, int i, int column) {
@@ -81,19 +88,25 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
   });
 }
 
-/// Does so for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
-/// inverse_without_keys for those without keys, whose values are 0; it becomes 1, since what is written of these need not be
-/// 0.
+/// Makes 0 of the values of a row without keys, as `inverse` tells, inverse_without_keys for such a row. It becomes 1, since
+/// what is written of these need not be 0.
+template <class Product>
+JIT_DEVICE void clear_row_without_keys(Product& output, int r, float& inverse) {
+  if (inverse > 0.5f * inverse_without_keys) {
+#pragma unroll
+    for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
+  }
+  inverse = 1;
+}
+
+/// Applies the functor to all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were
+/// multiplied by.
 template <class Config, class Product>
 JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,
                               int first_row, float (&inverse)[Product::rows], int first_column = 0) {
   using Layout = typename Product::Layout;
   Product::for_each_row(first_row + Layout::lane_row(lane_id()), [&](int r, int query) {
-    if (inverse[r] > 0.5f * inverse_without_keys) {
-#pragma unroll
-      for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
-    }
-    inverse[r] = 1;
+    clear_row_without_keys(output, r, inverse[r]);
     if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
     finish_product_row<Config>(params, context, output, r, query, first_column);
   });

@@ -25,17 +25,14 @@ class BlockSpans {
  public:
   JIT_DEVICE explicit BlockSpans(const SpanMemory& memory) : waiting_(memory) {}
 
-  /// Before the first tile of keys that the block sees.
-  JIT_DEVICE void begin(int key) { waiting_.begin(key / Config::split_keys); }
-
   /// Between the tile that begins with `key` and the one that begins with `next_key`: where that is of another span, puts
   /// away the output, and clears it with the state of its rows.
   JIT_DEVICE void go_on(int key, int next_key, Output& output, State& state, float scale_log2) {
-    const int next = next_key / Config::split_keys;
-    if (next == key / Config::split_keys) return;  // mutate: SpansOfABlockThatDoNotEnd
+    const int level = meeting_level(key / Config::split_keys, next_key / Config::split_keys);
+    if (level == 0) return;  // mutate: SpansOfABlockThatDoNotEnd
     States states;
     take_states(state, scale_log2, states);
-    waiting_.put(output, states, next);
+    waiting_.put(output, states, level);
     output.clear();  // the next maximum would make 0 of it, but not of what is infinite
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {

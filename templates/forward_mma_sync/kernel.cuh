@@ -184,9 +184,6 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SpanMemor
   typename Traits::Output output = {};
   typename Traits::State state;
   BlockSpans<Config> spans(span_memory);
-  if constexpr (Traits::has_spans) {
-    if (tiles.has(0)) spans.begin(tiles.key(0));
-  }
   Dequant<Config, typename Traits::Scores> scales(params, params.descale);
   scales.take_scores(work, Traits::first_row(), [&] { return context; });
   const float scale_log2 = exponent_scale<Score>(scales.of_scores());

@@ -78,7 +78,7 @@ class Consumer {
 
   // Computes work tiles until there is none left, or one without keys comes.
   JIT_DEVICE Outcome run_overlapped() {
-    if constexpr (Traits::has_spans) output_.spans().begin(first_span());
+    if constexpr (Traits::has_spans) output_.spans().begin();
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
     scores_.draw_kept(queries_, keys_);
     wgmma_wait_group<0>();  // mutate: ReleasesKBeforeTheWaitForS
@@ -92,11 +92,11 @@ class Consumer {
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
       while (!keys_.is_last()) {
-        const bool begins_span = Traits::has_spans && keys_.ends_span();
+        const int level = Traits::has_spans ? keys_.level_of_end() : 0;
         keys_.take();
         if constexpr (Traits::has_spans) {
-          if (begins_span) {
-            run_on_to_span(keys_.span());
+          if (level != 0) {
+            run_on_to_span(level);
             continue;
           }
         }
@@ -115,13 +115,12 @@ class Consumer {
         // The first scores of the next work tile are computed under the last output of this one.
         has_work = next_work();
         if (has_work && keys_.has_any()) {
-          const int span = first_span();
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
           keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
-          if constexpr (Traits::has_spans) output_.spans().begin(span);
+          if constexpr (Traits::has_spans) output_.spans().begin();
           continue;
         }
       }
@@ -133,20 +132,14 @@ class Consumer {
     }
   }
 
-  // The span of the first tile of keys, before it is released.
-  JIT_DEVICE int first_span() const {
-    if constexpr (Traits::has_spans) return keys_.span();
-    return 0;
-  }
-
   // The first scores of a span are computed under the last output of the one before.
-  JIT_DEVICE void run_on_to_span(int span) {
+  JIT_DEVICE void run_on_to_span(int level) {
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
     scores_.finish_first_of_span(queries_, keys_);
     finish_output();
     scores_.pack();
-    output_.begin_span(span);
+    output_.begin_span(level);
   }
 
   // Waits for a work tile, its queries and its first keys; false when there is none left.
@@ -261,6 +254,7 @@ class Consumer {
 
   // When all scores of the work tile are done.
   JIT_DEVICE void finish_rows_of_work() {
+    output_.bring_numbers(queries_.work());
     output_.finish_rows(scores_.state(), scores_.sums(), queries_);
     queries_.release_work();  // mutate: LseOfTheNextWorkTile
   }

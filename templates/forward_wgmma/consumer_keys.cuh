@@ -54,8 +54,8 @@ class ConsumerKeys {
   JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether it is the last one of which this consumer sees some.
   JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
-  /// Whether the next one is of another span.
-  JIT_DEVICE bool ends_span() const { return (flags_ & key_info_span_end) != 0; }
+  /// The level of the node where its span, which it ends, meets that of the next one; 0: it ends none.
+  JIT_DEVICE int level_of_end() const { return level_of_span_end(flags_); }
   /// Whether it sees the lower half alone.
   JIT_DEVICE bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
   /// Whether some score must be dropped.
@@ -67,8 +67,6 @@ class ConsumerKeys {
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
   JIT_DEVICE int first_key() const { return load_key_info_begin(info()); }
-  /// The span of the tile's keys.
-  JIT_DEVICE int span() const { return uniform(first_key()) / Config::split_keys; }
   JIT_DEVICE unsigned k_tile() const { return k_.tile(); }
   JIT_DEVICE unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
   JIT_DEVICE unsigned scales() const { return key_scales_of<Traits>(smem_, k_.stage()); }

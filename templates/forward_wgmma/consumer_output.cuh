@@ -9,6 +9,7 @@
 #include "epilogue/lse.cuh"
 #include "epilogue/output_functor.cuh"
 #include "epilogue/row_maxima.cuh"
+#include "epilogue/staged_numbers.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
 #include "mainloop/consumer_queries.cuh"
@@ -86,9 +87,9 @@ class ConsumerOutput {
       ended_[r] = row_state(state.row_max[r], scale_log2, sum);
     }
   }
-  /// Behind its last P V: goes on to span `next`.
-  JIT_DEVICE void begin_span(int next) {
-    spans_.put(output_, ended_, next);
+  /// Behind its last P V: goes on to the next one, which meets it in a node of this level.
+  JIT_DEVICE void begin_span(int level) {
+    spans_.put(output_, ended_, level);
     output_.clear();  // mutate: OutputOfTheSpanBefore
   }
 
@@ -144,6 +145,16 @@ class ConsumerOutput {
     Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
   }
 
+  /// When all scores of a work tile are done, and its queries: starts what the output functor will read where O will lie.
+  JIT_DEVICE void bring_numbers(const EpilogueWork& work) const {
+    if constexpr (stages_numbers()) {
+      const int row = warp_row();
+      StagedNumbers<Config, typename Traits::OTile>::start(
+          context_of<Config>(params_, work), pipeline().tile(), row,
+          work.q_begin + consumer_ * rows_per_warpgroup + row);
+    }
+  }
+
   /// Writes the output of `work`, or hands it over to the storer.
   JIT_DEVICE void finish(const EpilogueWork& work,
                          const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
@@ -165,7 +176,12 @@ class ConsumerOutput {
     } else {
       output_.scale_rows(factors);
     }
-    if constexpr (has_output_functor<Config>) {
+    if constexpr (stages_numbers()) {
+      const int row = warp_row();
+      StagedNumbers<Config, typename Traits::OTile>::finish(
+          params_, context_of<Config>(params_, work), pipeline().tile(), row,
+          work.q_begin + consumer_ * rows_per_warpgroup + row, output_, inverse_);
+    } else if constexpr (has_output_functor<Config>) {
       finish_output<Config>(params_, context_of<Config>(params_, work), output_,
                             work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     }
@@ -183,6 +199,15 @@ class ConsumerOutput {
   }
 
  private:
+  // Whether numbers of the output functor come to where O will lie.
+  static JIT_DEVICE constexpr bool stages_numbers() {
+    if constexpr (has_output_functor<Config> && Traits::o_over_q) {
+      return StagedNumbers<Config, typename Traits::OTile>::exist;
+    } else {
+      return false;
+    }
+  }
+
   // The ends of rows, as those who share the spans of a work tile have them (split_keys/result_pieces.cuh).
   JIT_DEVICE void finish_rows_of_spans(RowFactors& lse, int head) {
     RowState states[Output::rows];

@@ -94,6 +94,10 @@ class ConsumerScores {
 #pragma unroll
       for (int r = 0; r < Traits::Scores::rows; ++r) state.row_sum[r] = exact_sums_[r];
     }
+    if constexpr (Traits::looks_later && has_row_max<Config>) {
+      for (float& largest : state.largest)
+        largest = MmaLayout::reduce(largest, [](float x, float y) { return fmaxf(x, y); });
+    }
     return state;
   }
   /// With sums_by_products: what O is divided by, of all tiles but for what `product_share` says.
@@ -147,7 +151,7 @@ class ConsumerScores {
   /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.
   JIT_DEVICE bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
-    if constexpr (Traits::rescale == Rescale::on_overflow) {
+    if constexpr (Traits::looks_later) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
       keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
       return move;
@@ -309,6 +313,7 @@ class ConsumerScores {
   // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
   // computed once more.
   JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
+    if constexpr (Traits::has_spans) return exponentiate_or_move_rows(queries, keys, correction);
     for (bool repeated = false;; repeated = true) {
       apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
@@ -320,6 +325,7 @@ class ConsumerScores {
         offsets[r] = State::may_be_large && repeated ? state_.offset[r]
                                                      : row_max * scale_of_row(queries.scale_log2(), r);
       }
+      keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
       const auto add = [&] {
 #pragma unroll
@@ -336,6 +342,29 @@ class ConsumerScores {
       }
       queries.multiply_by_warp(scores_, keys.k_tile());
     }
+  }
+
+  // Has the bits of rows that move by themselves: they are taken not to, and if one may, the tile is computed once more.
+  JIT_DEVICE bool exponentiate_or_move_rows(Queries& queries, const Keys& keys, RowFactors& correction) {
+    constexpr int rows = Traits::Scores::rows;
+    float before[rows], offsets[rows];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      before[r] = state_.row_sum[r];
+      offsets[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+    }
+    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
+    keep_largest_of(scores_, state_);
+    jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
+    // mutate: RowsThatMoveUnseen
+    if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
+    queries.multiply_by_warp(scores_, keys.k_tile());
+    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
+#pragma unroll
+    for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
+    const bool move = update_maxima(queries, correction);
+    exponentiate(queries);
+    return move;
   }
 
   const AttentionParams& params_;

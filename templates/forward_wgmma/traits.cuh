@@ -59,14 +59,17 @@ struct KernelTraits {
 
   /// Whether sequences may differ in length, which is then read on the device.
   static constexpr bool has_lengths = Config::sequences_q != SequenceKind::dense ||
-                                      Config::sequences_kv != SequenceKind::dense || Config::sinks ||
-                                      upcasts || Config::split_keys != 0;
+                                      Config::sequences_kv != SequenceKind::dense || Config::sinks || upcasts;
   /// Whether keys are summed in spans, which a consumer computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
-  static_assert(!has_spans || (Config::rescale == Rescale::lazy && rows_are_apart<Config> &&
-                               Config::split_keys % Config::tile_kv == 0),
+  /// Pairs of a waiting result that are read at once: scores have left registers for them, of three consumers few.
+  static constexpr int span_reads =
+      has_lengths && Config::tile_q > 2 * rows_per_warpgroup ? 8 : Config::tile_kv / 4;
+  static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0),
                 "rows move their maxima by themselves, and no tile lies in two spans");
   static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;
+  /// Whether exponentials come before the look for maxima that they are relative to, which is due where they are large.
+  static constexpr bool looks_later = Config::rescale == Rescale::on_overflow;
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// The part of the work that a consumer keeps in registers through its loop: all only if it writes O
   /// itself.

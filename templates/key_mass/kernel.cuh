@@ -95,10 +95,9 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
     Scores scores;
     multiply_qk<Element, QTile, Traits::steps>(scores, k, q_tile(stage));
     apply_score<KeysByQueries>(scores, first_key, first_query, score, params.softmax_scale, context);
-    if (tiles.is_partial()) {
+    if (tiles.is_partial()) {  // mutate: MassOfMaskedKeys
       const TileMask<Config> mask(context);
-      drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask,
-                                        context);  // mutate: MassOfMaskedKeys
+      drop_masked_scores<KeysByQueries>(scores, first_key, first_query, mask, context);
     }
     const unsigned lane_lse = q_tile(stage) + layout.lse + static_cast<unsigned>(lane_query * 4);
     add_probabilities(scores, exponent, ColumnNumbers{lane_lse}, sums);

@@ -14,6 +14,7 @@
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier.cuh"
 #include "scheduling/tile_sequences.cuh"
+#include "split_keys/waiting_spans.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
@@ -27,7 +28,7 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
   int flags = tiles.has(1) ? 0 : key_info_all_last;
   if constexpr (requires { requires Traits::has_spans; }) {
     const int span = tiles.key(0) / Config::split_keys, next = tiles.key(1) / Config::split_keys;
-    if (span != next) flags |= key_info_span_end;  // mutate: SpansThatDoNotEnd
+    flags |= key_info_span_end * meeting_level(span, next);  // mutate: SpansThatDoNotEnd
   }
   if (!tiles.is_partial()) return flags;
   flags |= key_info_partial;  // mutate: NoInfoOfPartialTiles

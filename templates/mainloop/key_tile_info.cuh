@@ -2,6 +2,8 @@
 // NVRTC.
 #pragma once
 
+#include "base/host_device.cuh"
+
 namespace jit {
 
 struct KeyTileInfo {
@@ -23,11 +25,14 @@ enum KeyTileFlags : int {
   key_info_known = 1024,
   /// Consumer 0 sees nothing of this tile, which is one of the first ones in descending order; those of others follow.
   key_info_unseen = 2048,
-  /// The next tile, if there is one, is of another span.
+  /// The next tile, if there is one, is of another span, which meets this one in a node of level 1; of a higher level so
+  /// many times that.
   key_info_span_end = 16384,
   /// The last tile for everyone.
   key_info_all_last = key_info_end | 7 * key_info_last,
 };
+/// The level of the node where the span that ends with a tile meets the next one; 0: none ends.
+JIT_HOST_DEVICE constexpr int level_of_span_end(int flags) { return flags / key_info_span_end % 32; }
 /// No flags: nobody has read the tile info.
 inline constexpr int key_flags_unknown = -1;
 

@@ -36,8 +36,7 @@ using EntrySequences = SequenceRows<Config, EntrySeqlens<Config>>;
 /// Whether only the device knows how long the sequences of a Config are.
 template <class Config>
 inline constexpr bool has_entry_lengths =
-    Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense ||
-    Config::split_keys != 0;
+    Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense;
 
 namespace detail {
 template <class Config, bool on_device = has_entry_lengths<Config>>

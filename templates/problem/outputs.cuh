@@ -3,7 +3,8 @@
 //   explicit Output(const BlockContext&)
 //   Rows                                             where tensors have a row, by Rows(context, q) that of q of the sequence
 //   Numbers<count>                                   what `count` neighbors of a row of o read from tensors
-//   load<alignment>(numbers, rows, d)                from column d on
+//   load<alignment, there>(numbers, rows, d)         from column d on, but for a slot of numbers that are there
+//   put<slot>(numbers, values)                       these numbers
 //   bring_near<columns>(rows, part, parts)           asks for one of so many parts of a row, long before it is loaded
 //   apply(value, q, d, numbers, i)                   neighbor i
 //   derive<slot>(value, q, d, numbers, i)            of a dual; the derivative of what slot's tensor holds is 1
@@ -113,11 +114,25 @@ class OutputOf {
 
   __device__ explicit OutputOf(const BlockContext& context) : text_(context) {}
 
-  template <int alignment, int count>
+  template <int alignment, int there = -1, int count>
   static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
-    (Tensors::template load<alignment>(static_cast<const RowOf<Tensors>&>(rows).data, d,
-                                       of<Tensors>(numbers)),
-     ...);
+    const auto load_one = [&]<class Tensor>() {
+      if constexpr (Tensor::slot != there) {
+        Tensor::template load<alignment>(static_cast<const RowOf<Tensor>&>(rows).data, d,
+                                         of<Tensor>(numbers));
+      }
+    };
+    (load_one.template operator()<Tensors>(), ...);
+  }
+  template <int slot, int count>
+  static JIT_DEVICE void put(Numbers<count>& numbers, const float (&values)[count]) {
+    const auto put_one = [&]<class Tensor>() {
+      if constexpr (Tensor::slot == slot) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) of<Tensor>(numbers)[i] = values[i];
+      }
+    };
+    (put_one.template operator()<Tensors>(), ...);
   }
   template <int columns>
   static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
@@ -133,7 +148,7 @@ class OutputOf {
                       Number(of<Tensors>(numbers)[i], Tensors::slot == wanted ? 1.0f : 0.0f)...);
   }
   template <class F>
-  static JIT_DEVICE void for_each_tensor(F f) {
+  static JIT_DEVICE constexpr void for_each_tensor(F f) {
     (f.template operator()<Tensors>(), ...);
   }
 
@@ -163,10 +178,15 @@ class ThenOutput {
 
   __device__ explicit ThenOutput(const BlockContext& context) : a_(context), b_(context) {}
 
-  template <int alignment, int count>
+  template <int alignment, int there = -1, int count>
   static JIT_DEVICE void load(Numbers<count>& numbers, const Rows& rows, int d) {
-    A::template load<alignment>(numbers.a, rows.a, d);
-    B::template load<alignment>(numbers.b, rows.b, d);
+    A::template load<alignment, there>(numbers.a, rows.a, d);
+    B::template load<alignment, there>(numbers.b, rows.b, d);
+  }
+  template <int slot, int count>
+  static JIT_DEVICE void put(Numbers<count>& numbers, const float (&values)[count]) {
+    A::template put<slot>(numbers.a, values);
+    B::template put<slot>(numbers.b, values);
   }
   template <int columns>
   static JIT_DEVICE void bring_near(const Rows& rows, int part, int parts) {
@@ -183,7 +203,7 @@ class ThenOutput {
                                       i);
   }
   template <class F>
-  static JIT_DEVICE void for_each_tensor(F f) {
+  static JIT_DEVICE constexpr void for_each_tensor(F f) {
     A::for_each_tensor(f);
     B::for_each_tensor(f);
   }

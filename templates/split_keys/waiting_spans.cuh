@@ -16,9 +16,12 @@
 
 namespace jit {
 
+/// The level of the lowest node that is above both of two spans; 0 of one with itself.
+JIT_DEVICE int meeting_level(int span, int other) { return warp_size - __clz(span ^ other); }
+
 /// Results of the rows of a consumer warp that wait. Each lane keeps what its own registers had, which no other lane
-/// reads. A Traits is that of a kernel family: its Config, the Output of a warp, the threads of all consumers, and the
-/// block's number in a grid.
+/// reads. A Traits is that of a kernel family: its Config, the Output of a warp, the threads of all consumers, the
+/// block's number in a grid, and how many pairs of a result are read at once.
 template <class Traits>
 class WaitingSpans {
   using Config = typename Traits::Config;
@@ -31,22 +34,17 @@ class WaitingSpans {
 
   JIT_DEVICE explicit WaitingSpans(const SpanMemory& memory) : memory_(memory) {}
 
-  /// Before the first tile of keys of a work tile, which lies in `span`.
-  JIT_DEVICE void begin(int span) {
-    span_ = span;
-    levels_ = 0;
-  }
-  /// Goes on to `next`: puts away the output of the span at hand, and the states of its rows.
-  JIT_DEVICE void put(Output& output, States& states, int next) {
-    const int level = warp_size - __clz(span_ ^ next);  // of the node where they meet
-    merge_levels(output, states, (1u << level) - 1);    // mutate: SpansInTheOrderOfKeys
+  /// Before the first tile of keys of a work tile.
+  JIT_DEVICE void begin() { levels_ = 0; }
+  /// Puts away the output of the span at hand, and the states of its rows. The next one meets it in a node of this level.
+  JIT_DEVICE void put(Output& output, States& states, int level) {
+    merge_levels(output, states, (1u << level) - 1);  // mutate: SpansInTheOrderOfKeys
     float2* const place = place_of(level);
     for_each_pair(output, [&](int i, float& x, float& y) { place[i * threads] = make_float2(x, y); });
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r)
       place[(output_pairs + r) * threads] = make_float2(states[r].max, states[r].sum);
     levels_ |= 1u << level;
-    span_ = next;
   }
   /// Merges all that waits with the output of the last span.
   JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, ~0u); }
@@ -72,7 +70,7 @@ class WaitingSpans {
       JoinWeights weights[Output::rows];
 #pragma unroll
       for (int r = 0; r < Output::rows; ++r) weights[r] = join_states(state_at(place, r), states[r]);
-      constexpr int reads = 8;
+      constexpr int reads = Traits::span_reads;
 #pragma unroll
       for (int first = 0; first < output_pairs; first += reads) {
         float2 pairs[reads] = {};
@@ -112,7 +110,6 @@ class WaitingSpans {
   }
 
   const SpanMemory& memory_;
-  int span_ = 0;
   unsigned levels_ = 0;  // a bit for each at which a result waits
 };
 

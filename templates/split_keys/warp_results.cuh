@@ -77,6 +77,18 @@ struct WarpResult {
   JIT_DEVICE bool speaks_for_rows() const { return first_column == 0 && Layout::speaks_for_rows(lane_id()); }
 };
 
+/// Asks for what the output functor will read of a warp's rows, whose keys are still to come. Who has them in the end may be
+/// another block, for which they are as near.
+template <class Config>
+JIT_DEVICE void bring_numbers_near(const AttentionParams& params, const SplitInfo& info, int first_row) {
+  constexpr int lanes = warp_size / MmaLayout::block_rows;  // of a row
+  const int row = info.row_begin + first_row + lane_id() / lanes;
+  if (row >= info.q.length * Config::gqa_ratio) return;
+  const PackedRow<Config> place(info.kv_head, row);
+  const typename Config::OutputFunctor::Rows rows(packed_context<Config>(params, info, place), place.query);
+  Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+}
+
 /// Writes the rows of a work tile that is the block's alone.
 template <class Traits>
 JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,

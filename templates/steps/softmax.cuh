@@ -86,6 +86,18 @@ JIT_DEVICE void keep_largest(State& state, const float (&of_tile)[rows]) {
   }
 }
 
+/// Takes in a tile of scores, of which each lane keeps its own largest ones.
+template <class Scores, class State>
+JIT_DEVICE void keep_largest_of(const Scores& scores, State& state) {
+  if constexpr (State::keeps_largest) {
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const float of_lane = scores.reduce_lane(r, [](float x, float y) { return fmaxf(x, y); });
+      state.largest[r] = fmaxf(state.largest[r], of_lane);  // mutate: LargestScoresOfTheLastTile
+    }
+  }
+}
+
 /// Factors that make exponents of 2 of scores, where they differ from row to row; else it is one number.
 template <int rows>
 struct RowScales {
@@ -373,6 +385,39 @@ JIT_DEVICE bool is_overflow(const float (&sums)[rows], const float (&offsets)[ro
   for (int r = 0; r < rows; ++r)
     fits &= !(State::may_be_large && is_large(offsets[r])) && sums[r] <= overflow_limit<Element>;
   return __any_sync(full_warp, !fits);
+}
+
+/// Up to which exponentials relative to a row's maximum are at most what rescale_by_row lets stay, whichever of its four
+/// lanes has them, of which one has summed up `sum` before. What rounding of offsets makes of exponents, at most 2^-7, is
+/// left out.
+template <class Element>
+JIT_DEVICE float limit_of_stay(float sum) {
+  constexpr float rounding = 0.98f;
+  const float least = MmaLayout::reduce(sum, [](float x, float y) { return fminf(x, y); });
+  return rounding * fminf(lazy_limit<Element>, fmaxf(least, 1.0f));
+}
+
+/// Whether no maximum of the warp's rows moves with rescale_by_row, as a tile's exponentials tell, which are in the sums of
+/// `state` that were `before`: all of a lane together are at most the limit, or each of them is. Else it may not be known.
+template <class Element, class Scores, class State>
+JIT_DEVICE bool all_stay(const Scores& scores, const State& state, const float (&before)[Scores::rows],
+                         const float (&offsets)[Scores::rows]) {
+  float limits[Scores::rows];
+  bool fit = true;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {  // false for NaN, too
+    limits[r] = limit_of_stay<Element>(before[r]);
+    fit &= !(State::may_be_large && is_large(offsets[r])) && state.row_sum[r] - before[r] <= limits[r];
+  }
+  if (__builtin_expect(__all_sync(full_warp, fit), true)) return true;
+  fit = true;
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    const float largest = scores.template reduce_lane_in_chains<maximum_chains>(
+        r, [](float x, float y) { return max_not_negative(x, y); });
+    fit &= !(State::may_be_large && is_large(offsets[r])) && largest <= limits[r];
+  }
+  return __all_sync(full_warp, fit);
 }
 
 /// Where a key dominates its row, moves the warp's maxima up to the largest of a tile's exponentials, which are

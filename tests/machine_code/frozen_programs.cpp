@@ -181,6 +181,19 @@ void add_key_mass(Programs& programs) {
   add("key_mass.d256_varlen", sm_90a,
       {.attention = {
            .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
+  const auto add_wgmma = [&](const char* name, const KeyMassSpec& spec) {
+    programs.add(name, sm_90a, [spec] {
+      validate(spec);
+      return key_mass_wgmma_program(spec);
+    });
+  };
+  add_wgmma("key_mass_wgmma.d128", {.attention = {.gqa_ratio = 4, .mask = mask::causal()}});
+  add_wgmma(
+      "key_mass_wgmma.query_heads",
+      {.attention = {.head_dim = 64, .gqa_ratio = 4, .score = score::softcap(30)}, .per_query_head = true});
+  add_wgmma("key_mass_wgmma.d256_varlen",
+            {.attention = {
+                 .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});
 }
 
 void add_list_gradients(Programs& programs) {

@@ -14,6 +14,7 @@ namespace jit::testing::fixed_bits_mutations {
 namespace {
 
 constexpr const char* by_tiles = "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2";
+constexpr const char* by_later_looks = "family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow";
 constexpr const char* by_blocks = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=1";
 constexpr const char* by_steps = "family=forward_mma_sync tile_q=64 tile_kv=64 warps=4 stages_k=2";
 constexpr const char* by_warps = "family=forward_split_kv key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1";
@@ -51,6 +52,7 @@ std::string noticed(const TemplateMutation* mutation, float amplitude) {
     if (std::string failure = run.check().failure; !failure.empty()) return failure;
     if (is_hopper()) {
       if (outputs_of(by_tiles, problem.seqlen_q) != whole) return "other bits by tiles";
+      if (outputs_of(by_later_looks, problem.seqlen_q) != whole) return "other bits by later looks";
       if (outputs_of(by_blocks, problem.seqlen_q) != whole) return "other bits by blocks";
     }
     return outputs_of(by_warps, 11) == whole ? "" : "other bits by warps";
@@ -101,10 +103,14 @@ class WgmmaBitsMutationTest : public FixedBitsMutationTest {
 
 TEST_P(WgmmaBitsMutationTest, IsCaught) { EXPECT_NE(noticed(&GetParam(), 1), ""); }
 
-INSTANTIATE_TEST_SUITE_P(FixedBits, WgmmaBitsMutationTest,
-                         ::testing::Values(TemplateMutation{"OutputOfTheSpanBefore", removed},
-                                           TemplateMutation{"SpansThatDoNotEnd", removed}),
-                         ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(
+    FixedBits, WgmmaBitsMutationTest,
+    ::testing::Values(TemplateMutation{"OutputOfTheSpanBefore", removed},
+                      TemplateMutation{"SpansThatDoNotEnd", removed},
+                      TemplateMutation{"RowsThatMoveUnseen",
+                                       {"all_stay<Weight>(scores_, state_, before, offsets)", "true"}},
+                      TemplateMutation{"ExponentialsCountTwice", removed}),
+    ::testing::PrintToStringParamName());
 
 // Configs that are refused because their bits are others', and a text with multiply-adds that it does not name, computed
 // all the same.

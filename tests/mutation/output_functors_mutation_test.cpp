@@ -133,7 +133,8 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int head_dim)
 }
 
 constexpr const char* no_wait = "has no griddepcontrol.wait";
-constexpr const char *by_wgmma = "family=forward_wgmma tile_q=64 tile_kv=64",
+constexpr const char *by_wgmma = "family=forward_wgmma tile_q=64 tile_kv=64 output=separate",
+                     *over_queries = "family=forward_wgmma tile_q=64 tile_kv=64 output=over_q",
                      *by_splits = "family=forward_split_wgmma";
 
 struct OutputFunctorMutation {
@@ -163,7 +164,8 @@ TEST_P(OutputFunctorMutationTest, IsCaught) {
 }
 
 TEST(OutputFunctors, AreRightUnmutated) {
-  for (const char* config : {by_wgmma, by_splits}) EXPECT_EQ(noticed_of_forward(nullptr, config, 72), "");
+  for (const char* config : {by_wgmma, over_queries, by_splits})
+    EXPECT_EQ(noticed_of_forward(nullptr, config, 72), "");
   for (const int head_dim : {64, 272}) EXPECT_EQ(noticed_of_gradients(nullptr, head_dim), "") << head_dim;
 }
 
@@ -175,6 +177,9 @@ INSTANTIATE_TEST_SUITE_P(
         OutputFunctorMutation{
             {"GatesBehindTheLastColumn", removed, {"out of bounds", "data race"}}, 72, by_wgmma},
         OutputFunctorMutation{{"GatesOfRowsThatAreNone", removed, {"out of bounds"}}, 64, by_wgmma},
+        OutputFunctorMutation{{"NumbersOfRowsThatAreNone", removed, {"out of bounds"}}, 64, over_queries},
+        OutputFunctorMutation{{"NumbersOnTheirWay", removed, {"access in flight"}}, 64, over_queries},
+        OutputFunctorMutation{{"NumbersOfOtherLanes", removed, {"data race"}}, 64, over_queries},
         OutputFunctorMutation{{"GatesOfAnotherPackedHead", {"place.head", "split.kv_head"}}, 64, by_splits},
         OutputFunctorMutation{
             {"GradientsOfAnotherRow", {"row * strides[1]", "0 * strides[1]"}, {"data race"}}},

@@ -74,8 +74,9 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   return "";
 }
 
-// Equal scores, and more queries than keys, so that the first ones see none.
-std::string noticed_of_mass(const TemplateMutation* mutation) {
+// Equal scores, and more queries than keys, so that the first ones see none. TMA copies rows that are aligned to 16 bytes.
+std::string noticed_of_mass(const TemplateMutation* mutation, int alignment) {
+  constexpr int seqlen_q = 430, seqlen_kv = 470;  // of keys, and of queries
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
@@ -86,7 +87,7 @@ std::string noticed_of_mass(const TemplateMutation* mutation) {
   lse.fill([&](std::int64_t flat) { return std::log(static_cast<double>(seen(flat % seqlen_kv))); });
   lse.upload();
   try {
-    key_mass({.attention = {.head_dim = head_dim, .mask = mask::causal()}},
+    key_mass({.attention = {.head_dim = head_dim, .alignment = alignment, .mask = mask::causal()}},
              context)({.q = q.view(), .k = k.view(), .lse = lse.view(), .mass = mass.view()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
@@ -103,13 +104,15 @@ std::string noticed_of_mass(const TemplateMutation* mutation) {
 
 constexpr const char* no_wait = "has no griddepcontrol.wait";
 
-constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64"};
+constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=lazy"};
+constexpr Problem looked_at_later{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow"};
 constexpr Problem by_splits{"family=forward_split_kv row_warps=2"};
 constexpr Problem of_zeros{"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "return -0.0f;"};
 
 struct OutputsMutation {
   TemplateMutation mutation;
   const Problem* problem = nullptr;  ///< none: key masses
+  int alignment = 16;                ///< of these
 };
 std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
   return out << subject.mutation;
@@ -118,8 +121,9 @@ std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
 class OutputsMutationTest : public MutationTestOf<OutputsMutation> {};
 
 TEST_P(OutputsMutationTest, IsCaught) {
-  const auto& [mutation, problem] = GetParam();
-  const std::string text = problem == nullptr ? noticed_of_mass(&mutation) : noticed_of(&mutation, *problem);
+  const auto& [mutation, problem, alignment] = GetParam();
+  const std::string text =
+      problem == nullptr ? noticed_of_mass(&mutation, alignment) : noticed_of(&mutation, *problem);
   // A kernel without its only wait is not even launched.
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
@@ -129,22 +133,64 @@ TEST_P(OutputsMutationTest, IsCaught) {
 }
 
 TEST(Outputs, AreRightUnmutated) {
-  for (const Problem* problem : {&by_wgmma, &by_splits, &of_zeros})
+  for (const Problem* problem : {&by_wgmma, &looked_at_later, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
-  EXPECT_EQ(noticed_of_mass(nullptr), "");
+  for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, OutputsMutationTest,
-    ::testing::Values(OutputsMutation{{"NegativeZeroIsLeast", {"+= 0.0f", "+= -0.0f"}}, &of_zeros},
-                      OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
-                      OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
-                      OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
-                      OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
+    ::testing::Values(
+        OutputsMutation{{"NegativeZeroIsLeast", {"+= 0.0f", "+= -0.0f"}}, &of_zeros},
+        OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
+        OutputsMutation{{"LargestScoresOfTheLastTile", {"fmaxf(state.largest[r], of_lane)", "of_lane"}},
+                        &looked_at_later},
+        OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
+        OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
+        OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
+        OutputsMutation{{"QueriesWithoutKeysHaveMass", {"lse_exponent(own)", "(own * log2_e)"}}, nullptr, 8},
+        OutputsMutation{{"MassOfMaskedKeys", {"tiles.is_partial()", "false"}}, nullptr, 8},
+        OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8}),
+    ::testing::PrintToStringParamName());
+
+// Those of the kernel by wgmma.
+class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
+ protected:
+  void SetUp() override {
+    if (device_info(0).arch.major != 9) GTEST_SKIP() << "the template is Hopper's";
+    MutationTestOf<OutputsMutation>::SetUp();
+  }
+};
+
+TEST_P(KeyMassMutationTest, IsCaught) {
+  const TemplateMutation& mutation = GetParam().mutation;
+  const std::string text = noticed_of_mass(&mutation, GetParam().alignment);
+  if (mutation.caught_by == std::vector{no_wait}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
+  } else {
+    expect_caught(mutation, text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Outputs, KeyMassMutationTest,
+    ::testing::Values(OutputsMutation{{"MassKeysReadEarly", removed, {"data race", "uninitialized"}}},
+                      OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
+                      OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
+                      OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
+                      OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
+                      OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
+                      OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
+                      OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
+                      OutputsMutation{{"MassLseReadEarly", removed, {"deadlock"}}},
+                      OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
+                      OutputsMutation{{"MassOfKeysThatAreMasked", removed}},
+                      OutputsMutation{{"MassOfOneRow", removed}},
+                      OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
+                      OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
                       OutputsMutation{
-                          {"QueriesWithoutKeysHaveMass", {"lse_exponent(own)", "(own * log2_e)"}}},
-                      OutputsMutation{{"MassOfMaskedKeys", removed}},
-                      OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}}),
+                          {"MassNoBarrierBehindInit", removed, {"data race", "uninitialized", "mbarrier"}}},
+                      OutputsMutation{{"MassByWgmmaOfLseThatIsNotThere", removed, {no_wait}}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

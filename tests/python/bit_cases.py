@@ -29,9 +29,9 @@ SCORES = {
         "return score * 1.37f + distance * 0.013f - score * score * 0.11f;", name="sums_of_products"),
 }
 CONFIGS = {
-    "forward_wgmma": ["tile_q=64 stages_q=1 stages_k=1 stages_v=1 output=separate",
-                      "tile_q=128 stages_q=2 stages_k=2 stages_v=2 order=ping_pong",
-                      "tile_q=64 stages_q=2 stages_k=1 stages_v=1 output=direct"],
+    "forward_wgmma": ["tile_q=64 stages_q=1 stages_k=1 stages_v=1 output=separate rescale=lazy",
+                      "tile_q=128 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow",
+                      "tile_q=64 stages_q=2 stages_k=1 stages_v=1 output=direct rescale=on_overflow"],
     "forward_split_wgmma": ["tile_rows=64 stages=2 stages_q=1", "tile_rows=128 stages=1 stages_q=2",
                             "tile_rows=64 stages=1 stages_q=2"],
     "forward_mma_sync": ["tile_q=64 warps=4 stages_k=1 stages_v=1", "tile_q=128 warps=4 stages_k=2 stages_v=1",

@@ -5,6 +5,7 @@ import os
 import pathlib
 
 import jit_attention as ja
+import ml_dtypes
 import numpy
 import pytest
 from bit_cases import AXES, CONFIGS, DEVICE, IS_HOPPER, BitCase, Computed, differences, pairwise
@@ -77,6 +78,40 @@ def test_bits_that_no_text_says(changes, device, error, message):
         ja.bits_of(spec(**changes), device)
 
 
+def hard_rows(rng, case):
+    """q and k of 96 queries and 700 keys, among which maxima move in many ways, or are no numbers."""
+    q, k = rng.standard_normal((96, 64)), rng.standard_normal((700, 64))
+    if case == "jumps":  # by factors of exponentials of up to 2^200
+        k[rng.choice(700, 40, replace=False)] *= rng.uniform(1, 20, (40, 1))
+    if case == "rising":
+        k[:, 0], q[:, 0] = numpy.arange(700) / 20, 3
+    if case == "limits":  # exponentials about as large as what a lane has summed up before
+        factors = numpy.where(numpy.arange(700) < 128, 1, 0.01)
+        factors[rng.integers(128, 700, 8)] = 32
+        k[:, 1:], q[:, 1:], q[:, 0], k[:, 0] = 0, 0, rng.uniform(0.99, 1.02, 96), 8 * numpy.log(factors)
+    if case == "huge":
+        k[:, 0], q[::2, 0] = rng.choice([-2.0**24, 2.0**24, 2.0**25], 700), 2.0**10
+    if case == "no numbers":
+        q[3], k[301, 5], q[7, 2], k[600, 2] = numpy.nan, numpy.inf, 1, -numpy.inf
+    return q, k
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="of forward_wgmma")
+@pytest.mark.parametrize("case", ["jumps", "rising", "limits", "huge", "no numbers"])
+@pytest.mark.parametrize("mask", [None, ja.mask.causal(), ja.mask.sliding_window(100, 0)], ids=str)
+def test_later_looks_have_equal_bits(case, mask, rng, place, fetch):
+    q, k = (numpy.asarray(x[None, :, None]).astype(ml_dtypes.bfloat16) for x in hard_rows(rng, case))
+    v = rng.standard_normal(k.shape).astype(ml_dtypes.bfloat16)
+    results = []
+    for rescale in ("lazy", "on_overflow"):
+        own = spec(mask=mask, split_keys=640)
+        config = f"family=forward_wgmma tile_q=64 tile_kv=128 rescale={rescale}"
+        o, lse = ja.prepare(own, config=config)(*map(place, (q, k, v)), return_lse=True)
+        results.append([numpy.ascontiguousarray(fetch(x)).view(numpy.uint64) for x in (o, lse)])
+    for own, other in zip(*results):
+        numpy.testing.assert_array_equal(own, other)
+
+
 def test_the_device_is_the_current_one():
     arch = "sm_90a" if IS_HOPPER else str(DEVICE.arch)
     assert ja.bits_of(spec()) == ja.bits_of(spec(), 0) == ja.bits_of(spec(), arch)
@@ -84,7 +119,6 @@ def test_the_device_is_the_current_one():
 
 @pytest.mark.parametrize("arch, config, message", [
     ("sm_90a", "family=forward_wgmma tile_kv=112", "tile_kv = 112 must be 128 with split_keys = 128 on sm_90a"),
-    ("sm_90a", "family=forward_wgmma tile_kv=128 rescale=on_overflow", "rescale must be lazy with split_keys = 128"),
     ("sm_90a", "family=forward_split_wgmma tile_kv=64", "tile_kv = 64 must be 128"),
     ("sm_90a", "family=forward_split_kv tile_kv=128 key_warps=2", "key_warps = 2 must be 1 with split_keys"),
     ("sm_90a", "family=forward_split_cluster", "no spans"),

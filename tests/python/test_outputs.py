@@ -53,7 +53,8 @@ CASES = {
                        keep=lambda b, h, i, j: (i >= 3) & (j <= i)),
 }
 SHAPES = {
-    "forward_wgmma": dict(seqlen_q=130, alignment=16),
+    "forward_wgmma tile_kv=48 rescale=lazy": dict(seqlen_q=130, alignment=16),
+    "forward_wgmma tile_kv=48 rescale=on_overflow": dict(seqlen_q=130, alignment=16),
     "forward_mma_sync": dict(seqlen_q=130, alignment=8),
     "forward_split_wgmma": dict(seqlen_q=5, alignment=16),
     "forward_split_kv": dict(seqlen_q=5, alignment=8),
@@ -112,7 +113,8 @@ def test_many_splits_and_families_agree(rng, place, fetch):
         _, aux = ja.attention(place(q), place(k), place(v), num_splits=num_splits, return_aux=BOTH)
         results.append(aux)
     spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, max_logit=True, row_max=True)
-    for config in ("family=forward_mma_sync", "family=forward_split_kv", "family=forward_wgmma"):
+    for config in ("family=forward_mma_sync", "family=forward_split_kv", "family=forward_wgmma rescale=lazy",
+                   "family=forward_wgmma rescale=on_overflow"):
         if "wgmma" in config and ja.devices()[0].arch != "sm_90a":
             continue
         results.append(ja.prepare(spec, config=config)(place(q), place(k), place(v), return_aux=BOTH)[1])
@@ -205,9 +207,6 @@ def test_refusals(place):
     assert (refusal.field, refusal.nearest) == ("row_max", "false")
     for arch in ("sm_80", "sm_90a", "sm_100a", "sm_120a"):
         assert not ja.refusals(arch, max_logit=True, head_dim=64)
-    spec = ja.AttentionSpec(head_dim=128, max_logit=True)
-    with pytest.raises(ja.Error, match="rescale must be lazy with max_logit"):
-        ja.compile(spec, "sm_90a", config="family=forward_wgmma rescale=on_overflow")
     with pytest.raises(ja.Error, match="forward_wide_wgmma does not compute max_logit"):
         ja.compile(ja.AttentionSpec(head_dim=512, max_logit=True), "sm_90a", config="family=forward_wide_wgmma")
 

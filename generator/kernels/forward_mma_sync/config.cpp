@@ -97,7 +97,12 @@ std::string Family<ForwardMmaSync>::rejection(const Case& problem, const Forward
                        rows_per_mma * config.warps);
   }
   if (std::string reason = dropout_tile_rejection(spec, config.tile_kv); !reason.empty()) return reason;
-  return lone_block_rejection(spec, problem.limits.arch, config.tile_kv, config.rescale, name);
+  if (spec.split_keys != 0 && config.rescale != Rescale::lazy) {
+    return fmt::format(
+        "rescale must be lazy with split_keys = {}: rows decide by themselves, as in other families",
+        spec.split_keys);
+  }
+  return lone_block_rejection(spec, problem.limits.arch, config.tile_kv, name);
 }
 
 Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const ForwardMmaSync& config) {

@@ -25,7 +25,7 @@ constexpr int exponential_group = 8;        // templates/steps/interpolated_weig
 // Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if precomputed
-constexpr int largest_score_registers = 2;
+constexpr int largest_score_registers = 2;   // where maxima are looked for first
 constexpr int output_functor_registers = 4;  // where it reads what it is a function of
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
 // In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
@@ -99,9 +99,7 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) ||
-      spec.split_keys != 0)
-    return {Rescale::lazy};
+  if (has_fp8_queries(spec) || !are_steady(spec.score)) return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
@@ -237,7 +235,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
           : (config.converter_warps == spare_warps ? spare_upcast_registers : upcast_registers) +
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  const int largest = asks_for(spec, largest_scores) ? largest_score_registers : 0;
+  const bool looks_first = config.rescale == Rescale::lazy;
+  const int largest = asks_for(spec, largest_scores) && looks_first ? largest_score_registers : 0;
   const int functor_of_output = spec.output.is_none() ? 0 : output_functor_registers;
   return functor_of_output + scores + output + sums + p + other + largest +
          (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
@@ -251,13 +250,14 @@ int wide_output_doubt(const AttentionSpec& spec) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
 // distances are computed ahead, scores whose elements are loaded ahead where two consumers or one have registers left,
-// fp8 results, scales of rows, fp8 pages, and fp32 results.
+// fp8 results, scales of rows, fp8 pages, fp32 results, and output functors behind a mask.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
-         (spec.lse_shift ? 2 : 0) + (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
+         (spec.lse_shift ? 2 : 0) + (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
+         (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
 
@@ -368,9 +368,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
-  if (config.rescale == Rescale::on_overflow && asks_for(spec, largest_scores))
-    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest "
-           "scores";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
@@ -378,8 +375,7 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (std::string reason =
-          lone_block_rejection(spec, problem.limits.arch, config.tile_kv, config.rescale, name);
+  if (std::string reason = lone_block_rejection(spec, problem.limits.arch, config.tile_kv, name);
       !reason.empty())
     return reason;
   if (config.requests != Requests::all) {
@@ -468,6 +464,8 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<bool> has_dropout_mask_ahead =
       dropout_mask_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
+    // Rows that move by themselves are looked at first where lengths are read: later looks spill a few registers there.
+    const bool looks_first = consumers == 3 && spec.split_keys != 0 && !is_plain(spec);
     // Three consumers have 128 registers each when launched, and spill where O of 16-bit inputs leaves directly.
     if (consumers == 3 && has_wide_output(spec) && !has_fp8_queries(spec)) continue;
     // One block of three consumers has all registers that a product of the smallest tile needs.
@@ -478,7 +476,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
       for (const WarpgroupOrder order : orders) {
         for (const Stages& stages : searched_stage_counts) {
           for (const int blocks_per_sm : block_counts) {
-            for (const Rescale rescale : rescales) {
+            for (const Rescale rescale : looks_first ? std::vector{Rescale::lazy} : rescales) {
               for (const bool dropout_mask_ahead : has_dropout_mask_ahead) {
                 // Left out, because never faster: output = direct with 16 bits.
                 configs.push_back({.tile_q = consumers * rows_per_warpgroup,

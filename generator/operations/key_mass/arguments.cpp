@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 
 #include "generator/launch/sequence_grid.h"
+#include "generator/launch/tensor_maps.h"
 #include "generator/operations/key_mass/program.h"
 #include "generator/operations/operands.h"
 #include "generator/operations/scores.h"
 #include "generator/problem/argument_table.h"
+#include "generator/problem/tma_operands.h"
 #include "generator/tensors/tensor_checks.h"
 
 namespace jit {
@@ -47,6 +49,30 @@ unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments,
     refuse("k", fmt::format("has {} tiles of {} keys in all heads; at most {} fit", blocks,
                             key_mass_keys(scores.head_dim), std::numeric_limits<std::int32_t>::max()));
   return static_cast<unsigned>(blocks);
+}
+
+unsigned fill_maps(const KeyMassSpec& spec, KeyMassMaps& maps) {
+  const AttentionSpec scores = scores_of(spec.attention);
+  const AttentionParams& attention = maps.of_all.attention;
+  const auto& [q, k, v, o] = tma_operands(attention);
+  TmaOperand keys = k;
+  if (spec.per_query_head) keys.heads /= scores.gqa_ratio;  // heads_kv is that of the mass
+  if (q.seqlen == 0 || k.seqlen == 0 || !is_mappable(q) || !is_mappable(keys)) return 0;
+  const auto map = [&](const TmaOperand& operand, int rows) {
+    return map_panels({.name = operand.name,
+                       .data = operand.data,
+                       .strides = operand.strides,
+                       .batch = operand.batch,
+                       .seqlen = operand.seqlen,
+                       .heads = operand.heads,
+                       .columns = scores.head_dim,
+                       .box_rows = rows,
+                       .dtype = scores.dtype});
+  };
+  maps.q = map(q, mass_step_queries);
+  maps.k = map(keys, mass_consumer_keys);
+  const SequenceGrid grid = key_grid(scores, attention, mass_block_keys);
+  return static_cast<unsigned>(attention.heads_kv * grid.tiles * grid.entries);
 }
 
 }  // namespace jit

@@ -12,6 +12,7 @@
 #include "generator/operations/key_mass/arguments.h"
 #include "generator/operations/key_mass/program.h"
 #include "generator/operations/operation.h"
+#include "generator/problem/tma_operands.h"
 
 namespace jit {
 namespace {
@@ -26,6 +27,17 @@ std::array<std::uint64_t, 4> words_of(const KeyMassSpec& spec) {
   return {key_mass, known.high, known.low, per_query_head ? std::uint64_t{1} : 0};
 }
 
+OperationPrograms programs_of(const KeyMassSpec& spec) {
+  validate(spec);
+  if (spec.attention.alignment != tma_alignment) return key_mass_program(spec);
+  return {key_mass_program(spec), key_mass_wgmma_program(spec)};
+}
+
+// Whether a device has the kernel by wgmma.
+bool has_wgmma(const OperationState& state, const Arch& arch) {
+  return state.programs.some_sizes && arch == Arch{9, 0, 'a'};
+}
+
 }  // namespace
 
 void check_arguments(const KeyMassSpec& spec, const KeyMassArguments& arguments) {
@@ -34,22 +46,31 @@ void check_arguments(const KeyMassSpec& spec, const KeyMassArguments& arguments)
 }
 
 void KeyMass::operator()(const KeyMassArguments& arguments, Stream stream) const {
-  KeyMassParams params;
-  const unsigned blocks = fill_params(spec_, arguments, params);
+  KeyMassMaps maps;
+  const unsigned blocks = fill_params(spec_, arguments, maps.of_all);
   if (blocks == 0) return;
   const CurrentDevice device;
-  launch_operation(kernel_for_launch(*state_, device.ordinal(), stream), {blocks, 1}, &params, stream);
+  const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
+  if (has_wgmma(*state_, kernel.image->target.arch)) {
+    if (const unsigned larger_blocks = fill_maps(spec_, maps); larger_blocks != 0) {
+      const LoadedKernel& by_wgmma =
+          kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
+      // Where none is at hand the other one stands in for it.
+      if (&by_wgmma != &kernel) return launch_operation(by_wgmma, {larger_blocks, 1}, &maps, stream);
+    }
+  }
+  launch_operation(kernel, {blocks, 1}, &maps.of_all, stream);
 }
 
-void KeyMass::prepare() const { prepared_kernel(*state_); }
+void KeyMass::prepare() const {
+  const LoadedKernel& kernel = prepared_kernel(*state_);
+  if (has_wgmma(*state_, kernel.image->target.arch)) prepared_kernel(*state_, OperationProgram::some_sizes);
+}
 
 const std::string& KeyMass::source() const { return state_->programs.every_size.source; }
 
 KeyMass key_mass(const KeyMassSpec& spec, const Context& context) {
-  return operation<KeyMass>(context, spec, words_of(spec), [&] {
-    validate(spec);
-    return key_mass_program(spec);
-  });
+  return operation<KeyMass>(context, spec, words_of(spec), [&] { return programs_of(spec); });
 }
 
 }  // namespace jit

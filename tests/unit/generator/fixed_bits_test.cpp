@@ -60,7 +60,7 @@ std::string other_bits(const AttentionSpec& spec, Arch arch, const Config& confi
   if constexpr (requires { config.key_warps; })
     if (config.key_warps != 1) return fmt::format("key_warps = {}", config.key_warps);
   if constexpr (requires { config.rescale; })
-    if (config.rescale != Rescale::lazy) return "rescale";
+    if (config.rescale == Rescale::always) return "rescale";
   return "";
 }
 
@@ -133,8 +133,7 @@ TEST(FixedBits, OthersSayWhy) {
   EXPECT_THAT(why({.head_dim = 576, .head_dim_v = 512, .values_in_keys = true}), HasSubstr("values_in_keys"));
   // A block of one of them has no place for what waits: which has the calls of one config.
   const AttentionSpec wide{.head_dim = 320, .split_keys = 128};
-  EXPECT_THAT(lone_block_rejection(wide, Arch{8, 0}, 64, Rescale::lazy, "a family"),
-              HasSubstr("not with head_dim"));
+  EXPECT_THAT(lone_block_rejection(wide, Arch{8, 0}, 64, "a family"), HasSubstr("not with head_dim"));
 }
 
 }  // namespace

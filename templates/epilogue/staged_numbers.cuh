@@ -1,0 +1,101 @@
+// Numbers that an output functor reads from one of its tensors, on their way through shared memory: they come in whole rows
+// while the last products run, to where O of the same rows will lie, chunk by chunk, and are read as ldmatrix has them. Loads
+// by lanes, of two elements each, would be waited for one after another.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "base/row_pieces.cuh"
+#include "epilogue/output_functor.cuh"
+#include "problem/outputs.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/ldmatrix.cuh"
+#include "ptx/warpgroup.cuh"
+
+namespace jit {
+
+/// The slot of the first tensor with a number of 16 bits for each element of o; −1: there is none.
+template <class Functor>
+JIT_DEVICE constexpr int staged_slot() {
+  int slot = -1;
+  Functor::for_each_tensor([&]<class Tensor>() {
+    if (slot < 0 && !Tensor::is_of_rows && sizeof(typename Tensor::Element) == element_bytes)
+      slot = Tensor::slot;
+  });
+  return slot;
+}
+
+/// Numbers of the rows of a warp, whose O will lie in rows [row, row + 16) of a tile: an OTile of elements of 16 bits.
+template <class Config, class OTile>
+class StagedNumbers {
+  using Functor = typename Config::OutputFunctor;
+  static constexpr int slot = staged_slot<Functor>();
+  static constexpr int rows = 16, chunks = Config::head_dim_v * element_bytes / chunk_bytes;
+
+ public:
+  static constexpr bool exist = slot >= 0 && Config::alignment == chunk_bytes;
+
+  /// Starts the copies of rows from that of query `first_row` on. Nothing reads the tile's rows any more.
+  static JIT_DEVICE void start(const BlockContext& context, unsigned tile, int row, int first_row) {
+#pragma unroll 1
+    for (int i = lane_id(); i < rows * chunks; i += warp_size) {
+      const int own = i / chunks, chunk = i % chunks;
+      if (first_row + own >= context.seqlen_q) break;  // mutate: NumbersOfRowsThatAreNone
+      const auto* const source = place_of_row<bf16>(context, slot, first_row + own);
+      cp_async<chunk_bytes>(OTile::chunk_address(tile, row + own, chunk),
+                            source + chunk * (chunk_bytes / element_bytes));
+    }
+    cp_async_commit_group();
+  }
+
+  /// Waits for them, and applies the functor to a product, as finish_output does.
+  template <class Product>
+  static JIT_DEVICE void finish(const AttentionParams& params, const BlockContext& context, unsigned tile,
+                                int row, int first_row, Product& output, float (&inverse)[Product::rows]) {
+    const int lane = lane_id(), query = first_row + MmaLayout::lane_row(lane);
+#pragma unroll
+    for (int r = 0; r < Product::rows; ++r) {
+      clear_row_without_keys(output, r, inverse[r]);
+      if (query + 8 * r < context.seqlen_q) store_raw_row<Config>(params, context, output, r, query + 8 * r);
+    }
+    const Functor functor(context);
+    const auto rows_of = [&](int r) {
+      return typename Functor::Rows(context, minimum(query + 8 * r, context.seqlen_q - 1));
+    };
+    const typename Functor::Rows of_rows[Product::rows] = {rows_of(0), rows_of(1)};
+    cp_async_wait_group<0>();  // mutate: NumbersOnTheirWay
+    __syncwarp();              // mutate: NumbersOfOtherLanes
+#pragma unroll
+    for (int step = 0; step < Product::column_blocks / 2; ++step) {
+      unsigned words[4];
+      ldmatrix_x4(words, OTile::chunk_address(tile, row + lane % 16, 2 * step + lane / 16));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = i % 2, n = 2 * step + i / 2;
+        if (n * MmaLayout::block_columns >= Config::head_dim_v) continue;
+        apply(functor, of_rows[r], words[i], output.at(r, n, 0), output.at(r, n, 1), query + 8 * r,
+              n * MmaLayout::block_columns + MmaLayout::lane_column(lane));
+      }
+    }
+  }
+
+ private:
+  static JIT_DEVICE void apply(const Functor& functor, const typename Functor::Rows& rows, unsigned word,
+                               float& x, float& y, int query, int column) {
+    float staged[2];
+    Functor::for_each_tensor([&]<class Tensor>() {
+      if constexpr (Tensor::slot == slot) {
+        const unsigned words[1] = {word};
+        upcast_words<typename Tensor::Element>(words, staged);
+      }
+    });
+    typename Functor::template Numbers<2> numbers;
+    Functor::template put<slot>(numbers, staged);
+    Functor::template load<Config::alignment, slot>(numbers, rows, column);
+    x = functor.apply(x, query, column, numbers, 0);
+    y = functor.apply(y, query, column, numbers, 1);
+  }
+};
+
+}  // namespace jit
