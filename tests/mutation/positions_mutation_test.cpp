@@ -32,6 +32,14 @@ const AttentionCase biased = parts(mask::causal(), score::bias());
 // A text that is asked for each score.
 const AttentionCase striped = parts(parse_mask("text(stripes)", reference::mask_texts()));
 
+// Few queries, of which those between the first and the last see fewer keys than both.
+AttentionCase few_queries() {
+  AttentionCase problem = parts(parse_mask("text(valley)", reference::mask_texts()));
+  problem.spec.q_positions = false;
+  problem.seqlen_q = 5;
+  return problem;
+}
+
 AttentionCase with_dropout(bool k_positions = true) {
   AttentionCase problem = causal;
   problem.spec.k_positions = k_positions;
@@ -69,6 +77,7 @@ TEST_P(PositionsMutationTest, IsCaught) {
 TEST(Positions, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, causal, Kernel::forward), "");
   EXPECT_EQ(noticed_of(nullptr, biased, Kernel::split), "");
+  EXPECT_EQ(noticed_of(nullptr, few_queries(), Kernel::split), "");
   EXPECT_EQ(noticed_of(nullptr, with_dropout(), Kernel::backward), "");
 }
 
@@ -83,6 +92,11 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"RangesOfRows", {"places.query(q)", "q"}}, causal},
         PositionsMutation{
             {"ScoresOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, biased, Kernel::split},
+        PositionsMutation{{"SeenKeysAreNotAsked", {"== TileClass::full", "!= TileClass::empty"}},
+                          few_queries(),
+                          Kernel::split},
+        PositionsMutation{
+            {"SeenTilesGoFurther", {"tile.k_end <=", "tile.k_begin <="}}, few_queries(), Kernel::split},
         PositionsMutation{{"PositionsOfOtherLanes", {"lane_column_ + ", ""}}, causal, Kernel::backward},
         PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}},
                           with_dropout(false),
