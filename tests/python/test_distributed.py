@@ -101,6 +101,19 @@ def test_gradients_of_what_scores_read_and_equal_bits(three, rng):
     check(placement, first, expected, ["table"])
 
 
+@pytest.mark.parametrize("method", ["gather", "ring", "heads"])
+def test_trees(three, rng, method):
+    """A prompt with two answers, one of which branches; the placement is that of the mask's blocks."""
+    seed = int(rng.integers(2**31))
+    tree = ja.tree([int(n) for n in rng.integers(9, 90, 5)], [-1, 0, 0, 2, 2])
+    seqlen, rows = len(tree.ends), torch.arange(len(tree.ends))
+    tensors, mask = {"tree_ends": tree.ends[None]}, ja.mask.tree()
+    placement = ja.distributed.balance(mask, seqlen=seqlen, ranks=3, granule=16, tensors=tensors)
+    results = three.run(compute, seed, (seqlen, *SIZES), placement, dict(mask=mask, method=method, tensors=tensors))
+    keep = (rows <= rows[:, None]) & (rows[:, None] < torch.from_numpy(tree.ends))
+    check(placement, results, exact(seed, seqlen, keep))
+
+
 @pytest.mark.parametrize("method", ["gather", "ring"])
 def test_more_ranks_than_granules(three, rng, method):
     seed, seqlen = int(rng.integers(2**31)), 20

@@ -7,18 +7,21 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <jit/attention.h>
 #include <jit/key_exchange.h>
 
 #include "tests/support/device_tensor.h"
+#include "tests/support/host_dropout.h"
+#include "tests/support/host_functors.h"
 #include "tests/support/test_stream.h"
 
 namespace jit::testing {
 
 struct KeyExchangeCase {
-  Mask mask = mask::causal();  ///< of positions alone
+  Mask mask = mask::causal();  ///< documents and trees are random, the same of queries as of keys
   int seqlen = 512, ranks = 2, batch = 1;
   int heads_q = 2, heads_kv = 1, head_dim = 64;
   int granule = 128;
@@ -26,6 +29,8 @@ struct KeyExchangeCase {
   PlacementOptions placement = {};
   std::int64_t chunk_bytes = 1;  ///< the fewest keys
   double timeout = 30;
+  bool sinks = false;
+  float dropout_p = 0;
 };
 
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
@@ -63,17 +68,22 @@ class KeyExchangeRun {
  private:
   struct Rank {
     std::unique_ptr<TestStream> stream;
-    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths;
+    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths, sinks, rng_state;
+    std::vector<std::pair<std::string, std::unique_ptr<DeviceTensor>>> of_mask;
     std::unique_ptr<DeviceBuffer> buffer;
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };
+  PlacementWork work() const;
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
   KeyExchangeCase problem_;
   AttentionSpec spec_;
-  Placement placement_;
   std::mt19937_64 random_;
+  std::shared_ptr<const reference::FunctorProblem> whole_;
+  std::vector<float> sinks_;
+  reference::Dropout dropout_;
+  Placement placement_;
   std::vector<Rank> ranks_;
 };
 

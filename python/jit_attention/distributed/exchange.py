@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import torch
 
-from .groups import Control, start_rows
+from .groups import Ranks, start_rows
 from .placement import Placement
 
 #: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
 _FEW_RUNS = 16
 
 
-class _Places:
+class Places:
     """Some rows of a tensor, in ascending order."""
 
     def __init__(self, rows: torch.Tensor, device: torch.device) -> None:
@@ -63,16 +63,17 @@ class Route:
     """Rows that a rank sends and gets, and where they stand."""
 
     rows: int
-    sent: list[_Places]  # to each rank, of the shard
-    received: list[_Places]  # of each rank, in the sequence
-    own: _Places
-    absent: _Places  # positions that neither this rank has nor its queries need
+    sent: list[Places]  # to each rank, of the shard
+    received: list[Places]  # of each rank, in the sequence
+    own: Places
+    absent: Places  # positions that neither this rank has nor its queries need
     travels: bool  # whether anything does, on any rank
     sent_counts: list[int]  # rows to each rank
     received_counts: list[int]  # rows of each rank
 
 
-def _positions(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
+def positions_of_runs(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """The positions of a shard, int64 (rows)."""
     return torch.cat([torch.arange(begin, end) for begin, end in runs] or [torch.empty(0, dtype=torch.int64)])
 
 
@@ -84,7 +85,7 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
     for of_rank, ranges in enumerate(placement.needs):
         for begin, end in ranges:
             needed[of_rank, begin:end] = True
-    positions = [_positions(runs) for runs in placement.runs]
+    positions = [positions_of_runs(runs) for runs in placement.runs]
     own = positions[rank]
     granules = [of_rank // placement.granule for of_rank in positions]
     sent, received = [], []
@@ -96,9 +97,9 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
         rows = nothing if is_own else needed[other, granules[rank]].nonzero()[:, 0]
         places = nothing if is_own else positions[other][needed[rank, granules[other]]]
         is_absent[places] = False
-        sent.append(_Places(rows, device))
-        received.append(_Places(places, device))
-    return Route(own.numel(), sent, received, _Places(own, device), _Places(is_absent.nonzero()[:, 0], device),
+        sent.append(Places(rows, device))
+        received.append(Places(places, device))
+    return Route(own.numel(), sent, received, Places(own, device), Places(is_absent.nonzero()[:, 0], device),
                  sum(placement.remote) > 0, [places.count for places in sent], [places.count for places in received])
 
 
@@ -107,7 +108,7 @@ def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
+def gather_rows(control: Ranks, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
     """The rows (seqlen, …) of the sequence, from each rank's shard (rows, …); those that are not needed are 0."""
     whole = shard.new_empty((seqlen, *shard.shape[1:]))
     started = None
@@ -128,7 +129,7 @@ def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int
     return whole
 
 
-def return_rows(control: Control, route: Route, whole: torch.Tensor, timeout: float) -> torch.Tensor:
+def return_rows(control: Ranks, route: Route, whole: torch.Tensor, timeout: float) -> torch.Tensor:
     """The inverse for gradients: the sum (rows, …) of what all ranks have of this rank's rows, in fp32 and in the order of
     ranks, whichever comes first."""
     slots: tuple[torch.Tensor, ...] = ()
