@@ -7,6 +7,8 @@ import rank_processes
 from rank_processes import Ranks, compute, inputs
 from test_distributed import CAUSAL, SIZES, TABLE, causal_keep, check, exact
 
+SHARE = 3  # ranks take long to compile
+
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 jt = pytest.importorskip("jit_attention.torch")
 if not ja.devices()[0].emulated:

@@ -35,12 +35,13 @@ def hosts_of(group: Any) -> int:
 @functools.lru_cache(maxsize=64)
 def _flat(mesh: Any) -> Any:
     """The group of all ranks of a mesh of hosts."""
-    group = mesh._flatten().get_group()
     ranks = mesh.mesh.flatten().tolist()
-    if dist.get_process_group_ranks(group) != ranks:
+    if ranks != sorted(ranks):
         raise InvalidArgumentError(f"group: is a device mesh of the ranks {ranks} in this order; ranks of a mesh of hosts "
                                    "must ascend, host by host", "arguments", "group")
-    return group
+    if len(ranks) == dist.get_world_size():
+        return dist.group.WORLD
+    return dist.new_group(ranks, use_local_synchronization=True)
 
 
 def group_of(group: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import torch
 
@@ -19,9 +19,8 @@ from ..score import Score
 from .groups import Control
 from .placement import Placement
 
-
 #: Whose keys: those of a rank's shard, or of a host's, ("host", number); None: of the whole sequence.
-Source = Union[int, tuple[str, int], None]
+Source = int | tuple[str, int] | None
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
