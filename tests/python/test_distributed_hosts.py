@@ -102,3 +102,14 @@ def test_a_host_of_one_rank_each(ranks, rng):
     placement = ja.distributed.balance(CAUSAL, seqlen=seqlen, ranks=4, granule=16)
     results = ranks.run(compute, seed, (seqlen, *SIZES), placement, dict(mask=CAUSAL))
     check(placement, results, exact(seed, seqlen, causal_keep(seqlen)))
+
+
+def test_a_dead_rank_is_named(ranks, rng):
+    """The last test: the group is lost."""
+    placement = ja.distributed.balance(CAUSAL, seqlen=64, ranks=4, granule=16)
+    arguments = (compute, int(rng.integers(2**31)), (64, *SIZES), placement, dict(mask=CAUSAL, timeout=4.0), False)
+    ranks.run(*arguments)
+    ranks.kill(3)
+    ranks.start(*arguments, but=(3,))
+    for error, trace in ranks.results(but=(3,), seconds=60):
+        assert isinstance(error, ja.PeerTimeoutError) and "rank 3 has" in str(error), trace
