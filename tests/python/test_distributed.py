@@ -154,6 +154,21 @@ def test_one_rank_is_the_plain_call(rng, tmp_path):
         dist.destroy_process_group()
 
 
+def test_meshes(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        q = torch.randn(1, 32, 1, 64).bfloat16()
+        of_hosts = ja.distributed.attention(q, q, q, group=init_device_mesh("cpu", (1, 1)), mask=CAUSAL)
+        assert torch.equal(of_hosts, jt.attention(q, q, q, mask=CAUSAL))
+        with pytest.raises(ja.InvalidArgumentError, match="is a device mesh of 3 dimensions.* or two, hosts and ranks of each"):
+            ja.distributed.attention(q, q, q, group=init_device_mesh("cpu", (1, 1, 1)), mask=CAUSAL)
+    finally:
+        dist.destroy_process_group()
+
+
 def repeated(rank, seed, placement):
     """How often calls write down what they are and reach the store, in the first call of a kind and in later ones."""
     import jit_attention.distributed.operator as operator
