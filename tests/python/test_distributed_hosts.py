@@ -32,7 +32,7 @@ def ranks():
 def test_uneven_shards_with_sinks_and_tables(ranks, rng):
     """Gradients of all that is read, and the same bits in a second run."""
     seed, seqlen = int(rng.integers(2**31)), 205
-    sinks, table = rng.standard_normal(6).astype("float32"), rng.standard_normal(48).astype("float32")
+    sinks, table = (3 + rng.standard_normal(6)).astype("float32"), rng.standard_normal(48).astype("float32")
     placement = ja.distributed.balance(CAUSAL, seqlen=seqlen, ranks=4, granule=16)
     options = dict(mask=CAUSAL, sinks=sinks, score=TABLE, tensors={"table": table}, deterministic=True)
     first, second = (ranks.run(compute, seed, (seqlen, *SIZES), placement, options, True, ["table"]) for _ in range(2))
