@@ -13,19 +13,19 @@ namespace {
 // Fitted to timings of 420 configs and shapes on an H200 (docs/records/notebook.md, "Clusters for large batches"), in clocks as
 // the models of the other families that split keys count them for the same shapes: fewer than pass.
 constexpr double memory_bytes_per_clock = 31.5;  // of a multiprocessor while all read
-constexpr double alone_bytes_per_clock =
-    58;                                   // while few do; of 65,536 keys and more, which wgmma reads faster
-constexpr double tile_cost_bytes = 1024;  // by this over the bytes of a tile reading takes longer
-constexpr double scarce_bytes = 2000;     // the same over the bytes on the way
-constexpr double launch_clocks = 2200;    // and the first load
-constexpr double merge_clocks = 100;      // of warps, then of blocks
-constexpr double block_clocks = 260;      // for each block whose pieces are merged
-constexpr double step_clocks = 600;       // of a warp, from tile to tile, where all has come
-constexpr double warp_clocks = 120;       // of a warp alone, beside that, for 16 keys at head_dim 128
-constexpr double issue_clocks = 30;       // of all warps of a multiprocessor, for as many keys of one of them
-constexpr double fp8_conversion = 1.15;   // of keys of 8 bits, by which reading takes longer
-constexpr double page_look_up = 110;      // of a warp, for the rows of a tile in pages
-constexpr double last_wave = 0.3;         // of a wave, in which some multiprocessors have nothing to do
+constexpr double alone_bytes_per_clock = 62;     // while few do
+constexpr double tile_cost_bytes = 1024;         // by this over the bytes of a tile reading takes longer
+constexpr double scarce_bytes = 2000;            // the same over the bytes on the way
+constexpr double launch_clocks = 2200;           // and the first load
+constexpr double merge_clocks = 100;             // of warps, then of blocks
+constexpr double block_clocks = 260;             // for each block whose pieces are merged
+constexpr double step_clocks = 600;              // of a warp, from tile to tile, where all has come
+constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
+constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
+constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
+constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
+constexpr double look_up_alone = 165;    // the same while few read, whose step is shorter
+constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
 // Some sequences whose lengths only the device knows are longer than others, and no other cluster helps with them. In
 // many waves of single blocks that evens out.
 constexpr double uneven = 0.25;
@@ -64,10 +64,12 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double warps = config.block_warps * blocks;
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
-  const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
+  const double shared_rate = memory_bytes_per_clock * limits.sm_count / sms;
+  const double rate = std::min(alone_bytes_per_clock, shared_rate) /
                       ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
   const double conversion = has_narrow_keys(spec) ? fp8_conversion : 1;
-  const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 0;
+  const double of_pages = shared_rate > alone_bytes_per_clock ? look_up_alone : page_look_up;
+  const double look_up = spec.sequences_kv == SequenceKind::paged ? of_pages : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
   const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
                                 step_clocks + warp_clocks * products}) +
