@@ -104,7 +104,7 @@ struct MaskRow {
   /// For a row with a mask within: whether what `keep` says is all, so that the other one is not asked; null:
   /// never.
   bool (*decides)(const HostFunctor&, const Place&) = nullptr;
-  /// A range that holds all keys that query q sees; null: tensors tell.
+  /// A range that holds all keys that query q sees; both ends are linear in q. Null: tensors tell.
   KeyRange (*row_keys)(const HostFunctor&, std::int64_t q) = nullptr;
   /// Whether with these arguments every query sees every key, which makes it no mask; null: never.
   bool (*is_none)(const FunctorArguments&) = nullptr;

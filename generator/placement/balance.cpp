@@ -8,26 +8,10 @@
 #include <numeric>
 #include <optional>
 
+#include "generator/placement/granule_set.h"
+
 namespace jit {
 namespace {
-
-using Bits = std::vector<std::uint64_t>;
-
-void set_range(Bits& bits, std::int64_t begin, std::int64_t end) {
-  const auto word_of = [](std::int64_t i) { return static_cast<std::size_t>(i / 64); };
-  if (begin >= end) return;
-  const std::size_t first = word_of(begin), last = word_of(end - 1);
-  const std::uint64_t from = ~std::uint64_t{0} << (begin % 64),
-                      to = ~std::uint64_t{0} >> (63 - (end - 1) % 64);
-  if (first == last) {
-    bits[first] |= from & to;
-    return;
-  }
-  bits[first] |= from;
-  std::fill(bits.begin() + static_cast<std::ptrdiff_t>(first) + 1,
-            bits.begin() + static_cast<std::ptrdiff_t>(last), ~std::uint64_t{0});
-  bits[last] |= to;
-}
 
 /// Some granules that follow each other in a rank's list.
 struct Window {
@@ -44,12 +28,7 @@ struct Swap {
 class Balancer {
  public:
   Balancer(const PlacementWork& work, int ranks, std::vector<int>& owners)
-      : work_(work),
-        owners_(owners),
-        words_(static_cast<std::size_t>(work.granules() + 63) / 64),
-        ranks_(static_cast<std::size_t>(ranks)),
-        window_needs_{Bits(words_), Bits(words_)},
-        window_granules_{Bits(words_), Bits(words_)} {
+      : work_(work), owners_(owners), wanted_(work.granules()), ranks_(static_cast<std::size_t>(ranks)) {
     for (std::int64_t granule = 0; granule < work.granules(); ++granule)
       ranks_[static_cast<std::size_t>(owners[static_cast<std::size_t>(granule)])].granules.push_back(granule);
     for (Rank& rank : ranks_) update(rank);
@@ -83,29 +62,36 @@ class Balancer {
     std::vector<std::int64_t> granules;  // ascending
     std::vector<double> sums;            // of costs up to each of them
     double load = 0;
-    Bits own, needs;
+    GranuleSet known;                          // granules of keys that it has or copies
+    std::vector<std::int64_t> unknown_before;  // of the others, how many are before each word
   };
 
   void update(Rank& rank) {
-    rank.own.assign(words_, 0);
-    rank.needs.assign(words_, 0);
+    rank.known = GranuleSet(work_.granules());
     rank.sums.assign(1, 0);
     for (const std::int64_t granule : rank.granules) {
       rank.sums.push_back(rank.sums.back() + work_.costs[static_cast<std::size_t>(granule)]);
-      set_range(rank.own, granule, granule + 1);
+      rank.known.add({granule, granule + 1});
     }
     rank.load = rank.sums.back();
-    add_needs(rank.granules.data(), rank.granules.size(), rank.needs);
+    collect_needs(rank.granules.data(), rank.granules.size());
+    for (const IndexRange& range : collected_) rank.known.add(range);
+    rank.unknown_before.assign(1, 0);
+    for (const std::uint64_t word : rank.known.words())
+      rank.unknown_before.push_back(rank.unknown_before.back() + 64 - std::popcount(word));
   }
 
-  // From the last granule on: needs of causal ones lie within those of the one before.
-  void add_needs(const std::int64_t* granules, std::size_t count, Bits& bits) const {
-    IndexRange known{};
+  // From the last granule on, ranges that touch being one: needs of causal granules lie within those of the one before.
+  void collect_needs(const std::int64_t* granules, std::size_t count) {
+    collected_.clear();
     while (count-- > 0)
       for (const IndexRange& range : work_.needs_of(granules[count])) {
-        if (known.begin <= range.begin && range.end <= known.end) continue;
-        set_range(bits, range.begin, range.end);
-        known = range;
+        if (!collected_.empty() && range.begin <= collected_.back().end &&
+            collected_.back().begin <= range.end)
+          collected_.back() = {std::min(range.begin, collected_.back().begin),
+                               std::max(range.end, collected_.back().end)};
+        else
+          collected_.push_back(range);
       }
   }
 
@@ -121,7 +107,9 @@ class Balancer {
   }
 
   std::optional<Swap> choose(const Rank& heavy, const Rank& light) {
-    const double wanted = std::min(heavy.load - mean_, mean_ - light.load), near = 0.01 * mean_;
+    const double wanted = std::min(heavy.load - mean_, mean_ - light.load);
+    const double near =
+        std::min(0.01 * mean_, 0.5 * wanted);  // swaps that move hardly anything would be many
     std::vector<Window> of_heavy, of_light;
     near_.clear();
     std::optional<Swap> best;
@@ -130,8 +118,9 @@ class Balancer {
     for (std::size_t length = 1; length <= most; length *= 2) {
       windows_of(heavy, length, of_heavy);
       windows_of(light, length, of_light);
-      std::stable_sort(of_light.begin(), of_light.end(),
-                       [](const Window& a, const Window& b) { return a.cost < b.cost; });
+      std::sort(of_light.begin(), of_light.end(), [](const Window& a, const Window& b) {
+        return a.cost != b.cost ? a.cost < b.cost : a.begin < b.begin;
+      });
       for (const Window& window : of_heavy) {
         const auto above = std::lower_bound(of_light.begin(), of_light.end(), window.cost - wanted,
                                             [](const Window& a, double cost) { return a.cost < cost; });
@@ -163,26 +152,40 @@ class Balancer {
     return near_[best];
   }
 
-  // Granules of keys that both ranks copy after a swap, in which each still needs what it gives away.
+  // Granules of keys that ranks copy after a swap and neither had nor copied before.
   std::int64_t copies_after(const Rank& heavy, const Rank& light, const Swap& swap) {
-    const Window* windows[] = {&swap.of_heavy, &swap.of_light};
-    const Rank* ranks[] = {&heavy, &light};
-    for (int i = 0; i < 2; ++i) {
-      const std::int64_t* const granules = ranks[i]->granules.data() + windows[i]->begin;
-      std::fill(window_needs_[i].begin(), window_needs_[i].end(), 0);
-      std::fill(window_granules_[i].begin(), window_granules_[i].end(), 0);
-      add_needs(granules, windows[i]->length, window_needs_[i]);
-      for (std::size_t j = 0; j < windows[i]->length; ++j)
-        set_range(window_granules_[i], granules[j], granules[j] + 1);
+    return new_copies(light, heavy, swap.of_heavy) + new_copies(heavy, light, swap.of_light);
+  }
+
+  std::int64_t new_copies(const Rank& taker, const Rank& giver, const Window& window) {
+    collect_needs(giver.granules.data() + window.begin, window.length);
+    constexpr std::size_t few = 8;
+    if (collected_.size() > few) return new_copies_of_many(taker);
+    std::sort(collected_.begin(), collected_.end(),
+              [](const IndexRange& a, const IndexRange& b) { return a.begin < b.begin; });
+    std::int64_t copies = 0, end = 0;
+    for (const IndexRange& range : collected_) {
+      const std::int64_t begin = std::max(range.begin, end);
+      if (begin < range.end) copies += unknown_before(taker, range.end) - unknown_before(taker, begin);
+      end = std::max(end, range.end);
     }
-    std::int64_t copies = 0;
-    for (int i = 0; i < 2; ++i)
-      for (std::size_t word = 0; word < words_; ++word) {
-        const std::uint64_t own =
-            (ranks[i]->own[word] & ~window_granules_[i][word]) | window_granules_[1 - i][word];
-        copies += std::popcount((ranks[i]->needs[word] | window_needs_[1 - i][word]) & ~own);
-      }
     return copies;
+  }
+
+  std::int64_t new_copies_of_many(const Rank& taker) {
+    wanted_.clear();
+    for (const IndexRange& range : collected_) wanted_.add(range);
+    std::int64_t copies = 0;
+    for (std::size_t word = 0; word < wanted_.words().size(); ++word)
+      copies += std::popcount(wanted_.words()[word] & ~taker.known.words()[word]);
+    return copies;
+  }
+
+  static std::int64_t unknown_before(const Rank& rank, std::int64_t granule) {
+    const auto word = static_cast<std::size_t>(granule / 64);
+    const int bit = static_cast<int>(granule % 64);
+    if (bit == 0) return rank.unknown_before[word];
+    return rank.unknown_before[word] + std::popcount(~rank.known.words()[word] << (64 - bit));
   }
 
   void apply(Rank& heavy, Rank& light, const Swap& swap) {
@@ -200,10 +203,10 @@ class Balancer {
 
   const PlacementWork& work_;
   std::vector<int>& owners_;
-  std::size_t words_;
+  GranuleSet wanted_;
   std::vector<Rank> ranks_;
-  Bits window_needs_[2], window_granules_[2];
-  std::vector<Swap> near_;  // swaps that move nearly what is wanted
+  std::vector<IndexRange> collected_;  // by collect_needs
+  std::vector<Swap> near_;             // swaps that move nearly what is wanted
   double mean_ = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "cache/digest.h"
 #include "generator/placement/balance.h"
+#include "generator/placement/granule_set.h"
 #include "generator/placement/placement_error.h"
 
 namespace jit {
@@ -67,20 +68,24 @@ std::vector<int> owners_of(const PlacementWork& work, int ranks, const Placement
   return owners;
 }
 
-std::vector<IndexRange> needs_of_rank(const PlacementWork& work, const std::vector<int>& owners, int rank) {
-  std::vector<char> is_needed(index(work.granules()));
-  IndexRange known{};
-  for (std::int64_t i = work.granules(); i-- > 0;) {
-    if (owners[index(i)] != rank) continue;
-    for (const IndexRange& range : work.needs_of(i)) {
-      if (known.begin <= range.begin && range.end <= known.end) continue;
-      std::fill(is_needed.begin() + range.begin, is_needed.begin() + range.end, 1);
-      known = range;
-    }
+std::vector<std::vector<IndexRange>> needs_of_ranks(const PlacementWork& work, const std::vector<int>& owners,
+                                                    int ranks) {
+  std::vector<std::vector<std::int64_t>> granules(index(ranks));
+  for (std::int64_t i = work.granules(); i-- > 0;) granules[index(owners[index(i)])].push_back(i);
+  std::vector<std::vector<IndexRange>> needs;
+  GranuleSet needed(work.granules());
+  for (const std::vector<std::int64_t>& of_rank : granules) {
+    needed.clear();
+    IndexRange
+        known{};  // from the last granule on: needs of causal ones lie within those of the one behind them
+    for (const std::int64_t granule : of_rank)
+      for (const IndexRange& range : work.needs_of(granule)) {
+        if (known.begin <= range.begin && range.end <= known.end) continue;
+        needed.add(range);
+        known = range;
+      }
+    needs.push_back(needed.ranges());
   }
-  std::vector<IndexRange> needs;
-  for (std::int64_t i = 0; i < work.granules(); ++i)
-    if (is_needed[index(i)] != 0) add_joined(needs, {i, i + 1});
   return needs;
 }
 
@@ -178,8 +183,7 @@ Placement place(const PlacementWork& work, int ranks, const PlacementOptions& op
   placement.loads.resize(index(ranks));
   for (std::int64_t i = 0; i < work.granules(); ++i)
     placement.loads[index(placement.owners[index(i)])] += work.costs[index(i)];
-  for (int rank = 0; rank < ranks; ++rank)
-    placement.needs.push_back(needs_of_rank(work, placement.owners, rank));
+  placement.needs = needs_of_ranks(work, placement.owners, ranks);
   return placement;
 }
 

@@ -27,7 +27,7 @@ void check_sizes(std::int64_t seqlen, int granule) {
                                             step, most));
 }
 
-/// Keys that are seen, in the sequence, of a row; rows come in ascending order.
+/// Keys that are seen, in the sequence, of rows that follow each other.
 class RowsOfMask {
  public:
   RowsOfMask(const Mask& mask, std::int64_t seqlen, std::span<const std::int64_t> documents)
@@ -46,17 +46,15 @@ class RowsOfMask {
     open(0);
   }
 
-  KeyRange at(std::int64_t row) {
+  /// The keys of as many rows from `row` on, at most `count`, as move alike; rows come in ascending order.
+  KeysOfRows from(std::int64_t row, std::int64_t count) {
     while (row >= begin_ + length_) open(document_ + 1);
-    if (mask_ == Mask()) return {begin_, begin_ + length_};
-    const Extents sizes{.batch = 1, .seqlen_q = length_, .seqlen_kv = length_, .heads_q = 1, .heads_kv = 1};
-    const std::optional<KeyRange> keys = row_keys(mask_, sizes, row - begin_);
-    if (!keys)
-      refuse_placement("mask",
-                       fmt::format("{} keeps keys that do not follow from positions alone; give a table of "
-                                   "its blocks",
-                                   mask_.to_string()));
-    return {keys->begin + begin_, keys->end + begin_};
+    if (row >= first_ + rows_.rows) read(row);
+    const std::int64_t i = row - first_;
+    return {{rows_.keys.begin + i * rows_.begin_step, rows_.keys.end + i * rows_.end_step},
+            rows_.begin_step,
+            rows_.end_step,
+            std::min(count, rows_.rows - i)};
   }
 
  private:
@@ -64,16 +62,51 @@ class RowsOfMask {
     begin_ += length_;
     document_ = document;
     length_ = lengths_[document];
+    first_ = begin_;
+    rows_.rows = 0;
+  }
+
+  void read(std::int64_t row) {
+    first_ = row;
+    rows_ = {{begin_, begin_ + length_}, 0, 0, begin_ + length_ - row};
+    if (mask_ == Mask()) return;
+    const Extents sizes{.batch = 1, .seqlen_q = length_, .seqlen_kv = length_, .heads_q = 1, .heads_kv = 1};
+    const std::optional<KeysOfRows> rows = row_keys_from(mask_, sizes, row - begin_);
+    if (!rows)
+      refuse_placement("mask",
+                       fmt::format("{} keeps keys that do not follow from positions alone; give a table of "
+                                   "its blocks",
+                                   mask_.to_string()));
+    rows_ = {{rows->keys.begin + begin_, rows->keys.end + begin_},
+             rows->begin_step,
+             rows->end_step,
+             std::min(rows->rows, rows_.rows)};
   }
 
   const Mask& mask_;
   std::vector<std::int64_t> lengths_;
   std::size_t document_ = 0;
   std::int64_t begin_ = 0, length_ = 0;
+  std::int64_t first_ = 0;  // row of rows_
+  KeysOfRows rows_{};
 };
 
+/// The keys that some of the rows see, which have no gap between: ranges of rows that move by more are taken one by one.
+template <class Add>
+void for_each_range(const KeysOfRows& rows, const Add& add) {
+  const auto is_small = [](std::int64_t step) { return step == 0 || step == 1; };
+  if (rows.keys.begin >= rows.keys.end) return;
+  if (is_small(rows.begin_step) && is_small(rows.end_step)) {
+    add(IndexRange{rows.keys.begin, rows.keys.end + (rows.rows - 1) * rows.end_step});
+    return;
+  }
+  for (std::int64_t i = 0; i < rows.rows; ++i)
+    add(IndexRange{rows.keys.begin + i * rows.begin_step, rows.keys.end + i * rows.end_step});
+}
+
+/// A range behind others, of which texts say the same for many rows.
 void add_range(std::vector<IndexRange>& ranges, IndexRange range) {
-  if (range.begin < range.end) ranges.push_back(range);
+  if (ranges.empty() || ranges.back() != range) ranges.push_back(range);
 }
 
 /// Sorts ranges, and joins those that touch.
@@ -127,13 +160,13 @@ PlacementWork work_of_mask(const Mask& mask, std::int64_t seqlen, int granule,
     for (std::int64_t row = begin; row < end;) {
       const std::int64_t tile_begin = row, tile_end = std::min(row + tile, end);
       tiles.clear();
-      for (; row < tile_end; ++row) {
-        const KeyRange keys = rows.at(row);
-        if (keys.begin >= keys.end) continue;
-        add_range(tiles, {keys.begin / tile, rounded_up(keys.end, tile)});
-        add_range(needs, {keys.begin / granule, rounded_up(keys.end, granule)});
-        if (tiles.size() > 1 && tiles.back() == tiles[tiles.size() - 2]) tiles.pop_back();
-        if (needs.size() > 1 && needs.back() == needs[needs.size() - 2]) needs.pop_back();
+      while (row < tile_end) {
+        const KeysOfRows alike = rows.from(row, tile_end - row);
+        row += alike.rows;
+        for_each_range(alike, [&](const IndexRange& keys) {
+          add_range(tiles, {keys.begin / tile, rounded_up(keys.end, tile)});
+          add_range(needs, {keys.begin / granule, rounded_up(keys.end, granule)});
+        });
       }
       join(tiles);
       cost += static_cast<double>(total(tiles) * tile * (tile_end - tile_begin));

@@ -131,8 +131,8 @@ struct Placement {
   std::string digest() const;
 };
 
-/// Gives the granules of some work to ranks. Ranks may be more than granules: some have empty shards then. Takes at
-/// most some milliseconds for 8,192 granules. Thread safe. Throws Error invalid_argument if there is no rank, an option is
+/// Gives the granules of some work to ranks. Ranks may be more than granules: some have empty shards then. Takes a
+/// millisecond or two for 8,192 granules. Thread safe. Throws Error invalid_argument if there is no rank, an option is
 /// out of range, or chunks leave out a position or have it twice.
 Placement place(const PlacementWork& work, int ranks, const PlacementOptions& options = {});
 

@@ -9,6 +9,7 @@
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/paged_kv.cuh"
+#include "problem/positions.cuh"
 #include "split_keys/split_info.cuh"
 
 namespace jit {
@@ -116,6 +117,27 @@ JIT_DEVICE int next_key(const AttentionParams& params, const SplitWorkTile& work
   return next;
 }
 
+/// Whether keys that all queries of a work tile see are looked for once, as where each tile stands takes long to find out.
+template <class Config>
+inline constexpr bool knows_seen_keys =
+    has_positions<Config>&& has_row_range<typename Config::Mask> && !depends_on_head<typename Config::Mask>;
+
+/// Keys that all queries of a work tile see: none where the mask does not say so of the range that the first and the last
+/// of them share.
+template <class Config>
+JIT_DEVICE KeyRange seen_by_all(const AttentionParams& params, const SplitWorkTile& work_tile) {
+  const ScoreTile queries = queries_of<Config>(work_tile);
+  if (queries.q_begin >= queries.q_end || work_tile.kv.length == 0) return {0, 0};
+  const typename Config::Mask mask(context_of<Config>(params, work_tile, 0));
+  const KeyRange first = mask.row_range(queries.q_begin), last = mask.row_range(queries.q_end - 1);
+  const KeyRange keys = {maximum(first.begin, last.begin), minimum(first.end, last.end)};
+  if (keys.begin >= keys.end) return {0, 0};
+  // mutate: SeenKeysAreNotAsked
+  return mask.classify({queries.q_begin, queries.q_end, keys.begin, keys.end}) == TileClass::full
+             ? keys
+             : KeyRange{0, 0};
+}
+
 /// The mask as KvTiles asks it about tiles of the scores of a work tile.
 template <class Config>
 struct WorkTileMask {
@@ -127,6 +149,20 @@ struct WorkTileMask {
   }
   JIT_DEVICE int next_key(int q_begin, int q_end, int k) const requires has_next<typename Config::Mask> {
     return jit::next_key<Config>(params, work_tile, {q_begin, q_end, 0, 0}, k);
+  }
+};
+
+template <class Config>
+requires knows_seen_keys<Config> struct WorkTileMask<Config> {
+  const AttentionParams& params;
+  const SplitWorkTile& work_tile;
+  KeyRange seen;
+
+  JIT_DEVICE WorkTileMask(const AttentionParams& given, const SplitWorkTile& tile)
+      : params(given), work_tile(tile), seen(seen_by_all<Config>(given, tile)) {}
+  JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
+    if (tile.k_begin >= seen.begin && tile.k_end <= seen.end) return TileClass::full;  // mutate: SeenTilesGoFurther
+    return jit::classify<Config>(params, work_tile, tile);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,6 +77,23 @@ TEST_F(KeyExchangeTest, MasksTypesAndBatches) {
                 .head_dim = 128,
                 .placement = {.mode = PlacementMode::striped}},
                "a window over stripes");
+}
+
+// Where tensors tell which keys are seen, a rank may need keys here and there.
+TEST_F(KeyExchangeTest, DocumentsTreesSinksAndDropout) {
+  const Mask documents = mask::causal() && mask::document(), window = mask::sliding_window(150);
+  const PlacementOptions zigzag{.mode = PlacementMode::zigzag}, runs{.mode = PlacementMode::contiguous};
+  const std::vector<KeyExchangeCase> problems = {
+      {.mask = documents, .seqlen = 384},
+      {.mask = documents && mask::sliding_window(50), .seqlen = 390, .ranks = 3, .placement = runs},
+      {.mask = mask::tree(), .seqlen = 384, .placement = zigzag},
+      {.mask = window, .seqlen = 384, .sinks = true},
+      {.seqlen = 384, .placement = zigzag, .dropout_p = 0.3f},
+      {.mask = documents, .seqlen = 256, .batch = 2, .sinks = true, .dropout_p = 0.2f},
+  };
+  for (const KeyExchangeCase& problem : reference::some_of(problems, 6))
+    expect_right(problem, fmt::format("{}, {} ranks, sinks {}, dropout {}", problem.mask.to_string(),
+                                      problem.ranks, problem.sinks, problem.dropout_p));
 }
 
 // Nobody waits for the host between calls: a rank may be one ahead. Bits repeat, whatever comes when.

@@ -4,7 +4,7 @@
 namespace jit::testing::positions_mutations {
 namespace {
 
-enum class Kernel { forward, split, backward };
+enum class Kernel { forward, split, cluster, backward };
 
 /// The problem that the broken kernel computes.
 struct PositionsMutation {
@@ -32,6 +32,16 @@ const AttentionCase biased = parts(mask::causal(), score::bias());
 // A text that is asked for each score.
 const AttentionCase striped = parts(parse_mask("text(stripes)", reference::mask_texts()));
 
+AttentionCase few_queries(const Mask& mask) {
+  AttentionCase problem = parts(mask);
+  problem.spec.q_positions = false;
+  problem.seqlen_q = 5;
+  return problem;
+}
+
+// Queries between the first and the last see fewer keys than both.
+const AttentionCase valley = few_queries(parse_mask("text(valley)", reference::mask_texts()));
+
 AttentionCase with_dropout(bool k_positions = true) {
   AttentionCase problem = causal;
   problem.spec.k_positions = k_positions;
@@ -56,6 +66,7 @@ std::string noticed_of(const TemplateMutation* mutation, const AttentionCase& pr
 std::string noticed_of(const TemplateMutation* mutation, const AttentionCase& problem, Kernel kernel) {
   if (kernel == Kernel::backward) return noticed_of_gradients(mutation, problem, BackwardWgmma{.stages = 2});
   if (kernel == Kernel::split) return noticed_of(mutation, problem, ForwardSplitKv{});
+  if (kernel == Kernel::cluster) return noticed_of(mutation, problem, ForwardSplitCluster{});
   return noticed_of(mutation, problem, ForwardWgmma{.tile_q = 64, .tile_kv = 64});
 }
 
@@ -69,6 +80,7 @@ TEST_P(PositionsMutationTest, IsCaught) {
 TEST(Positions, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, causal, Kernel::forward), "");
   EXPECT_EQ(noticed_of(nullptr, biased, Kernel::split), "");
+  EXPECT_EQ(noticed_of(nullptr, valley, Kernel::cluster), "");
   EXPECT_EQ(noticed_of(nullptr, with_dropout(), Kernel::backward), "");
 }
 
@@ -83,6 +95,11 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"RangesOfRows", {"places.query(q)", "q"}}, causal},
         PositionsMutation{
             {"ScoresOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, biased, Kernel::split},
+        PositionsMutation{
+            {"SeenKeysAreNotAsked", {"== TileClass::full", "!= TileClass::empty"}}, valley, Kernel::cluster},
+        PositionsMutation{{"SeenTilesGoFurther", {"tile.k_end <=", "tile.k_begin <="}},
+                          few_queries(mask::prefix(40)),
+                          Kernel::cluster},
         PositionsMutation{{"PositionsOfOtherLanes", {"lane_column_ + ", ""}}, causal, Kernel::backward},
         PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}},
                           with_dropout(false),

@@ -2,6 +2,7 @@
 
 import enum
 import importlib.machinery
+import math
 import sys
 import types
 from dataclasses import dataclass
@@ -53,6 +54,14 @@ def cp_lse_ag_out_rs_mha(out, lse, group, return_lse=False):
     return (out[:, heads].contiguous(), whole[:, heads].contiguous()) if return_lse else out[:, heads].contiguous()
 
 
+def cp_lse_ag_out_rs_mla(out, lse, group, is_lse_base_on_e=False):
+    """The same of latents, whose LSE is of base 2: (heads of the rank, tokens, latent)."""
+    assert not is_lse_base_on_e and out.shape[:2] == lse.shape and lse.is_contiguous() and lse.dtype == torch.float32
+    whole = torch.logsumexp(group.all_gather(lse[None], dim=0) * math.log(2), 0) / math.log(2)
+    parts = out.float() * torch.exp2(lse - whole).nan_to_num(0)[..., None]
+    return group.reduce_scatter(parts.transpose(0, 1).contiguous(), 0).to(out.dtype)
+
+
 ATTENTION_BACKENDS = {}
 
 
@@ -80,12 +89,17 @@ def install():
             ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend
         ),
         "sglang.srt.layers.attention.base_attn_backend": dict(AttentionBackend=AttentionBackend),
-        "sglang.srt.layers.dcp": dict(cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha),
+        "sglang.srt.layers.dcp": dict(
+            cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha, cp_lse_ag_out_rs_mla=cp_lse_ag_out_rs_mla
+        ),
         "sglang.srt.layers.radix_attention": dict(AttentionType=AttentionType),
         "sglang.srt.mem_cache": {},
         "sglang.srt.mem_cache.memory_pool": dict(
             KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool
         ),
+        "sglang.srt.models": {},
+        "sglang.srt.models.deepseek_common": {},
+        "sglang.srt.models.deepseek_common.utils": dict(FORWARD_ABSORB_CORE_ATTENTION_BACKENDS=["fa3", "flashinfer"]),
         "sglang.srt.runtime_context": dict(get_exec=None, get_parallel=None, get_spec=None),
     }
     for name, attributes in contents.items():

@@ -4,6 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from rank_processes import Ranks, compute, inputs, whole
+from seeded import some
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 jt = pytest.importorskip("jit_attention.torch")
@@ -101,6 +102,19 @@ def test_gradients_of_what_scores_read_and_equal_bits(three, rng):
     check(placement, first, expected, ["table"])
 
 
+@pytest.mark.parametrize("method", some(["gather", "ring", "heads"]))
+def test_trees(three, rng, method):
+    """A prompt with two answers, one of which branches; the placement is that of the mask's blocks."""
+    seed = int(rng.integers(2**31))
+    tree = ja.tree([int(n) for n in rng.integers(9, 90, 5)], [-1, 0, 0, 2, 2])
+    seqlen, rows = len(tree.ends), torch.arange(len(tree.ends))
+    tensors, mask = {"tree_ends": tree.ends[None]}, ja.mask.tree()
+    placement = ja.distributed.balance(mask, seqlen=seqlen, ranks=3, granule=16, tensors=tensors)
+    results = three.run(compute, seed, (seqlen, *SIZES), placement, dict(mask=mask, method=method, tensors=tensors))
+    keep = (rows <= rows[:, None]) & (rows[:, None] < torch.from_numpy(tree.ends))
+    check(placement, results, exact(seed, seqlen, keep))
+
+
 @pytest.mark.parametrize("method", ["gather", "ring"])
 def test_more_ranks_than_granules(three, rng, method):
     seed, seqlen = int(rng.integers(2**31)), 20
@@ -136,6 +150,21 @@ def test_one_rank_is_the_plain_call(rng, tmp_path):
         assert torch.equal(o, expected)
         gradients = torch.autograd.grad(o, (q, k, v), do)
         assert all(torch.equal(a, b) for a, b in zip(gradients, torch.autograd.grad(expected, (q, k, v), do)))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_meshes(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        q = torch.randn(1, 32, 1, 64).bfloat16()
+        of_hosts = ja.distributed.attention(q, q, q, group=init_device_mesh("cpu", (1, 1)), mask=CAUSAL)
+        assert torch.equal(of_hosts, jt.attention(q, q, q, mask=CAUSAL))
+        with pytest.raises(ja.InvalidArgumentError, match="is a device mesh of 3 dimensions.* or two, hosts and ranks of each"):
+            ja.distributed.attention(q, q, q, group=init_device_mesh("cpu", (1, 1, 1)), mask=CAUSAL)
     finally:
         dist.destroy_process_group()
 

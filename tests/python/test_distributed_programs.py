@@ -1,4 +1,4 @@
-"""examples/distributed_training.py and bench/distributed.py, with ranks that are emulated devices."""
+"""examples/distributed_training.py, bench/distributed.py and bench/distributed_decode.py, with ranks that are emulated devices."""
 
 import importlib.util
 import json
@@ -45,6 +45,17 @@ def test_the_benchmark_writes_lines(tmp_path):
     for line in lines[1:3]:
         assert line["error"] < 0.02 and "failed" not in line and line["time_ms"] > 0 and {"E1", "E2", "E3", "copied_mb"} <= set(line)
     assert "causal and full" in lines[3]["failed"]
+
+
+def test_the_benchmark_of_decoding_compares_with_one_device(tmp_path):
+    command = [sys.executable, ROOT / "bench" / "distributed_decode.py", "--device", "cpu", "--case", "2x100", "1x16", "--heads", "8",
+               "--heads-kv", "2", "--head-dim", "64", "--page-size", "16", "--positions", "--out", tmp_path / "lines"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, timeout=240)
+    lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
+    assert [(line["case"], line["contender"]) for line in lines] == [
+        (case, share) for case in ("2x100", "1x16") for share in ("all", "heads")]
+    assert all(line["error"] < 0.02 for line in lines)
 
 
 def wrong_and_right(rank):

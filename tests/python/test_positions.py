@@ -238,6 +238,9 @@ def sharded_cache(rng, ranks, rank, run, lengths, page_size, queries):
 CACHE_MASKS = [
     (ja.mask.causal(), causal),
     (ja.mask.sliding_window(70, 0), lambda q, k, shift: (k <= q + shift) & (k >= q + shift - 70)),
+    # Queries between the first and the last see fewer keys than both.
+    (ja.mask.text("return k <= 60 + (q - 2) * (q - 2) * 40;", name="valley"),
+     lambda q, k, shift: k <= 60 + (q - 2) * (q - 2) * 40),
 ]
 
 
@@ -245,7 +248,7 @@ CACHE_MASKS = [
 @pytest.mark.parametrize("run", some([1, 16, 64]))
 def test_interleaved_caches(rng, place, fetch, run, queries):
     ranks = int(rng.integers(2, 5))
-    mask, keep = CACHE_MASKS[int(rng.integers(0, 2))]
+    mask, keep = CACHE_MASKS[int(rng.integers(0, len(CACHE_MASKS)))]
     parts, k, v, arrays = sharded_cache(rng, ranks, int(rng.integers(0, ranks)), run, [300, 3, 1000], 16, queries)
     arrays |= stacked_tables(parts, "k")
     if rng.integers(0, 2):  # one piece for all: the stripes of a rank

@@ -186,10 +186,6 @@ def test_what_is_refused(rng, device, monkeypatch, settings):
         plugin.create(engine.runner)
     settings.speculative_algorithm = None
     pool = engine.runner.token_to_kv_pool = object.__new__(memory_pool.MLATokenToKVPool)
-    settings.dcp_enabled, settings.attn_dcp_size, settings.attn_dcp_rank = True, 2, 1
-    with pytest.raises(NotImplementedError, match="latents that GPUs share out: leave --dcp-size out"):
-        plugin.create(engine.runner)
-    settings.dcp_enabled = False
     pool.dtype, pool.store_dtype = torch.float8_e4m3fn, torch.uint8
     with pytest.raises(NotImplementedError, match="latents of torch.float8_e4m3fn: give --kv-cache-dtype auto"):
         plugin.create(engine.runner)

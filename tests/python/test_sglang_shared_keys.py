@@ -138,3 +138,111 @@ def test_a_cache_of_fp8_and_fixed_bits(rng, device, settings):
     for name in "kv":
         setattr(requests, name, [x.astype(ml_dtypes.float8_e4m3fn).astype(BF16) for x in getattr(requests, name)])
     requests.check(dtype=torch.float8_e4m3fn)
+
+
+LATENT, ROTATED, NOPE = 256, 64, 128
+COLUMNS = LATENT + ROTATED
+
+
+class SharedLatents(Requests):
+    """Latents, of which SGLang's layers gather queries and merge results themselves."""
+
+    def __init__(self, rng, device, ranks, new, context, page_size):
+        super().__init__(rng, device, ranks, 1, new, context, page_size)
+        rows = lambda count, heads, columns: rng.standard_normal((count, heads, columns)).astype(BF16)  # noqa: E731
+        self.q = [rows(n, ranks * HEADS, COLUMNS) for n in self.lengths]
+        self.k = [rows(n, 1, COLUMNS) for n in self.lengths]
+        self.v = [x[..., :LATENT] for x in self.k]
+        # Prompts have keys of each head.
+        self.of_heads = [[rows(n, ranks * HEADS, columns) for n in self.lengths] for columns in (NOPE + ROTATED,) * 2 + (NOPE,)]
+
+    def pool(self, rank):
+        pool = object.__new__(memory_pool.MLATokenToKVPool)
+        pool.dtype = pool.store_dtype = torch.bfloat16
+        buffer = torch.full((self.pages * self.page_size, 1, COLUMNS), torch.nan, device=self.device).bfloat16()
+        pool.kv_cache_dim, pool.get_key_buffer = COLUMNS, lambda layer_id: buffer
+
+        def store(layer, where, k, k_rope):
+            own = where.loc % self.ranks == rank
+            buffer[where.loc[own] // self.ranks] = torch.cat([k, k_rope], -1)[own]
+
+        pool.set_mla_kv_buffer = store
+        return pool
+
+    def gathered(self, begins, ends):
+        """Latents before the step, then those of the step, and where those of each request are."""
+        before, new = ([x[0 if part else c : c if part else n] for x, c, n in zip(self.k, begins, ends)] for part in (1, 0))
+        at, places = numpy.cumsum([0, *map(len, before), *map(len, new)]), []
+        for b in range(len(ends)):
+            places += [*range(at[b], at[b + 1]), *range(at[len(ends) + b], at[len(ends) + b + 1])]
+        int32 = lambda values: torch.tensor(values, dtype=torch.int32, device=self.device)  # noqa: E731
+        return types.SimpleNamespace(dcp_kv_buffer=to_torch(numpy.concatenate(before + new), self.device),
+                                     dcp_kv_indices=int32(places), dcp_kv_indptr=int32(numpy.cumsum([0, *ends]).tolist()))
+
+    def serve(self, rank, steps, dtype, sinks, fields):
+        runner = types.SimpleNamespace(token_to_kv_pool=self.pool(rank), page_size=self.page_size,
+                                       req_to_token_pool=types.SimpleNamespace(req_to_token=self.table))
+        backend = integration.JitAttentionBackend(runner)
+        latents = dict(tp_k_head_num=1, tp_v_head_num=1, qk_head_dim=COLUMNS, v_head_dim=LATENT, scaling=0.07)
+        layer = Engine.layer(None, **latents)
+        of_all = Engine.layer(None, **latents | dict(tp_q_head_num=self.ranks * HEADS))
+        own, group = slice(rank * HEADS, (rank + 1) * HEADS), thread_group.of_this_thread()
+        results = []
+        for begins, ends, decode in steps:
+            of_step = lambda rows: to_torch(numpy.concatenate([x[c:n] for x, c, n in zip(rows, begins, ends)]), self.device)  # noqa: B023, E731
+            batch = self.batch(begins, ends, decode)
+            backend.init_forward_metadata(batch)
+            q, k = of_step([x[:, own] for x in self.q]), of_step(self.k)
+            parts = dict(k=k[..., :LATENT], v=k[..., :LATENT], forward_batch=batch, k_rope=k[..., LATENT:])
+            if decode:
+                q = group.all_gather(q.contiguous(), dim=1)
+                part, lse = backend.forward_decode(q[..., :LATENT], layer=of_all, q_rope=q[..., LATENT:], **parts)
+                whole = sglang_stand_ins.cp_lse_ag_out_rs_mla(part.view(-1, self.ranks * HEADS, LATENT), lse, group)
+                results.append(whole.transpose(0, 1))
+                continue
+            batch.attn_dcp_metadata = self.gathered(begins, ends)
+            o = backend.forward_extend(q[..., :LATENT], layer=layer, q_rope=q[..., LATENT:], **parts)
+            results.append(o.view(-1, HEADS, LATENT))
+        return results
+
+    def prompts(self, rank):
+        """Of requests without a context: keys of each head, which no other rank has."""
+        runner = types.SimpleNamespace(token_to_kv_pool=self.pool(rank), page_size=self.page_size,
+                                       req_to_token_pool=types.SimpleNamespace(req_to_token=self.table))
+        backend = integration.JitAttentionBackend(runner)
+        layer = Engine.layer(None, tp_k_head_num=HEADS, tp_v_head_num=HEADS, qk_head_dim=NOPE + ROTATED, v_head_dim=NOPE)
+        batch = self.batch([0] * len(self.lengths), self.lengths, False)
+        backend.init_forward_metadata(batch)
+        own = slice(rank * HEADS, (rank + 1) * HEADS)
+        q, k, v = (to_torch(numpy.concatenate([x[:, own] for x in rows]), self.device) for rows in self.of_heads)
+        return backend.forward_extend(q.flatten(1), k.flatten(1), v.flatten(1), layer, batch,
+                                      save_kv_cache=False).view(-1, HEADS, NOPE)
+
+
+@pytest.fixture
+def reads_latents():
+    import jit_attention as ja
+
+    if not ja.supports(None, head_dim=COLUMNS, head_dim_v=LATENT, values_in_keys=True):
+        pytest.skip("latents of this size are read on sm_90a alone")
+
+
+@pytest.mark.parametrize("ranks, new, context, page_size", [
+    (2, (1, 1, 1), (40, 13, 2), 16),  # decoding behind prompts
+    (3, (1, 1), (70, 1), 1),  # a rank without a latent
+    (2, (37, 5), (16, 70), 16),  # chunks of prompts
+])
+def test_latents(rng, device, settings, reads_latents, ranks, new, context, page_size):
+    requests = SharedLatents(rng, device, ranks, new, context, page_size)
+    requests.check(problem=dict(causal=True, softmax_scale=0.07))
+    from sglang.srt.models.deepseek_common import utils
+
+    assert utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS.count("jit_attention") == 1
+
+
+def test_prompts_of_latents_have_keys_of_each_head(rng, device, settings):
+    requests = SharedLatents(rng, device, 2, (20, 7), (0, 0), 16)
+    o = torch.cat(thread_group.run(2, requests.prompts), 1).double().cpu().numpy()
+    for q, k, v in zip(*requests.of_heads):
+        flash_exact(q[None], k[None], v[None], causal=True, softmax_scale=HEAD_DIM**-0.5).check(o[None, : len(q)])
+        o = o[len(q) :]

@@ -232,6 +232,8 @@ const std::vector<TextMask>& text_masks() {
        }},
       {{.name = "close", .body = "return q - k <= 150 && k - q <= 20;"},
        [](const FunctorProblem&, int, int, int q, int k) { return q - k <= 150 && k - q <= 20; }},
+      {{.name = "valley", .body = "return k <= 60 + (q - 2) * (q - 2) * 40;"},
+       [](const FunctorProblem&, int, int, int q, int k) { return k <= 60 + (q - 2) * (q - 2) * 40; }},
       {{.name = "band",
         .body = "const int position = q + seqlen_kv - seqlen_q;\n"
                 "return abs(position - k) <= reach + 8 * h && k / chunk <= position / chunk;",

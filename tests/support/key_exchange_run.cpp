@@ -2,15 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <jit/device.h>
 
-#include "tests/support/host_functors.h"
-
 namespace jit::testing {
+namespace {
+
+// What the mask reads, the same of queries as of keys.
+std::shared_ptr<const reference::FunctorProblem> whole_problem(const KeyExchangeCase& problem,
+                                                               std::mt19937_64& random) {
+  auto whole = std::make_shared<reference::FunctorProblem>(reference::random_functor_problem(
+      {.mask = problem.mask}, problem.batch, problem.heads_q, problem.seqlen, problem.seqlen, random));
+  if (whole->tensors.contains("document_ids_q"))
+    whole->tensors["document_ids_q"] = whole->tensors["document_ids_kv"];
+  return whole;
+}
+
+}  // namespace
 
 KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t seed, const Context& context)
     : problem_(problem), random_(seed) {
@@ -23,11 +35,16 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
   spec_ = {.dtype = problem.dtype,
            .head_dim = problem.head_dim,
            .gqa_ratio = problem.heads_q / problem.heads_kv,
+           .sinks = problem.sinks,
+           .dropout = problem.dropout_p > 0,
            .q_positions = true,
            .key_arrivals = true,
            .mask = problem.mask};
-  placement_ =
-      place(work_of_mask(problem.mask, problem.seqlen, problem.granule), problem.ranks, problem.placement);
+  whole_ = whole_problem(problem, random_);
+  std::normal_distribution<float> normal;
+  for (int head = 0; head < problem.heads_q; ++head) sinks_.push_back(normal(random_));
+  dropout_ = {.rate = problem.dropout_p, .seed = random_() >> 12, .offset = random_() >> 24};
+  placement_ = place(work(), problem.ranks, problem.placement);
   const KeyExchangeSpec exchanged{.dtype = problem.dtype,
                                   .batch = problem.batch,
                                   .heads_kv = problem.heads_kv,
@@ -63,8 +80,23 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     }
     own.lengths = tensor(DType::int32, {1, 2});
     own.lengths->fill([&](std::int64_t) { return problem.seqlen; });
-    own.positions->upload();
-    own.lengths->upload();
+    own.sinks = tensor(DType::fp32, {problem.heads_q});
+    own.sinks->fill([&](std::int64_t head) { return sinks_[static_cast<std::size_t>(head)]; });
+    own.rng_state = tensor(DType::int64, {2});
+    for (const auto& [name, data] : whole_->tensors) {
+      auto of_mask = tensor(data.dtype, data.shape);
+      for (std::int64_t flat = 0; flat < of_mask->count(); ++flat) {
+        std::int32_t number = 0;
+        std::memcpy(&number, data.bytes.data() + flat * static_cast<std::int64_t>(sizeof number),
+                    sizeof number);
+        of_mask->set(of_mask->index(flat), number);
+      }
+      of_mask->upload();
+      own.of_mask.emplace_back(name, std::move(of_mask));
+    }
+    own.rng_state->fill(
+        [&](std::int64_t i) { return static_cast<double>(i == 0 ? dropout_.seed : dropout_.offset); });
+    for (auto* given : {&own.positions, &own.lengths, &own.sinks, &own.rng_state}) (*given)->upload();
     for (const IndexRange& run : placement_.runs(rank)) {
       for (std::int64_t position = run.begin; position < run.end; ++position) own.at.push_back(position);
     }
@@ -98,6 +130,21 @@ KeyExchangeRun::~KeyExchangeRun() {
 
 int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(devices().size()); }
 
+// Where tensors tell what a mask keeps, by its blocks of granules.
+PlacementWork KeyExchangeRun::work() const {
+  if (whole_->tensors.empty()) return work_of_mask(problem_.mask, problem_.seqlen, problem_.granule);
+  const int side = (problem_.seqlen + problem_.granule - 1) / problem_.granule;
+  const reference::Keep keep = reference::host_mask(problem_.mask, whole_);
+  std::vector<std::uint8_t> classes(static_cast<std::size_t>(side * side));
+  for (int b = 0; b < problem_.batch; ++b)
+    for (int q = 0; q < problem_.seqlen; ++q)
+      for (int k = 0; k < problem_.seqlen; ++k) {
+        if (keep(b, 0, q, k))
+          classes[static_cast<std::size_t>(q / problem_.granule * side + k / problem_.granule)] = 1;
+      }
+  return work_of_blocks(classes, problem_.seqlen, problem_.granule);
+}
+
 void KeyExchangeRun::fill() {
   std::normal_distribution<double> normal;
   for (Rank& rank : ranks_) {
@@ -124,15 +171,22 @@ void KeyExchangeRun::call(int rank, const Attention& kernel, CUstream on) {
   arguments.o = own.o->view();
   arguments.lse = own.lse->view();
   arguments.tensors = tensors;
+  if (problem_.sinks) arguments.sinks = own.sinks->view();
+  if (problem_.dropout_p > 0) {
+    arguments.dropout_p = problem_.dropout_p;
+    arguments.rng_state = own.rng_state->view();
+  }
   kernel(arguments, stream);
   own.exchange->end(stream);
 }
 
 NamedTensors KeyExchangeRun::tensors_of(int rank, const ArrivingKeys& keys) {
   const Rank& own = ranks_[index(rank)];
-  return {{"key_arrivals", keys.arrivals},
-          {"q_positions", own.positions->view()},
-          {"global_seqlens", own.lengths->view()}};
+  NamedTensors tensors{{"key_arrivals", keys.arrivals},
+                       {"q_positions", own.positions->view()},
+                       {"global_seqlens", own.lengths->view()}};
+  for (const auto& [name, tensor] : own.of_mask) tensors.add({name, tensor->view()});
+  return tensors;
 }
 
 BackwardArguments KeyExchangeRun::gradients_of(int rank, const ArrivingKeys& keys,
@@ -217,11 +271,7 @@ std::string KeyExchangeRun::check(int rank) {
   own.o->download();
   own.lse->download();
   const int d = problem_.head_dim, ratio = problem_.heads_q / problem_.heads_kv;
-  const auto sizes = std::make_shared<reference::FunctorProblem>();
-  sizes->batch = problem_.batch;
-  sizes->heads_q = problem_.heads_q;
-  sizes->seqlen_q = sizes->seqlen_kv = problem_.seqlen;
-  const reference::Keep keep = reference::host_mask(problem_.mask, sizes);
+  const reference::Keep keep = reference::host_mask(problem_.mask, whole_);
   const double rounding = problem_.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   for (std::int64_t b = 0; b < problem_.batch; ++b) {
     for (std::int64_t row = 0; row < static_cast<std::int64_t>(own.at.size()); row += 1 + random_() % 5) {
@@ -231,6 +281,7 @@ std::string KeyExchangeRun::check(int rank) {
         const Rank* rank;
         std::int64_t row;
         double score;
+        double factor;  // of dropout
       };
       std::vector<Seen> seen;
       double largest = -std::numeric_limits<double>::infinity();
@@ -243,20 +294,27 @@ std::string KeyExchangeRun::check(int rank) {
           for (int c = 0; c < d; ++c)
             score +=
                 own.q->get({b, row, h, c}) * source.k->get({b, static_cast<std::int64_t>(i), h / ratio, c});
-          seen.push_back({&source, static_cast<std::int64_t>(i), score / std::sqrt(d)});
+          const bool is_kept = problem_.dropout_p == 0 ||
+                               dropout_.keeps(problem_.heads_q, static_cast<int>(b), static_cast<int>(h),
+                                              static_cast<int>(q), static_cast<int>(source.at[i]));
+          seen.push_back({&source, static_cast<std::int64_t>(i), score / std::sqrt(d),
+                          is_kept ? 1 / (1 - static_cast<double>(problem_.dropout_p)) : 0.0});
           largest = std::max(largest, seen.back().score);
         }
       }
-      double sum = 0;
+      const double sink = sinks_[static_cast<std::size_t>(h)];
+      if (problem_.sinks) largest = std::max(largest, sink);
+      double sum = problem_.sinks ? std::exp(sink - largest) : 0;
       for (Seen& key : seen) sum += key.score = std::exp(key.score - largest);
-      const double lse = largest + std::log(sum), got_lse = own.lse->get({b, h, row});
+      const double lse = sum == 0 ? -std::numeric_limits<double>::infinity() : largest + std::log(sum),
+                   got_lse = own.lse->get({b, h, row});
       const std::string place = fmt::format("rank {}, batch {}, query {}, head {}", rank, b, q, h);
-      if (!(std::abs(got_lse - lse) <= 2e-3))
-        return fmt::format("lse of {} is {}, should be {}", place, got_lse, lse);
+      const bool is_same = sum == 0 ? got_lse == lse : std::abs(got_lse - lse) <= 2e-3;
+      if (!is_same) return fmt::format("lse of {} is {}, should be {}", place, got_lse, lse);
       for (int c = 0; c < d; c += 7) {
         double o = 0, magnitude = 0;
         for (const Seen& key : seen) {
-          const double term = key.score / sum * key.rank->v->get({b, key.row, h / ratio, c});
+          const double term = key.factor * key.score / sum * key.rank->v->get({b, key.row, h / ratio, c});
           o += term;
           magnitude += std::abs(term);
         }

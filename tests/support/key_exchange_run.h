@@ -7,18 +7,21 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <jit/attention.h>
 #include <jit/key_exchange.h>
 
 #include "tests/support/device_tensor.h"
+#include "tests/support/host_dropout.h"
+#include "tests/support/host_functors.h"
 #include "tests/support/test_stream.h"
 
 namespace jit::testing {
 
 struct KeyExchangeCase {
-  Mask mask = mask::causal();  ///< of positions alone
+  Mask mask = mask::causal();  ///< documents and trees are random, the same of queries as of keys
   int seqlen = 512, ranks = 2, batch = 1;
   int heads_q = 2, heads_kv = 1, head_dim = 64;
   int granule = 128;
@@ -27,6 +30,8 @@ struct KeyExchangeCase {
   std::int64_t chunk_bytes = 1;  ///< the fewest keys
   double timeout = 30;
   double magnitude = 1;  ///< of queries
+  bool sinks = false;
+  float dropout_p = 0;
 };
 
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
@@ -79,11 +84,13 @@ class KeyExchangeRun {
  private:
   struct Rank {
     std::unique_ptr<TestStream> stream;
-    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths, d_o, dq, dk, dv;
+    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths, d_o, dq, dk, dv, sinks, rng_state;
+    std::vector<std::pair<std::string, std::unique_ptr<DeviceTensor>>> of_mask;
     std::unique_ptr<DeviceBuffer> buffer, fault;
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };
+  PlacementWork work() const;
   std::vector<int> shuffled_ranks();
   BackwardArguments gradients_of(int rank, const ArrivingKeys& keys, const NamedTensors& tensors);
   NamedTensors tensors_of(int rank, const ArrivingKeys& keys);
@@ -92,8 +99,11 @@ class KeyExchangeRun {
 
   KeyExchangeCase problem_;
   AttentionSpec spec_;
-  Placement placement_;
   std::mt19937_64 random_;
+  std::shared_ptr<const reference::FunctorProblem> whole_;
+  std::vector<float> sinks_;
+  reference::Dropout dropout_;
+  Placement placement_;
   std::vector<Rank> ranks_;
 };
 

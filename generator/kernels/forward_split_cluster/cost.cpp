@@ -24,6 +24,7 @@ constexpr double warp_clocks = 120;              // of a warp alone, beside that
 constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
 constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
 constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
+constexpr double look_up_alone = 165;    // the same while few read, whose step is shorter
 constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
 // Some sequences whose lengths only the device knows are longer than others, and no other cluster helps with them. In
 // many waves of single blocks that evens out.
@@ -63,10 +64,12 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double warps = config.block_warps * blocks;
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
-  const double rate = std::min(alone_bytes_per_clock, memory_bytes_per_clock * limits.sm_count / sms) /
+  const double shared_rate = memory_bytes_per_clock * limits.sm_count / sms;
+  const double rate = std::min(alone_bytes_per_clock, shared_rate) /
                       ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
   const double conversion = has_narrow_keys(spec) ? fp8_conversion : 1;
-  const double look_up = spec.sequences_kv == SequenceKind::paged ? page_look_up : 0;
+  const double of_pages = shared_rate > alone_bytes_per_clock ? look_up_alone : page_look_up;
+  const double look_up = spec.sequences_kv == SequenceKind::paged ? of_pages : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
   const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
                                 step_clocks + warp_clocks * products}) +

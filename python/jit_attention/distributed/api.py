@@ -18,7 +18,7 @@ from ..torch.op import autocast
 from ..typing import Layout
 from . import arrive, heads
 from .balance import balance
-from .groups import control_of, exchange_rows, group_of, seconds_of
+from .groups import control_of, exchange_rows, group_of, hosts_of, seconds_of
 from .operator import METHODS, Call, compute
 from .placement import Placement
 from .problem import Problem, mask_of_call
@@ -49,7 +49,9 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
             it, and may be none. Or a DTensor that is sharded along rows over a mesh of one dimension; so is the result.
         k: (batch, rows, heads_kv, head_dim), the keys at the same positions.
         v: (batch, rows, heads_kv, head_dim_v), the values there.
-        group: A ProcessGroup, or a DeviceMesh of one dimension. None: the default group, or the mesh of DTensors.
+        group: A ProcessGroup, or a DeviceMesh of one dimension. None: the default group, or the mesh of DTensors. Or a
+            DeviceMesh of two, hosts and ranks of each: keys cross once to each other host, where ranks gather them from
+            each other; method is "auto" or "gather" then.
         placement: Which rank has which rows, as `balance` made it; if it was made for packed sequences, each sees itself
             alone, at positions of the whole. "contiguous" and "zigzag" stand for the placement of that mode, if all
             ranks have as many rows; None: "contiguous".
@@ -104,7 +106,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         if group_of(group) != group_of(mesh):
             raise InvalidArgumentError("group: is another one than that of the mesh of q; leave it out", "arguments", "group")
         q, k, v = (x.to_local() for x in (q, k, v))
-    group = group_of(group)
+    hosts, group = hosts_of(group), group_of(group)
     if layout == "BHSD":
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     q, k, v = autocast(q, k, v)
@@ -128,7 +130,9 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     if size == 1:
         o, lse = _alone(q, k, v, placement, mask, score, softmax_scale, tensors, sinks, dropout_p, rng_state, deterministic)
     else:
-        if method == "auto":
+        if hosts > 1:
+            method = _within_hosts(method, hosts)
+        elif method == "auto":
             method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
         scale = None if softmax_scale is None else float(softmax_scale)
         call = Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p), bool(deterministic),
@@ -220,6 +224,14 @@ def _cheapest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, pla
         return "gather"
     refusal = heads.refusal(q.shape[2], k.shape[2], mask, score, dropout_p, size)
     return "gather" if refusal else "heads"
+
+
+def _within_hosts(method: str, hosts: int) -> str:
+    """A method as the operator is told it, over several hosts."""
+    if method not in ("auto", "gather"):
+        raise InvalidArgumentError(f'method: is {method!r}, and the group a mesh of {hosts} hosts, within which ranks gather; '
+                                   'give "gather", or a group of one dimension', "arguments", "method")
+    return f"gather/{hosts}"
 
 
 def unshard(tensor: torch.Tensor, dim: int, *, group: Any = None, placement: Placement,

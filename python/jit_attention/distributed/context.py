@@ -52,12 +52,12 @@ def context_parallel(group: Any = None, *, placement: Placement, buffers: Sequen
         torch.Size([1, 64])
         >>> dist.destroy_process_group()
     """
-    group = group_of(group)
+    whole_group = group_of(group)
     if len(buffers) != len(buffer_seq_dims):
         raise InvalidArgumentError(f"buffer_seq_dims: are {len(buffer_seq_dims)}, and there are {len(buffers)} buffers",
                                    "arguments", "buffer_seq_dims")
     whole = [buffer.detach().clone() for buffer in buffers]
-    shards = [placement.shard(buffer, dim, group.rank()) for buffer, dim in zip(whole, buffer_seq_dims)]
+    shards = [placement.shard(buffer, dim, whole_group.rank()) for buffer, dim in zip(whole, buffer_seq_dims)]
     kept = {id(buffer) for buffer in no_restore_buffers}
     for buffer, shard in zip(buffers, shards):
         _become(buffer, shard)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from .groups import Control, start_rows
+from .groups import Ranks, start_rows
 from .placement import Placement
 
 #: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
 _FEW_RUNS = 16
 
 
-class _Places:
+class Places:
     """Some rows of a tensor, in ascending order."""
 
     def __init__(self, rows: torch.Tensor, device: torch.device) -> None:
@@ -63,17 +63,19 @@ class Route:
     """Rows that a rank sends and gets, and where they stand."""
 
     rows: int
-    sent: list[_Places]  # to each rank, of the shard
-    received: list[_Places]  # of each rank, in the sequence
-    own: _Places
-    absent: _Places  # positions that neither this rank has nor its queries need
+    sent: list[Places]  # to each rank, of the shard
+    received: list[Places]  # of each rank, in the sequence
+    own: Places
+    absent: Places  # positions that neither this rank has nor its queries need
     travels: bool  # whether anything does, on any rank
     sent_counts: list[int]  # rows to each rank
     received_counts: list[int]  # rows of each rank
-    segments: list[tuple[int, int, int, int | None]]  # of two ranks: the shard's rows, and what the other one returns
+    #: Of two ranks: the shard's rows, and what the other one returns.
+    segments: list[tuple[int, int, int, int | None]] = field(default_factory=list)
 
 
-def _positions(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
+def positions_of_runs(runs: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """The positions of a shard, int64 (rows)."""
     return torch.cat([torch.arange(begin, end) for begin, end in runs] or [torch.empty(0, dtype=torch.int64)])
 
 
@@ -85,7 +87,7 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
     for of_rank, ranges in enumerate(placement.needs):
         for begin, end in ranges:
             needed[of_rank, begin:end] = True
-    positions = [_positions(runs) for runs in placement.runs]
+    positions = [positions_of_runs(runs) for runs in placement.runs]
     own = positions[rank]
     granules = [of_rank // placement.granule for of_rank in positions]
     sent, received = [], []
@@ -97,11 +99,11 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
         rows = nothing if is_own else needed[other, granules[rank]].nonzero()[:, 0]
         places = nothing if is_own else positions[other][needed[rank, granules[other]]]
         is_absent[places] = False
-        sent.append(_Places(rows, device))
-        received.append(_Places(places, device))
-    own_places = _Places(own, device)
+        sent.append(Places(rows, device))
+        received.append(Places(places, device))
+    own_places = Places(own, device)
     segments = _segments(own_places, sent[1 - rank]) if placement.ranks == 2 else []
-    return Route(own.numel(), sent, received, own_places, _Places(is_absent.nonzero()[:, 0], device),
+    return Route(own.numel(), sent, received, own_places, Places(is_absent.nonzero()[:, 0], device),
                  sum(placement.remote) > 0, [places.count for places in sent], [places.count for places in received],
                  segments)
 
@@ -111,7 +113,7 @@ def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
+def gather_rows(control: Ranks, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
     """The rows (seqlen, …) of the sequence, from each rank's shard (rows, …); those that are not needed are 0."""
     whole = shard.new_empty((seqlen, *shard.shape[1:]))
     started = None
@@ -132,7 +134,7 @@ def gather_rows(control: Control, route: Route, shard: torch.Tensor, seqlen: int
     return whole
 
 
-def _segments(own: _Places, sent: _Places) -> list[tuple[int, int, int, int | None]]:
+def _segments(own: Places, sent: Places) -> list[tuple[int, int, int, int | None]]:
     """Rows of a shard, in pieces: the first row, how many, the position of that row, and its place in the slot of a rank to
     which some were sent."""
     segments: list[tuple[int, int, int, int | None]] = []
@@ -151,7 +153,7 @@ def _segments(own: _Places, sent: _Places) -> list[tuple[int, int, int, int | No
     return segments
 
 
-def return_rows(control: Control, route: Route, whole: torch.Tensor, results: list[tuple[slice, torch.Tensor]],
+def return_rows(control: Ranks, route: Route, whole: torch.Tensor, results: list[tuple[slice, torch.Tensor]],
                 timeout: float) -> None:
     """The inverse for gradients: the sum of what all ranks have of this rank's rows, in fp32 and in the order of ranks,
     whichever comes first. `results` are rows for some columns of it, to which it is rounded."""

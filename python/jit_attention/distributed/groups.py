@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import time
 from collections.abc import Callable, Hashable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -22,28 +23,61 @@ _WAITING = "is waiting"
 _MOST_KEYS = 1024
 
 
+def _is_mesh(group: Any) -> bool:
+    return hasattr(group, "get_group") and hasattr(group, "ndim")
+
+
+def hosts_of(group: Any) -> int:
+    """The number of hosts that a caller tells apart: the first dimension of a device mesh of two."""
+    return group.size(0) if _is_mesh(group) and group.ndim == 2 else 1
+
+
+@functools.lru_cache(maxsize=64)
+def _flat(mesh: Any) -> Any:
+    """The group of all ranks of a mesh of hosts."""
+    ranks = mesh.mesh.flatten().tolist()
+    if ranks != sorted(ranks):
+        raise InvalidArgumentError(f"group: is a device mesh of the ranks {ranks} in this order; ranks of a mesh of hosts "
+                                   "must ascend, host by host", "arguments", "group")
+    if len(ranks) == dist.get_world_size():
+        return dist.group.WORLD
+    return dist.new_group(ranks, use_local_synchronization=True)
+
+
 def group_of(group: Any) -> Any:
-    """The process group that a caller means: a group, a device mesh of one dimension, a group's name, or None."""
+    """The process group that a caller means: a group, a device mesh of one dimension, or of hosts and their ranks, a group's
+    name, or None."""
     if not dist.is_initialized():
         raise InvalidArgumentError("group: there is none before torch.distributed.init_process_group", "arguments", "group")
     if group is None:
         return dist.group.WORLD
     if isinstance(group, str):
         return distributed_c10d._resolve_process_group(cast(Any, group))
-    if hasattr(group, "get_group") and hasattr(group, "ndim"):
-        if group.ndim != 1:
-            raise InvalidArgumentError(f"group: is a device mesh of {group.ndim} dimensions; give the one of the "
-                                       'sequence, such as mesh["cp"]', "arguments", "group")
-        return group.get_group()
+    if _is_mesh(group):
+        if group.ndim > 2:
+            raise InvalidArgumentError(f"group: is a device mesh of {group.ndim} dimensions; give the one of the sequence, "
+                                       'such as mesh["cp"], or two, hosts and ranks of each', "arguments", "group")
+        return group.get_group() if group.ndim == 1 else _flat(group)
     if not isinstance(group, dist.ProcessGroup):
         raise InvalidArgumentError("group: must be a ProcessGroup of which this process is a member, a DeviceMesh of one "
-                                   f"dimension, or None, not {group!r}", "arguments", "group")
+                                   f"dimension or two, or None, not {group!r}", "arguments", "group")
     return group
 
 
 def is_captured(tensor: torch.Tensor) -> bool:
     """Whether calls with this tensor become part of a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+class Ranks(Protocol):
+    """Ranks that exchange rows: those of a group, or some of them."""
+
+    group: Any
+    rank: int
+    size: int
+
+    def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
+        """Waits for a collective."""
 
 
 class Control:
@@ -65,6 +99,8 @@ class Control:
         self.fields: dict[str, str] = {}
         self._known: dict[Hashable, tuple[dict[str, str], dict[Any, Any]]] = {}
         self._seen: set[tuple[str, ...]] = set()
+        #: Groups of some of the ranks, by what they are for.
+        self.parts: dict[Hashable, Any] = {}
 
     def begin(self, key: Hashable, written: Callable[[], dict[str, str]], timeout: float,
               check: Callable[[], None] = lambda: None) -> dict[Any, Any]:
@@ -240,7 +276,7 @@ def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float
     return own.total_seconds() if own is not None else distributed_c10d.default_pg_timeout.total_seconds()
 
 
-def start_rows(control: Control, given: torch.Tensor, sent: list[int],
+def start_rows(control: Ranks, given: torch.Tensor, sent: list[int],
                received: list[int]) -> tuple[torch.Tensor, Any]:
     """All-to-all of rows of any element type: `sent[r]` rows go to rank r, and `received[r]` come from it. Returns what
     the rows will be in, and what `Control.wait` waits for."""

@@ -19,7 +19,7 @@ from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from ..torch.eager import is_watched
-from . import arrive, gather, heads, ring
+from . import arrive, gather, heads, hosts, ring
 from .groups import control_of, group_of, is_captured, seconds_of, sum_over_ranks
 from .placement import Placement
 from .problem import Problem
@@ -27,6 +27,12 @@ from .written import read as read_placement
 from .written import written as written_placement
 
 METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
+
+
+def _method_of(name: str) -> tuple[Any, int]:
+    """The module of a method, and the number of hosts: "gather/2" gathers within each of 2."""
+    method, _, count = name.partition("/")
+    return (hosts, int(count)) if count else (METHODS[method], 1)
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
@@ -104,7 +110,7 @@ def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Te
     control = control_of(call.group)
     problem = Problem(q, k, v, control, call.placement, call.mask, call.score, call.softmax_scale,
                       dict(zip(call.names, tensors, strict=True)) if tensors else None, sinks, call.dropout_p, rng_state,
-                      deterministic, seconds_of(call.group, call.timeout, q.device))
+                      deterministic, seconds_of(call.group, call.timeout, q.device), _method_of(call.method)[1])
     kind = (which, call.method, call.mask, call.score, call.names, call.softmax_scale, call.placement, call.dropout_p,
             deterministic, sinks is None, q.device, q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype,
             *((x.shape, x.dtype) for x in tensors))
@@ -116,7 +122,7 @@ def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Te
 
 def _forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
              sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    return METHODS[call.method].forward(_begin(call, "forward", q, k, v, tensors, sinks, rng_state))
+    return _method_of(call.method)[0].forward(_begin(call, "forward", q, k, v, tensors, sinks, rng_state))
 
 
 def _backward(call: Call, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, o: torch.Tensor,
@@ -125,7 +131,7 @@ def _backward(call: Call, do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
               want_sinks: bool) -> list[torch.Tensor]:
     own = _begin(call, "backward", q, k, v, tensors, sinks, rng_state)
     names = tuple(call.names[i] for i in wanted)
-    gradients = METHODS[call.method].backward(own, do, o, lse, dlse, names, want_sinks)
+    gradients = _method_of(call.method)[0].backward(own, do, o, lse, dlse, names, want_sinks)
     of_whole = [gradients.tensors[name] for name in names]
     if want_sinks:
         assert gradients.sinks is not None

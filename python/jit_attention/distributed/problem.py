@@ -20,6 +20,9 @@ from .groups import Control
 from .placement import Placement
 from .rows import apart
 
+#: Whose keys: those of a rank's shard, or of a host's, ("host", number); None: of the whole sequence.
+Source = int | tuple[str, int] | None
+
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
 class Problem:
@@ -39,6 +42,7 @@ class Problem:
     rng_state: torch.Tensor | None = None
     deterministic: bool = False
     timeout: float = 1800.0
+    hosts: int = 1
     #: What calls of this kind leave for later ones, as `Control.begin` returned it.
     kept: dict[Any, Any] = field(default_factory=dict)
 
@@ -99,16 +103,21 @@ def mask_of_call(problem: Problem) -> dict[str, Any]:
     return dict(mask=table.mask, tensors=tensors | table.tensors)
 
 
-def _options(problem: Problem, source: int | None, with_sinks: bool) -> dict[str, Any]:
-    places = problem.kept.get(source)
-    if places is None:
+def keep_places(problem: Problem, source: Source, k_positions: torch.Tensor | None) -> None:
+    """Lets calls over the keys of a source know where they stand."""
+    if source not in problem.kept:
         device = problem.q.device
-        places = problem.kept[source] = dict(
+        problem.kept[source] = dict(
             score=problem.score, softmax_scale=problem.softmax_scale,
-            q_positions=positions_of(problem.placement, problem.rank, device),
-            k_positions=None if source is None else positions_of(problem.placement, source, device),
+            q_positions=positions_of(problem.placement, problem.rank, device), k_positions=k_positions,
             global_seqlens=_lengths(problem.placement.seqlen, device))
-    options = mask_of_call(problem) | places
+
+
+def _options(problem: Problem, source: Source, with_sinks: bool) -> dict[str, Any]:
+    if source not in problem.kept:
+        of_rank = isinstance(source, int)
+        keep_places(problem, source, positions_of(problem.placement, source, problem.q.device) if of_rank else None)
+    options = mask_of_call(problem) | problem.kept[source]
     if with_sinks and problem.sinks is not None:
         options["sinks"] = problem.sinks
     if problem.dropout_p != 0:
@@ -129,7 +138,7 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
     return x if is_mappable else x.clone(memory_format=torch.contiguous_format)
 
 
-def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | None = None,
+def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source = None,
             with_sinks: bool = True, arrivals: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries over keys of the whole sequence; over those of the shard of rank `source` O is a part
     of a sum, in fp32 where kernels can. `arrivals` tells which keys come when, if some are still on their way."""
@@ -150,7 +159,7 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: int | No
 
 def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
              dlse: torch.Tensor | None, wanted: tuple[str, ...], want_sinks: bool,
-             source: int | None = None, arrivals: torch.Tensor | None = None) -> Gradients:
+             source: Source = None, arrivals: torch.Tensor | None = None) -> Gradients:
     """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them: all in
     fp32 where kernels can, those of keys and values side by side. With `arrivals` those of keys that it does not need hold
     anything."""

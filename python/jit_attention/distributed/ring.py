@@ -37,7 +37,7 @@ class _Neighbors:
         return result
 
 
-class _State:
+class State:
     """O (batch, rows, heads, head_dim) and LSE (batch, heads, rows) of the keys so far, in fp32."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def _steps(problem: Problem) -> Iterator[tuple[int, bool, torch.Tensor, torch.Te
 
 def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries."""
-    state = _State()
+    state = State()
     for source, has_work, k, v in _steps(problem):
         if has_work:
             state.add(*_problem.forward(problem, k, v, source, with_sinks=source == problem.rank))

@@ -1,5 +1,7 @@
 """Attention of SGLang's layers over its pool of slots."""
 
+import math
+
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.dcp import cp_lse_ag_out_rs_mha
@@ -11,6 +13,9 @@ import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
 from .._shared_keys import SharedKeys, lengths_here, places_here, with_sinks
+from . import NAME
+
+_LOG2_E = math.log2(math.e)
 
 
 class JitAttentionBackend(AttentionBackend):
@@ -34,7 +39,7 @@ class JitAttentionBackend(AttentionBackend):
         self.ranks, self.rank = (parallel.attn_dcp_size, parallel.attn_dcp_rank) if parallel.dcp_enabled else (1, 0)
         if self.ranks > 1:
             if self.is_latent:
-                _refuse("latents that GPUs share out", "leave --dcp-size out, or use flashinfer")
+                _pass_parts_of_queries()
             self.places = places_here(self.rank, self.ranks, 1, self.req_to_token.device)
         if (algorithm := get_spec().speculative_algorithm) is not None:
             _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
@@ -80,6 +85,8 @@ class JitAttentionBackend(AttentionBackend):
 
     def _attend(self, q, k, v, layer, forward_batch, save_kv_cache, sinks=None, **unknown):
         """q (tokens, heads · head_dim), k and v (tokens, heads_kv, …) → (tokens, heads · head_dim_v)."""
+        if self.ranks > 1 and self.is_latent and unknown.get("q_rope") is not None:
+            return self._attend_to_shared_latents(q, k, layer, forward_batch, save_kv_cache, **unknown)
         given = [name for name, value in unknown.items() if value is not None]
         if given or layer.is_cross_attention or layer.xai_temperature_len > 0:
             what = given[0] if given else "cross attention" if layer.is_cross_attention else "xai_temperature_len"
@@ -90,7 +97,7 @@ class JitAttentionBackend(AttentionBackend):
         sinks = None if sinks is None else sinks.float()
         options = dict(mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True, split_keys=self.split_keys,
                        score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None)
-        if self.ranks > 1:
+        if self.ranks > 1 and not self.is_latent:
             return self._attend_with_others(q, k, v, layer, sinks, options).reshape(q.shape[0], -1)
         out = q.new_empty(q.shape[0], layer.tp_q_head_num, layer.v_head_dim)
         ja.attention(q, **self._keys_and_values(k, v, layer), out=out, sinks=sinks, **options)
@@ -118,6 +125,31 @@ class JitAttentionBackend(AttentionBackend):
         whole, lse = cp_lse_ag_out_rs_mha(part.float(), lse.transpose(0, 1), group, return_lse=True)
         return with_sinks(whole, lse, sinks).to(q.dtype)
 
+    def _attend_to_shared_latents(self, q, k, layer, forward_batch, save_kv_cache, q_rope, k_rope, **unknown):
+        """Of latents that ranks share out, where SGLang gathers and merges itself. Decoding: q (tokens, heads of all, latent) and
+        what is rotated of it → o and LSE, of base 2, over this rank's latents. Else own heads → o over latents that SGLang
+        has gathered beside the new ones."""
+        if given := [name for name, value in unknown.items() if value is not None]:
+            _refuse(f"{given[0]} beside latents that GPUs share out", "choose another --attention-backend for this model")
+        if save_kv_cache and k is not None:
+            where = KVWriteLoc(forward_batch.out_cache_loc, physical=forward_batch.out_cache_loc_is_physical)
+            self.pool.set_mla_kv_buffer(layer, where, k, k_rope)
+        heads = layer.tp_q_head_num
+        if q.shape[0] == 0:  # of a rank that has no request
+            return q.new_empty(0, heads * layer.v_head_dim)
+        q = torch.cat([q.view(-1, heads, layer.v_head_dim), q_rope.view(q_rope.shape[0], heads, -1)], -1)
+        options = dict(mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True, split_keys=self.split_keys,
+                       score=ja.score.softcap(layer.logit_cap) if layer.logit_cap else None, head_dim_v=layer.v_head_dim)
+        if forward_batch.forward_mode.is_decode_or_idle():
+            keys = self._pages_of(self.pool.get_key_buffer(layer.layer_id))
+            o, lse = ja.attention(q, keys, return_lse=True, **self.forward_metadata, **options)
+            return o, (lse * _LOG2_E).t().contiguous()
+        gathered = forward_batch.attn_dcp_metadata
+        keys = gathered.dcp_kv_buffer.index_select(0, gathered.dcp_kv_indices)
+        o = ja.attention(q, keys.to(q.dtype), cu_seqlens_q=self.forward_metadata["cu_seqlens_q"],
+                         cu_seqlens_k=gathered.dcp_kv_indptr, **options)
+        return o.view(q.shape[0], -1)
+
     def _heads_of_own_queries(self, x):
         """A rank may have the heads of all, of which its queries read some."""
         heads = x.shape[1]
@@ -141,6 +173,15 @@ class JitAttentionBackend(AttentionBackend):
 
     def _pages_of(self, buffer):
         return buffer.view(-1, self.page_size, *buffer.shape[1:])
+
+
+def _pass_parts_of_queries():
+    """Has SGLang's latent layers call this backend as those that it shares latents out with: by parts of queries, and for
+    LSE."""
+    from sglang.srt.models.deepseek_common import utils
+
+    if NAME not in utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS:
+        utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS.append(NAME)
 
 
 def _mask_of(layer):

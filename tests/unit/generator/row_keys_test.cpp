@@ -76,9 +76,11 @@ TEST(RowKeys, NoKeyIsLeftOut) {
         return "window(" + std::to_string(below(30) - 1) + ", " + std::to_string(below(30)) + ")";
     }
   };
-  int cut = 0;
+  int cut = 0, several = 0;
   for (int i = 0; i < 2000; ++i) {
-    const std::string text = leaf() + (below(2) == 0 ? " && " : " || ") + leaf();
+    std::string text = leaf();
+    for (int more = below(3); more >= 0; --more)
+      text = "(" + text + (below(2) == 0 ? ") && " : ") || ") + leaf();
     const Mask mask = parse_mask(text);
     Extents sizes;
     sizes.seqlen_q = 1 + below(60);
@@ -86,6 +88,15 @@ TEST(RowKeys, NoKeyIsLeftOut) {
     const std::int64_t q = below(static_cast<int>(sizes.seqlen_q));
     const std::optional<KeyRange> keys = row_keys(mask, sizes, q);
     if (!keys) continue;
+    const KeysOfRows rows = row_keys_from(mask, sizes, q).value();
+    ASSERT_LE(1, rows.rows);
+    several += rows.rows > 1 ? 1 : 0;
+    for (std::int64_t j = 0; j < rows.rows && q + j < sizes.seqlen_q; ++j) {
+      const KeyRange own = row_keys(mask, sizes, q + j).value();
+      ASSERT_EQ(own.begin, rows.keys.begin + j * rows.begin_step) << text << ", query " << q << " + " << j;
+      ASSERT_EQ(own.end, rows.keys.end + j * rows.end_step) << text << ", query " << q << " + " << j;
+      ASSERT_EQ(own.begin < own.end, keys->begin < keys->end) << text;
+    }
     ASSERT_LE(0, keys->begin);
     ASSERT_LE(keys->end, sizes.seqlen_kv);
     const HostKeep keep = host_keep(mask, {.sizes = sizes});
@@ -96,6 +107,7 @@ TEST(RowKeys, NoKeyIsLeftOut) {
     }
   }
   EXPECT_GT(cut, 2000) << "else nothing was tested";
+  EXPECT_GT(several, 500) << "else nothing was tested";
 }
 
 }  // namespace

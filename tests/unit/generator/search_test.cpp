@@ -238,6 +238,7 @@ TEST(Search, DecodingIsMergedInClusters) {
                            {128, 64, 8, 8192, 0},
                            {256, 16, 2, 1024, 0},
                            {8, 64, 4, 2048, 16},
+                           {1, 64, 8, 16384, 64},
                            {8, 32, 8, 2048, 16},
                            {64, 32, 32, 4096, 16},
                            {256, 32, 8, 512, 16}})
@@ -246,6 +247,7 @@ TEST(Search, DecodingIsMergedInClusters) {
   for (const Call& call : {Call{64, 32, 8, 1024, 16},
                            {16, 32, 8, 8192, 16},
                            {64, 32, 8, 4096, 16},
+                           {1, 64, 8, 65536, 64},
                            {1, 64, 8, 131072, 16},
                            {32, 32, 8, 131072, 16}})
     EXPECT_NE(family(call), "forward_split_cluster")

@@ -1,0 +1,188 @@
+"""Method "gather" over several hosts: shards go around between hosts, each rank sending to its counterpart on the next one, and
+ranks of a host copy from each other what they need of those that have come.
+
+So each shard crosses once to each other host. O and LSE are summed in fp32 over the hosts. In the backward pass sums of dK and
+dV go around behind their keys, in fp32 and in a fixed order, so that every run is bitwise identical.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import problem as _problem
+from .balance import balance
+from .exchange import Places, Route, gather_rows, positions_of_runs, return_rows
+from .groups import Control, start_rows
+from .placement import Placement
+from .problem import Gradients, Problem, keep_places, positions_of
+from .ring import State
+from .rows import apart, beside
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some ranks of a group, for collectives among them. The whole group's control waits, and says who is missing."""
+
+    group: Any
+    rank: int
+    size: int
+    control: Control
+
+    def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
+        self.control.wait(work, timeout, on_gpu)
+
+
+def _part(control: Control, ranks: range) -> _Part:
+    every = dist.get_process_group_ranks(control.group)
+    group = dist.new_group([every[rank] for rank in ranks], use_local_synchronization=True)
+    return _Part(group, ranks.index(control.rank), len(ranks), control)
+
+
+class _Hosts:
+    """Where a rank stands: ranks of a host follow each other."""
+
+    def __init__(self, control: Control, hosts: int) -> None:
+        self.count, self.each = hosts, control.size // hosts
+        self.own, self.place = divmod(control.rank, self.each)
+        first = self.own * self.each
+        self.inner = _part(control, range(first, first + self.each))
+        self.outer = _part(control, range(self.place, control.size, self.each))
+
+
+def _hosts_of(problem: Problem) -> _Hosts:
+    known = problem.control.parts.get(problem.hosts)
+    if known is None:
+        known = problem.control.parts[problem.hosts] = _Hosts(problem.control, problem.hosts)
+    return known
+
+
+@functools.lru_cache(maxsize=64)
+def _of_hosts(placement: Placement, hosts: int) -> Placement:
+    """The rows of all ranks of a host together."""
+    each = placement.ranks // hosts
+    chunks = [sorted(run for runs in placement.runs[host * each:(host + 1) * each] for run in runs) for host in range(hosts)]
+    return balance(None, seqlen=placement.seqlen, ranks=hosts, granule=placement.granule, mode="chunks", chunks=chunks)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a rank copies of another one's host, and whether its queries need any of that."""
+
+    route: Route
+    rows: int  # of the host
+    has_work: bool
+
+
+@functools.lru_cache(maxsize=256)
+def _step_of(placement: Placement, hosts: int, rank: int, source: int, device: torch.device) -> _Step:
+    """The step in which the shards of host `source` are on the ranks of the host of `rank`, each on its owner's counterpart.
+    Routes lead to the rows of that host, by ascending positions."""
+    each = placement.ranks // hosts
+    host, place = divmod(rank, each)
+    needed = torch.zeros((each, -(-placement.seqlen // placement.granule)), dtype=torch.bool)
+    for other in range(each):
+        for begin, end in placement.needs[host * each + other]:
+            needed[other, begin:end] = True
+    shards = [positions_of_runs(placement.runs[source * each + other]) for other in range(each)]
+    union = torch.cat(shards).sort().values
+    wanted = [[needed[to, shard // placement.granule] for shard in shards] for to in range(each)]
+    nothing = torch.empty(0, dtype=torch.int64)
+    sent, received = [], []
+    is_absent = torch.ones(union.numel(), dtype=torch.bool)
+    own = torch.searchsorted(union, shards[place])
+    is_absent[own] = False
+    for other in range(each):
+        is_own = other == place
+        rows = nothing if is_own else wanted[other][place].nonzero()[:, 0]
+        places = nothing if is_own else torch.searchsorted(union, shards[other][wanted[place][other]])
+        is_absent[places] = False
+        sent.append(Places(rows, device))
+        received.append(Places(places, device))
+    travels = any(wanted[to][of].any() for to in range(each) for of in range(each) if to != of)
+    route = Route(own.numel(), sent, received, Places(own, device), Places(is_absent.nonzero()[:, 0], device), travels,
+                  [places.count for places in sent], [places.count for places in received])
+    return _Step(route, union.numel(), any(bool(rows.any()) for rows in wanted[place]))
+
+
+class _Ring:
+    """Sends rows to the counterpart on the next host while others come from the one before."""
+
+    def __init__(self, problem: Problem, hosts: _Hosts) -> None:
+        self.problem, self.hosts = problem, hosts
+
+    def start(self, held: torch.Tensor, source: int) -> tuple[torch.Tensor, Any]:
+        """Of the rows whose owner is on host `source`."""
+        part, count = self.hosts.outer, self.hosts.count
+        sent, received = [0] * count, [0] * count
+        sent[(part.rank + 1) % count] = held.shape[0]
+        coming = (source - 1) % count * self.hosts.each + self.hosts.place
+        received[(part.rank - 1) % count] = self.problem.placement.rows(coming)
+        return start_rows(part, held, sent, received)
+
+    def finish(self, started: tuple[torch.Tensor, Any]) -> torch.Tensor:
+        result, work = started
+        self.hosts.outer.wait(work, self.problem.timeout, result.is_cuda)
+        return result
+
+
+def _steps(problem: Problem, hosts: _Hosts, ring: _Ring):
+    """For each host: its number, what is copied of it, and if some is needed its rows; the next shard comes meanwhile."""
+    placement = problem.placement
+    held = beside(problem.k, problem.v)
+    for number in range(hosts.count):
+        source = (hosts.own - number) % hosts.count
+        started = ring.start(held, source) if number + 1 < hosts.count else None
+        step = _step_of(placement, hosts.count, problem.rank, source, problem.k.device)
+        rows = held[:0]
+        if step.has_work or step.route.travels:
+            rows = gather_rows(hosts.inner, step.route, held, step.rows, problem.timeout)
+        keep_places(problem, ("host", source), positions_of(_of_hosts(placement, hosts.count), source, problem.k.device))
+        yield source, step, *apart(rows, problem.k, problem.v)
+        if started is not None:
+            held = ring.finish(started)
+
+
+def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+    """O and LSE of this rank's queries."""
+    hosts, state = _hosts_of(problem), State()
+    for source, step, k, v in _steps(problem, hosts, _Ring(problem, hosts)):
+        is_own = source == hosts.own
+        if step.has_work or is_own:
+            state.add(*_problem.forward(problem, k, v, ("host", source), with_sinks=is_own))
+    assert state.o is not None and state.lse is not None
+    return state.o.to(problem.q.dtype), state.lse
+
+
+def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    hosts = _hosts_of(problem)
+    ring = _Ring(problem, hosts)
+    tensors = problem.tensors or {}
+    dq = torch.zeros(problem.q.shape, dtype=torch.float32, device=problem.q.device)
+    by_name = {name: torch.zeros_like(tensors[name], dtype=torch.float32) for name in wanted}
+    of_sinks = None
+    sums = torch.zeros_like(beside(problem.k, problem.v), dtype=torch.float32)
+    for source, step, k, v in _steps(problem, hosts, ring):
+        is_own = source == hosts.own
+        rows = torch.zeros((step.rows, *sums.shape[1:]), dtype=torch.float32, device=sums.device)
+        if step.has_work or is_own:
+            part = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks and is_own, ("host", source))
+            dq += part.dq
+            rows = beside(part.dk, part.dv).float()
+            for name, gradient in part.tensors.items():
+                by_name[name] += gradient.float()
+            of_sinks = part.sinks if is_own else of_sinks
+        if k.shape[1] == step.rows:
+            returned = torch.empty_like(sums)
+            return_rows(hosts.inner, step.route, rows, [(slice(None), returned)], problem.timeout)
+            sums += returned
+        sums = ring.finish(ring.start(sums, source))  # the sums follow their keys; in the end they come to the owner
+    dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
+    return Gradients(dq.to(problem.q.dtype), dk, dv,
+                     {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)
