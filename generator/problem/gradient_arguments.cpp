@@ -111,6 +111,12 @@ void check_has_backward(const AttentionSpec& spec) {
                           std::string(to_string(spec.dtype))};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
+  if (has_quantized_output(spec)) {
+    const Refusal refusal{"spec.out_dtype", std::string(to_string(output_dtype(spec))),
+                          "has no backward: gradients want o of the type of q",
+                          std::string(to_string(spec.dtype))};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   if (spec.list_block != 0) {
     const Refusal refusal{
         "spec.list_block", std::to_string(spec.list_block),

@@ -112,5 +112,7 @@ bool is_dense(const AttentionSpec& spec);
 DType input_dtype(const AttentionSpec& spec);
 /// The type of o.
 DType output_dtype(const AttentionSpec& spec);
+/// Whether o has 8 bits and scales.
+bool has_quantized_output(const AttentionSpec& spec);
 
 }  // namespace jit

@@ -74,7 +74,8 @@ void define_gradients(nb::module_& module, const char* name, F f) {
           nb::handle dv, nb::handle dtype, nb::handle layout, nb::handle tensors, nb::handle stream,
           bool deterministic, double dropout_p, nb::handle rng_state, nb::handle cu_seqlens_q,
           nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k, nb::handle page_table,
-          nb::handle cache_leftpad, nb::handle d_lse, nb::handle sinks, nb::handle d_sinks,
+          nb::handle cache_leftpad, nb::handle d_lse, nb::handle mean_score, nb::handle d_mean_score,
+          nb::handle sinks, nb::handle d_sinks,
           nb::handle d_tensors, nb::handle block_mask, nb::handle tuning, nb::handle q_positions,
           nb::handle k_positions, nb::handle global_seqlens, nb::handle output) {
         const nb::object read = with_positions(tensors, {q_positions, k_positions, global_seqlens});
@@ -105,6 +106,8 @@ void define_gradients(nb::module_& module, const char* name, F f) {
                                 .page_table = page_table,
                                 .cache_leftpad = cache_leftpad,
                                 .d_lse = d_lse,
+                                .mean_score = mean_score,
+                                .d_mean_score = d_mean_score,
                                 .sinks = sinks,
                                 .d_sinks = d_sinks,
                                 .d_tensors = d_tensors,
@@ -118,7 +121,7 @@ void define_gradients(nb::module_& module, const char* name, F f) {
          "deterministic"_a = false, "dropout_p"_a = 0.0, "rng_state"_a = nb::none(),
          "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "seqused_q"_a = nb::none(),
          "seqused_k"_a = nb::none(), "page_table"_a = nb::none(), "cache_leftpad"_a = nb::none(),
-         "dlse"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
+         "dlse"_a = nb::none(), "mean_score"_a = nb::none(), "d_mean_score"_a = nb::none(), "sinks"_a = nb::none(), "d_sinks"_a = nb::none(), "d_tensors"_a = nb::none(),
          "block_mask"_a = nb::none(), "tuning"_a = nb::none(), "q_positions"_a = nb::none(),
          "k_positions"_a = nb::none(), "global_seqlens"_a = nb::none(), "output"_a = nb::none());
 }

@@ -21,7 +21,7 @@ concept has_output_functor = requires {
 template <class Config>
 JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
                                           int query) {
-  if (keys_are_narrow<Config> || params.outputs.o_raw == nullptr) return nullptr;
+  if (keys_are_narrow<Config> || quantizes_output<Config> || params.outputs.o_raw == nullptr) return nullptr;
   const TensorStrides& strides = params.outputs.o_raw_strides;
   return static_cast<OutputElement<Config>*>(params.outputs.o_raw) + context.batch * strides.batch +
          (context.q_begin + query) * strides.seq + context.head * strides.head;
@@ -81,7 +81,7 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
   });
 }
 
-/// Does so for all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
+/// Applies the functor, if there is one, to all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were multiplied by,
 /// inverse_without_keys for those without keys, whose values are 0; it becomes 1, since what is written of these need not be
 /// 0.
 template <class Config, class Product>
@@ -94,8 +94,10 @@ JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext&
       for (int n = 0; n < Product::column_blocks; ++n) output.at(r, n, 0) = output.at(r, n, 1) = 0;
     }
     inverse[r] = 1;
-    if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
-    finish_product_row<Config>(params, context, output, r, query, first_column);
+    if constexpr (has_output_functor<Config>) {
+      if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
+      finish_product_row<Config>(params, context, output, r, query, first_column);
+    }
   });
 }
 

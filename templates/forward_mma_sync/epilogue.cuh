@@ -7,6 +7,7 @@
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_mma_sync/block_spans.cuh"
 #include "forward_mma_sync/traits.cuh"
@@ -90,13 +91,16 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
     const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };
     raise_maxima<Config, typename Traits::Output>(params, head, find_rows, q_begin + warp_row, state);
   }
-  if constexpr (has_output_functor<Config>) {
+  if constexpr (finishes_output<Config>) {
     finish_output<Config>(params, sequences.context(batch, head), output, q_begin + warp_row, inverse,
                           Traits::first_column());
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
-  if constexpr (is_same<Layout, EvenOddLayout>) {
+  if constexpr (quantizes_output<Config>) {
+    store_quantized_rows<Config>(params, sequences.context(batch, head), output, q_begin + warp_row,
+                                 Traits::first_column());
+  } else if constexpr (is_same<Layout, EvenOddLayout>) {
     const SeenShares<Config, Traits::Output::rows> shares;
     const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
     store_output_rows<Traits>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);

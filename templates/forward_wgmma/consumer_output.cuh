@@ -8,6 +8,7 @@
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
@@ -165,11 +166,20 @@ class ConsumerOutput {
     } else {
       output_.scale_rows(factors);
     }
-    if constexpr (has_output_functor<Config>) {
+    if constexpr (finishes_output<Config>) {
       finish_output<Config>(params_, context_of<Config>(params_, work), output_,
                             work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     }
-    const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
+    if constexpr (quantizes_output<Config>) {
+      store_quantized_rows<Config>(params_, context_of<Config>(params_, work), output_,
+                                   work.q_begin + consumer_ * rows_per_warpgroup + warp_row());
+    } else {
+      write(work, {descale_, scales.value_slice(), params_.heads_kv, key_shares_});
+    }
+  }
+
+ private:
+  JIT_DEVICE void write(const EpilogueWork& work, const typename Traits::Columns& columns) {
     if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Traits>(output_rows<Config>(params_, work),
                                 work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
@@ -182,7 +192,6 @@ class ConsumerOutput {
     }
   }
 
- private:
   // The ends of rows, as those who share the spans of a work tile have them (split_keys/result_pieces.cuh).
   JIT_DEVICE void finish_rows_of_spans(RowFactors& lse, int head) {
     RowState states[Output::rows];
