@@ -197,6 +197,7 @@ void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTe
     if (row.is_output) check_output(arguments, row);
     row.set(gradients, tensor.data, strides_of(row.dims(spec), tensor));
   }
+  fill_mean_gradients(spec, arguments, sizes, params.outputs);
   fill_functor_gradients(spec, tensors, arguments, sizes, gradients);
 }
 

@@ -196,6 +196,11 @@ void ForwardBuffers::describe_outputs() {
     clear_output(TensorView::dense(buffer.data(), DType::fp32, {count}));
     row.set(params_, buffer.data(), params_.lse_strides);
   }
+  if (!spec_.mean_score || has_quantized_output(spec_)) return;
+  // Its gradient, in backward.
+  const std::vector<float> zeros(static_cast<std::size_t>(rows));
+  params_.outputs.d_mean_score = static_cast<const float*>(array_of(zeros.data(), zeros.size() * sizeof(float)));
+  params_.outputs.d_mean_score_strides = params_.lse_strides;
 }
 
 // Scales that differ from key to key, or from column to column, where each has its own; else all are 1. So are those of

@@ -211,9 +211,8 @@ struct BackwardArguments {
   /// own. These gradients are always deterministic. Those of scores take 8 bytes of workspace per element; those of outputs
   /// are of tensors at places of o, of full size, and padding rows are not written.
   NamedTensors d_tensors = {};
-  /// With d_mean_score: forward's mean_score.
-  TensorView mean_score = {};
-  TensorView d_mean_score = {};  ///< optional, with spec.mean_score: the gradient of mean_score, fp32, of lse's shape
+  TensorView mean_score = {};    ///< with spec.mean_score: forward's, fp32, of lse's shape
+  TensorView d_mean_score = {};  ///< with spec.mean_score: its gradient, of the same shape
 };
 
 /// Checks the arguments of a backward call for `spec`, as the call itself does. Throws Error invalid_argument, whose

@@ -385,8 +385,8 @@ typedef struct jit_backward_arguments {
   int32_t deterministic;              ///< 1: equal inputs give bitwise identical gradients
   int32_t only_check;                 ///< 1: nothing is computed
   int32_t reserved;                   ///< 0
-  const jit_tensor* mean_score;       ///< with d_mean_score: forward's
-  const jit_tensor* d_mean_score;     ///< optional with --mean-score: its gradient
+  const jit_tensor* mean_score;       ///< with --mean-score: forward's
+  const jit_tensor* d_mean_score;     ///< with --mean-score: its gradient, fp32, of lse's shape
 } jit_backward_arguments;
 
 /// Computes the gradients of q, k and v, and if asked those of sinks and of tensors that the score reads. Also fails

@@ -180,6 +180,9 @@ template <class Config>
 concept has_max_logit = Config::max_logit;
 template <class Config>
 concept has_row_max = Config::row_max;
+/// Whether calls write the mean of each row's scores.
+template <class Config>
+concept has_mean_score = Config::mean_score;
 /// Whether kernels keep the largest score of each row.
 template <class Config>
 inline constexpr bool keeps_largest_scores = has_max_logit<Config> || has_row_max<Config>;

@@ -70,9 +70,15 @@ struct OutputParams {
   TensorStrides row_max_strides;
   void* o_raw;  ///< as o, null: nobody asked; if the Config has an output functor
   TensorStrides o_raw_strides;
-  float* o_descale;  ///< of each row of O of 8 bits: written if Config::o_descale, else read
-  TensorStrides o_descale_strides;
-  float* mean_score;  ///< of each query, as lse; if Config::mean_score
+  union {
+    float* o_descale;           ///< of each row of O of 8 bits: written if Config::o_descale, else read
+    const float* d_mean_score;  ///< of a backward call: the gradient of mean_score, as lse
+  };
+  union {
+    TensorStrides o_descale_strides;
+    TensorStrides d_mean_score_strides;
+  };
+  float* mean_score;  ///< of each query, as lse; if Config::mean_score. Backward reads it
   TensorStrides mean_score_strides;
 };
 

@@ -14,6 +14,7 @@
 #include "ptx/math.cuh"
 #include "ptx/stored_numbers.cuh"
 #include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
@@ -53,27 +54,25 @@ JIT_DEVICE void store_quantized_four(OutputElement<Config>* target, const float4
   store_words<4, output_alignment<Config>>(target, words);
 }
 
-/// Writes the lane's values of row `r` of a product, which is that of `query` of the sequence, from column `first_column` on, if
-/// it exists. By a whole warp. A quad of lanes has each 8 columns of a row as 4 pairs of bytes: transposed, a lane writes 16
-/// columns.
+/// The scale of row `r` of a product, which is that of `query` of the sequence, is found and written, or read, if the row exists.
+/// Returns what its values are multiplied by. By a whole warp.
 template <class Config, class Product>
-JIT_DEVICE void store_quantized_row(const AttentionParams& params, const BlockContext& context,
-                                    const Product& output, int r, int query, bool exists,
-                                    int first_column = 0) {
-  using Element = OutputElement<Config>;
+JIT_DEVICE float factor_of_row(const AttentionParams& params, const BlockContext& context,
+                               const Product& output, int r, int query, bool exists) {
   using Layout = typename Product::Layout;
-  static_assert(is_same<Layout, MmaLayout>, "a quad of lanes shares a row");
   float magnitude = 0;
   if constexpr (finds_output_scales<Config>)
     magnitude = output.reduce_row(r, larger_magnitude);  // mutate: ScaleOfSomeColumns
-  const int lane = reread_thread_index() % warp_size;
-  const float factor = exists ? output_factor<Config>(params, context, query, magnitude,
-                                                      Layout::speaks_for_rows(lane))
-                              : 1;
-  const TensorStrides& strides = params.o_strides;
-  Element* const row =
-      static_cast<Element*>(params.o) + place_of_row(context, strides, query) + first_column;
-  const int columns = Config::head_dim_v - first_column, piece = lane % 4;
+  const bool writes = Layout::speaks_for_rows(reread_thread_index() % warp_size);
+  return exists ? output_factor<Config>(params, context, query, magnitude, writes) : 1;
+}
+
+/// Calls f(column, words) for pieces of 16 columns of row `r` of a product, rounded: a quad of lanes has each 8 columns as 4
+/// pairs of bytes, transposed a lane has whole pieces. By a whole warp.
+template <class Element, class Product, class F>
+JIT_DEVICE void for_each_quantized_piece(const Product& output, int r, float factor, const F& f) {
+  using Layout = typename Product::Layout;
+  static_assert(is_same<Layout, MmaLayout>, "a quad of lanes shares a row");
   const auto pair = [&](int n) -> unsigned {
     if (n >= Product::column_blocks) return 0;
     return pack_fp8<Element>(output.at(r, n, 0) * factor, output.at(r, n, 1) * factor);
@@ -84,19 +83,34 @@ JIT_DEVICE void store_quantized_row(const AttentionParams& params, const BlockCo
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = pair(d + 2 * i) | pair(d + 2 * i + 1) << 16;
     transpose_quad(words);  // mutate: BytesAreNotTransposed
-    const int column = (d + 2 * piece) * Layout::block_columns;
-    if (!exists || column >= columns) continue;  // mutate: BytesOfRowsThatAreNone
-    const unsigned first[2] = {pick_bytes(words[0], words[1], 0x5410), pick_bytes(words[2], words[3], 0x5410)};
-    const unsigned second[2] = {pick_bytes(words[0], words[1], 0x7632), pick_bytes(words[2], words[3], 0x7632)};
+    const unsigned piece[4] = {
+        pick_bytes(words[0], words[1], 0x5410), pick_bytes(words[2], words[3], 0x5410),
+        pick_bytes(words[0], words[1], 0x7632), pick_bytes(words[2], words[3], 0x7632)};
+    f(d * Layout::block_columns + reread_thread_index() % 4 * 16, piece);
+  }
+}
+
+/// Writes the lane's values of row `r` of a product from column `first_column` on, if it exists. By a whole warp.
+template <class Config, class Product>
+JIT_DEVICE void store_quantized_row(const AttentionParams& params, const BlockContext& context,
+                                    const Product& output, int r, int query, bool exists,
+                                    int first_column = 0) {
+  using Element = OutputElement<Config>;
+  const float factor = factor_of_row<Config>(params, context, output, r, query, exists);
+  Element* const row = static_cast<Element*>(params.o) + place_of_row(context, params.o_strides, query) +
+                       first_column;
+  const int columns = Config::head_dim_v - first_column;
+  for_each_quantized_piece<Element>(output, r, factor, [&](int column, const unsigned(&piece)[4]) {
+    if (!exists || column >= columns) return;  // mutate: BytesOfRowsThatAreNone
     if constexpr (Config::head_dim_v % 16 == 0) {
-      const unsigned both[4] = {first[0], first[1], second[0], second[1]};
-      store_words<16, output_alignment<Config>>(row + column, both);
+      store_words<16, output_alignment<Config>>(row + column, piece);
     } else {
+      const unsigned first[2] = {piece[0], piece[1]}, second[2] = {piece[2], piece[3]};
       store_words<8, output_alignment<Config>>(row + column, first);
       // mutate: BytesBehindTheLastColumn
       if (column + 8 < columns) store_words<8, output_alignment<Config>>(row + column + 8, second);
     }
-  }
+  });
 }
 
 /// Does so for all rows of a warp's product, the first of which is that of `first_row`.
@@ -105,6 +119,24 @@ JIT_DEVICE void store_quantized_rows(const AttentionParams& params, const BlockC
                                      const Product& output, int first_row, int first_column = 0) {
   Product::for_each_row(first_row + Product::Layout::lane_row(lane_id()), [&](int r, int query) {
     store_quantized_row<Config>(params, context, output, r, query, query < context.seqlen_q, first_column);
+  });
+}
+
+/// Leaves them in a tile in shared memory, from its row `tile_row` on, which TMA stores.
+template <class Config, class Tile, class Product>
+JIT_DEVICE void put_quantized_rows(const AttentionParams& params, const BlockContext& context,
+                                   const Product& output, int first_row, unsigned tile, int tile_row) {
+  const int lane_row = Product::Layout::lane_row(reread_thread_index());
+  Product::for_each_row(lane_row, [&](int r, int row) {
+    const int query = first_row + row;
+    const float factor =
+        factor_of_row<Config>(params, context, output, r, query, query < context.seqlen_q);
+    for_each_quantized_piece<OutputElement<Config>>(
+        output, r, factor, [&](int column, const unsigned(&piece)[4]) {
+          if (Config::head_dim_v % 64 != 0 && column >= Config::head_dim_v) return;
+          const unsigned address = Tile::chunk_address(tile, tile_row + row, column / chunk_bytes);
+          store_shared(address, piece);
+        });
   });
 }
 

@@ -7,6 +7,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/mean_scores.cuh"
 #include "epilogue/output_functor.cuh"
 #include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
@@ -117,6 +118,11 @@ class ConsumerOutput {
       add_lse_shift<Config, Output>(descale_, params_.softmax_scale, queries.context(),
                                     queries.work().q_begin + queries.warp_row(), lse);
     }
+    [[maybe_unused]] RowFactors keys_lse;
+    if constexpr (has_mean_score<Config>) {
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) keys_lse[r] = lse[r];
+    }
     if constexpr (Config::sinks && !Traits::has_spans)
       key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
@@ -126,6 +132,14 @@ class ConsumerOutput {
         return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
       };
       write_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
+    }
+    if constexpr (has_mean_score<Config>) {
+      const typename Traits::Work work = queries.whole_work();
+      const auto find_rows = [&]() -> LseRows {
+        return {mean_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+      };
+      write_means<Config, Output>(find_rows, work.q_begin + queries.warp_row(), state, queries.scale_log2(),
+                                  keys_lse, lse);
     }
     if constexpr (keeps_largest_scores<Config>) {
       const typename Traits::Work work = queries.whole_work();
@@ -171,8 +185,7 @@ class ConsumerOutput {
                             work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     }
     if constexpr (quantizes_output<Config>) {
-      store_quantized_rows<Config>(params_, context_of<Config>(params_, work), output_,
-                                   work.q_begin + consumer_ * rows_per_warpgroup + warp_row());
+      write_quantized(work, context_of<Config>(params_, work));
     } else {
       write(work, {descale_, scales.value_slice(), params_.heads_kv, key_shares_});
     }
@@ -187,6 +200,18 @@ class ConsumerOutput {
     } else {
       write_rows(columns, pipeline().tile());
       fence_proxy_async_shared();  // mutate: ProxyFenceBehindO
+      pipeline().producer_commit();
+      o_pipeline_.advance();
+    }
+  }
+  JIT_DEVICE void write_quantized(const EpilogueWork& work, const BlockContext& context) {
+    const int first_row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row();
+    if constexpr (Config::output == OutputPlace::direct) {
+      store_quantized_rows<Config>(params_, context, output_, first_row);
+    } else {
+      put_quantized_rows<Config, typename Traits::OTile>(params_, context, output_, first_row, pipeline().tile(),
+                                                         warp_row());
+      fence_proxy_async_shared();  // mutate: ProxyFenceBehindBytes
       pipeline().producer_commit();
       o_pipeline_.advance();
     }

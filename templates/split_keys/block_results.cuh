@@ -174,47 +174,44 @@ JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& 
   values = make_float4(own[0], own[1], own[2], own[3]);
 }
 
-/// A piece of a row of O as floats; the one with the first column writes LSE.
-template <class Config>
-JIT_DEVICE float4 finished_piece(const AttentionParams& params, const SplitInfo& info,
-                                 const PackedRow<Config>& place, int column, const RowPiece& piece) {
+/// Normalizes a piece and hands it over: store(o, values, place). The one with the first column writes LSE.
+template <class Config, class Store>
+JIT_DEVICE void end_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
+                          const RowPiece& piece, const Store& store) {
+  using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
+  const PackedRow<Config> place(info.kv_head, info.row_begin + row);
   const int query = info.q.begin + place.query;
   const RowState state = with_lse_shift<Config>(piece.state, params, info.batch, place.head, query);
   const RowEnd end = row_end<Config>(state, params, place.head);
+  Element* const o = static_cast<Element*>(params.o) +
+                     Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
   const auto ended = [&](float value) { return normalized<Config>(value, end.factor); };
   float4 values =
       make_float4(ended(piece.values.x), ended(piece.values.y), ended(piece.values.z), ended(piece.values.w));
   finish_columns<Config>(values, end, params, info, column);
   if constexpr (has_output_functor<Config>)
     finish_piece<Config>(params, packed_context<Config>(params, info, place), place.query, column, values);
+  store(o, values, place);
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
-  return values;
 }
 
-/// Where a row of O begins.
-template <class Config>
-JIT_DEVICE OutputElement<Config>* output_row(const AttentionParams& params, const SplitInfo& info,
-                                             const PackedRow<Config>& place) {
-  return static_cast<OutputElement<Config>*>(params.o) +
-         VariableSequences<Config>::query_offset(params.o_strides, info.batch, place.head,
-                                                 info.q.begin + place.query);
-}
-
-/// Normalizes a piece and writes it to O. Not where scales of rows are found.
+/// Writes a piece to O. Not where scales of rows are found.
 template <class Config>
 JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
                             const RowPiece& piece) {
-  const PackedRow<Config> place(info.kv_head, info.row_begin + row);
-  OutputElement<Config>* const o = output_row<Config>(params, info, place) + column;
-  const float4 values = finished_piece<Config>(params, info, place, column, piece);
-  if constexpr (quantizes_output<Config>) {
-    const BlockContext context = packed_context<Config>(params, info, place);
-    store_quantized_four<Config>(o, values, output_factor<Config>(params, context, place.query, 0, false));
-  } else {
-    store_four<Config::alignment>(o, values);
-  }
+  using Element = OutputElement<Config>;
+  end_piece<Config>(params, info, row, column, piece,
+                    [&](Element* o, const float4& values, const PackedRow<Config>& place) {
+                      if constexpr (quantizes_output<Config>) {
+                        const BlockContext context = packed_context<Config>(params, info, place);
+                        store_quantized_four<Config>(
+                            o, values, output_factor<Config>(params, context, place.query, 0, false));
+                      } else {
+                        store_four<Config::alignment>(o, values);
+                      }
+                    });
 }
 
 /// Writes rows of O whose scales are found: a warp has a row, and a lane a piece of it or two, which `piece_of` row and column
@@ -222,11 +219,15 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
 template <class Config, class Team, class PieceOf>
 JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo& info, const Team& team,
                                  int rows, PieceOf piece_of) {
+  using Element = OutputElement<Config>;
   constexpr int columns_at_once = warp_size * piece_columns,
                 turns = (Config::head_dim_v + columns_at_once - 1) / columns_at_once;
 #pragma unroll 1
   for (int row = team.thread / warp_size; row < rows; row += Team::threads / warp_size) {
     const PackedRow<Config> place(info.kv_head, info.row_begin + row);
+    const BlockContext context = packed_context<Config>(params, info, place);
+    Element* const o = static_cast<Element*>(params.o) +
+                       place_of_row(context, params.o_strides, place.query);
     float4 values[turns];
     float magnitude = 0;
     const int first = lane_id() * piece_columns;
@@ -235,7 +236,9 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
       const int column = first + i * columns_at_once;
       values[i] = make_float4(0, 0, 0, 0);
       if (column < Config::head_dim_v)
-        values[i] = finished_piece<Config>(params, info, place, column, piece_of(row, column));
+        end_piece<Config>(
+            params, info, row, column, piece_of(row, column),
+            [&](Element*, const float4& ended, const PackedRow<Config>&) { values[i] = ended; });
       magnitude = fmaxf(magnitude, fmaxf(larger_magnitude(values[i].x, values[i].y),
                                          larger_magnitude(values[i].z, values[i].w)));
     }
@@ -243,13 +246,12 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
 #pragma unroll
     for (int distance = warp_size / 2; distance > 0; distance /= 2)
       magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, distance));  // mutate: ScaleOfSomePieces
-    const float factor = output_factor<Config>(params, packed_context<Config>(params, info, place), place.query,
-                                               magnitude, lane_id() == 0);
+    const float factor = output_factor<Config>(params, context, place.query, magnitude, lane_id() == 0);
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
       const int column = first + i * columns_at_once;
       if (column < Config::head_dim_v)
-        store_quantized_four<Config>(output_row<Config>(params, info, place) + column, values[i], factor);
+        store_quantized_four<Config>(o + column, values[i], factor);
     }
   }
 }

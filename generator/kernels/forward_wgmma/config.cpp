@@ -8,6 +8,7 @@
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
+#include "generator/problem/tma_operands.h"
 #include "templates/base/bit_words.cuh"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
@@ -31,6 +32,7 @@ constexpr int functor_registers = 8;  // of a score, and of a mask that reads wh
 // In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
 // do.
 constexpr int spare_upcast_registers = 26, upcast_registers = 32;
+constexpr int quantized_registers = 6;  // of rows whose scale is found, in doubt
 constexpr int epilogue_work_registers = 24;    // beside them with output = direct, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
 // Registers of the warpgroup that transposes values, or upcasts keys and values.
@@ -99,19 +101,23 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, largest_scores) ||
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, of_scores) ||
       spec.split_keys != 0)
     return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
-// Whether O is fp32, which leaves from registers.
-bool has_wide_output(const AttentionSpec& spec) { return size_of(output_dtype(spec)) != 2; }
+// Whether O leaves from registers: fp32 does, and bytes whose rows TMA cannot store.
+bool has_wide_output(const AttentionSpec& spec) {
+  return has_quantized_output(spec) ? spec.value_head_dim() % tma_alignment != 0
+                                    : size_of(output_dtype(spec)) != 2;
+}
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
-  return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
+  const int dv = spec.value_head_dim(), bytes = has_quantized_output(spec) ? 1 : element_bytes;
+  return !has_fp8_queries(spec) && panel_columns(spec.head_dim) * element_bytes == panel_columns(dv, bytes) * bytes;
 }
 
 // As templates/forward_wgmma/traits.cuh has it.
@@ -237,7 +243,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
           : (config.converter_warps == spare_warps ? spare_upcast_registers : upcast_registers) +
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
-  const int largest = asks_for(spec, largest_scores) ? largest_score_registers : 0;
+  const int largest = (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
+                      (spec.mean_score ? largest_score_registers : 0);
   const int functor_of_output = spec.output.is_none() ? 0 : output_functor_registers;
   return functor_of_output + scores + output + sums + p + other + largest +
          (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
@@ -254,7 +261,7 @@ int wide_output_doubt(const AttentionSpec& spec) {
 // fp8 results, scales of rows, fp8 pages, and fp32 results.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (has_distances ? config.tile_kv / 4 : 0) +
+  return 2 + (has_quantized_output(spec) ? quantized_registers : 0) + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
          (spec.lse_shift ? 2 : 0) + (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
@@ -352,6 +359,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
+  if (has_quantized_output(spec) && !fits_o_over_q(spec)) config.output = OutputPlace::separate;
   if (spec.dropout || has_fp8_queries(spec)) config.tile_kv = std::max(dropout_keys, facts(spec.dtype).mma_k);
   if (has_wide_output(spec) && !has_fp8_queries(spec)) config.output = OutputPlace::direct;
   config.upcast_ahead = wants_upcast_ahead(spec);
@@ -368,9 +376,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
-  if (config.rescale == Rescale::on_overflow && asks_for(spec, largest_scores))
-    return "rescale must be lazy with max_logit and row_max: with on_overflow nobody looks for largest "
-           "scores";
+  if (config.rescale == Rescale::on_overflow && asks_for(spec, of_scores))
+    return "rescale must be lazy with max_logit, row_max and mean_score: with on_overflow nobody looks for "
+           "largest scores";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;
