@@ -172,6 +172,7 @@ void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTe
                          .seqused_q = arguments.seqused_q,
                          .seqused_k = arguments.seqused_k,
                          .sinks = arguments.sinks,
+                         .mean_score = arguments.mean_score,
                          .dropout_p = arguments.dropout_p,
                          .rng_state = arguments.rng_state},
                         params);

@@ -19,6 +19,9 @@ CONFIGS = {
     "forward_mma_sync": (130, 64, "forward_mma_sync"),
     "chosen, two warps for the columns": (20, 320, None),
     "forward_wgmma": (130, 64, "forward_wgmma output=direct"),
+    "forward_wgmma by TMA": (130, 64, "forward_wgmma output=separate"),
+    "forward_wgmma by TMA, 80 columns": (130, 80, "forward_wgmma output=separate"),
+    "forward_wgmma over Q": (200, 128, "forward_wgmma output=over_q"),
     "forward_wgmma, 8 columns left": (130, 72, "forward_wgmma output=direct"),
     "forward_wgmma, 256 columns": (130, 256, "forward_wgmma output=direct"),
     "forward_split_kv": (5, 72, "forward_split_kv"),
@@ -127,7 +130,7 @@ def test_bytes_are_equal_in_all_kernels(rng, place, fetch, splits, split_keys):
     wanted = rounded(o, by_rows(scale), out_dtype)
     configs = ["forward_split_kv"] + (["forward_mma_sync"] if split_keys == 0 or splits == 1 else [])
     if ja.devices()[0].arch == "sm_90a":
-        configs += ["forward_split_wgmma", "forward_wgmma output=direct"]
+        configs += ["forward_split_wgmma", "forward_wgmma output=direct", "forward_wgmma output=separate"]
     for config in configs:
         if split_keys:
             config += " tile_kv=64" + SPANS.get(config.split()[0], "")
@@ -272,4 +275,5 @@ def test_what_is_refused(rng, place):
     for family in ("forward_wide_wgmma", "forward_split_cluster"):
         refused(ja.Error, f"{family} ", lambda family=family: ja.compile(make(), "sm_90a", f"family={family}"))
     refused(ja.Error, "output must be direct with out_dtype fp8_e4m3", lambda: ja.compile(
-        make(), "sm_90a", "family=forward_wgmma output=over_q"))
+        make(head_dim=72), "sm_90a", "family=forward_wgmma output=over_q"))
+    refused(ja.Error, "O does not fit over Q", lambda: ja.compile(make(head_dim=64), "sm_90a", "family=forward_wgmma output=over_q"))

@@ -32,7 +32,6 @@ constexpr int functor_registers = 8;  // of a score, and of a mask that reads wh
 // In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
 // do.
 constexpr int spare_upcast_registers = 26, upcast_registers = 32;
-constexpr int quantized_registers = 6;  // of rows whose scale is found, in doubt
 constexpr int epilogue_work_registers = 24;    // beside them with output = direct, for where O lies
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
 // Registers of the warpgroup that transposes values, or upcasts keys and values.
@@ -261,7 +260,7 @@ int wide_output_doubt(const AttentionSpec& spec) {
 // fp8 results, scales of rows, fp8 pages, and fp32 results.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
-  return 2 + (has_quantized_output(spec) ? quantized_registers : 0) + (has_distances ? config.tile_kv / 4 : 0) +
+  return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
          (spec.lse_shift ? 2 : 0) + (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
