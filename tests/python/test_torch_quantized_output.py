@@ -33,3 +33,29 @@ def test_there_are_no_gradients(make):
         jt.attention(q, k, v, out_dtype="int8", return_aux=("o_descale",))
     with pytest.raises(ja.InvalidArgumentError, match="o_descale: is missing"):
         jt.attention(q.detach(), k.detach(), v.detach(), out_dtype="int8")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_means_of_scores_have_gradients(make, compiled):
+    """A loss of entropies, as reinforcement learning has it: LSE less the mean."""
+    q, k, v = (make(1, 40, heads, 64).requires_grad_() for heads in (4, 2, 2))
+
+    def loss(attend):
+        o, lse, aux = attend(q, k, v, mask=ja.mask.causal(), return_lse=True, return_aux=("mean_score",))
+        return o.float().square().sum() / 50 + ((lse - aux["mean_score"]) * lse.detach().sin()).sum()
+
+    def plain(q, k, v, **_):
+        qs, ks, vs = (x.float().transpose(1, 2) for x in (q, k.repeat_interleave(2, 2), v.repeat_interleave(2, 2)))
+        s = (qs @ ks.transpose(2, 3) / 8).masked_fill(~torch.ones(40, 40, device=q.device).tril().bool(), -torch.inf)
+        p = s.softmax(-1)
+        mean = (p * s.masked_fill(torch.isinf(s), 0)).sum(-1)
+        return (p @ vs).transpose(1, 2), s.logsumexp(-1), {"mean_score": mean}
+
+    attend = torch.compile(jt.attention, fullgraph=True, backend="aot_eager") if compiled else jt.attention
+    got, wanted = (torch.autograd.grad(loss(one), (q, k, v)) for one in (attend, plain))
+    for one, other in zip(got, wanted, strict=True):
+        assert (one - other).abs().max() < 0.02 * other.abs().max()
+    mean = jt.attention(q, k, v, mask=ja.mask.causal(), return_aux=("mean_score", "row_max"))[1]["mean_score"]
+    assert mean.requires_grad
+    (only,) = torch.autograd.grad(mean.sum(), q)
+    assert only.abs().max() > 0
