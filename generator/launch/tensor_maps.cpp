@@ -156,8 +156,8 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
           .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
                         : map_q,
           .o = has_quantized_output(spec) && head_dim_v % tma_alignment != 0
-                    ? map_q  // it leaves without TMA
-                    : encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
+                   ? map_q  // it leaves without TMA
+                   : encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
@@ -177,8 +177,8 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
         .v = has_keys ? encode_one(v, spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
                       : map_q,
         .o = has_quantized_output(spec) && head_dim_v % tma_alignment != 0
-                  ? map_q
-                  : encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
+                 ? map_q
+                 : encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
   return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
             return encode(operand, dtype, head_dim, rows);

@@ -455,7 +455,8 @@ class ArgumentRules {
     const DType dtype = row.dtype(spec);
     // Rows of latents keep what their format has.
     int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
-    if (row.view == &AttentionArguments::o && has_quantized_output(spec)) rows = bytes_of_quantized_rows(spec);
+    if (row.view == &AttentionArguments::o && has_quantized_output(spec))
+      rows = bytes_of_quantized_rows(spec);
     return {&row, row.presence(spec), dtype, row.has_aligned_rows ? rows : size_of(dtype), row.dims(spec)};
   }
 

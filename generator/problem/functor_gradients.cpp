@@ -138,11 +138,12 @@ TensorGradient tensor_gradient(std::string_view name, const FunctorTensorUse& us
 void fill_mean_gradients(const AttentionSpec& spec, const BackwardArguments& arguments, const Extents& sizes,
                          OutputParams& outputs) {
   const Dims dims = dims_of_lse(spec);
-  for (const auto& [name, tensor] : {std::pair{"mean_score", &arguments.mean_score},
-                                     {"d_mean_score", &arguments.d_mean_score}}) {
+  for (const auto& [name, tensor] :
+       {std::pair{"mean_score", &arguments.mean_score}, {"d_mean_score", &arguments.d_mean_score}}) {
     if (tensor->is_present() != spec.mean_score)
-      refuse(name, spec.mean_score ? "is missing; the spec has mean_score = true: give both, forward's and its gradient"
-                                   : "was given, but the spec has no mean_score = true");
+      refuse(name, spec.mean_score
+                       ? "is missing; the spec has mean_score = true: give both, forward's and its gradient"
+                       : "was given, but the spec has no mean_score = true");
     if (spec.mean_score) check_fp32(name, *tensor, dims, sizes);
   }
   if (!spec.mean_score) return;

@@ -67,16 +67,18 @@ std::optional<Refusal> refuse_output_scales(const SpecField& field, const Attent
                               to_string(output_dtype(spec))),
                   "false");
   if (spec.value_head_dim() <= most_found_columns) return {};
-  return refuse(field, "true",
-                fmt::format("must be false with head_dim_v = {}, above {}: several warps share the columns of a row",
-                            spec.value_head_dim(), most_found_columns),
-                "false");
+  return refuse(
+      field, "true",
+      fmt::format("must be false with head_dim_v = {}, above {}: several warps share the columns of a row",
+                  spec.value_head_dim(), most_found_columns),
+      "false");
 }
 
 std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.mean_score) return {};
   if (spec.split_keys != 0)
-    return refuse(field, "true", "must be false with split_keys: spans are merged without their means", "false");
+    return refuse(field, "true", "must be false with split_keys: spans are merged without their means",
+                  "false");
   if (spec.values_in_keys) return refuse(field, "true", "must be false with values_in_keys", "false");
   if (spec.list_block != 0) return refuse(field, "true", "must be false with list_block", "false");
   return refuse_outputs(field, spec);

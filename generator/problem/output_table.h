@@ -69,30 +69,31 @@ inline constexpr std::array output_spec_fields = {
               .is_line_if_set = true,
               .refusal = refuse_outputs,
               .samples = [] { return std::vector<AttentionSpec>{{.row_max = true}}; }},
-    SpecField{.name = "mean_score",
-              .member = &AttentionSpec::mean_score,
-              .doc = "whether calls write the mean of each query's scores: beside 16-bit k and v, without split_keys",
-              .record_name = "mean_score",
-              .comment = "whether the mean of each query's scores is wanted",
-              .text_label = " mean_score=",
-              .name_label = "_mean_score_",
-              .is_line_if_set = true,
-              .refusal = refuse_mean_score,
-              .samples = [] { return std::vector<AttentionSpec>{{.mean_score = true}}; }},
-    SpecField{.name = "o_descale",
-              .member = &AttentionSpec::o_descale,
-              .doc = "with out_dtype fp8_e4m3 or int8, whether calls find a scale for each row of o; else it is given",
-              .record_name = "o_descale",
-              .comment = "whether a scale is found for each row of O",
-              .text_label = " o_descale=",
-              .name_label = "_o_descale_",
-              .is_line_if_set = true,
-              .refusal = refuse_output_scales,
-              .samples =
-                  [] {
-                    return std::vector<AttentionSpec>{{.out_dtype = DType::int8, .o_descale = true}};
-                  },
-              .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
+    SpecField{
+        .name = "mean_score",
+        .member = &AttentionSpec::mean_score,
+        .doc =
+            "whether calls write the mean of each query's scores: beside 16-bit k and v, without split_keys",
+        .record_name = "mean_score",
+        .comment = "whether the mean of each query's scores is wanted",
+        .text_label = " mean_score=",
+        .name_label = "_mean_score_",
+        .is_line_if_set = true,
+        .refusal = refuse_mean_score,
+        .samples = [] { return std::vector<AttentionSpec>{{.mean_score = true}}; }},
+    SpecField{
+        .name = "o_descale",
+        .member = &AttentionSpec::o_descale,
+        .doc =
+            "with out_dtype fp8_e4m3 or int8, whether calls find a scale for each row of o; else it is given",
+        .record_name = "o_descale",
+        .comment = "whether a scale is found for each row of O",
+        .text_label = " o_descale=",
+        .name_label = "_o_descale_",
+        .is_line_if_set = true,
+        .refusal = refuse_output_scales,
+        .samples = [] { return std::vector<AttentionSpec>{{.out_dtype = DType::int8, .o_descale = true}}; },
+        .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
 };
 
 /// Refuses an output functor of a spec in which nobody applies it.

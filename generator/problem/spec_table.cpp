@@ -52,7 +52,8 @@ std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionS
     if (given == own || (may_be_wide && output_dtype(spec) == DType::fp32)) return {};
     if (has_quantized_output(spec)) return refuse_quantized_output(field, spec);
     return refuse(field, given,
-                  "must be that of q, " + own + ", fp8_e4m3, int8, or fp32 without pages and split_keys", own);
+                  "must be that of q, " + own + ", fp8_e4m3, int8, or fp32 without pages and split_keys",
+                  own);
   }
   const auto is_legal = [](const DTypeFacts& row) { return row.is_floating(); };
   if (is_legal(facts(output_dtype(spec)))) return {};
@@ -358,7 +359,8 @@ constexpr std::array fields = {
                   }},
     SpecField{.name = "out_dtype",
               .member = &AttentionSpec::out_dtype,
-              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32; else fp32, or "
+              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32; "
+                     "else fp32, or "
                      "fp8_e4m3 and int8 with scales",
               .record_name = "out_dtype",
               .text_label = " out_dtype=",

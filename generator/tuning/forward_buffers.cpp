@@ -199,7 +199,8 @@ void ForwardBuffers::describe_outputs() {
   if (!spec_.mean_score || has_quantized_output(spec_)) return;
   // Its gradient, in backward.
   const std::vector<float> zeros(static_cast<std::size_t>(rows));
-  params_.outputs.d_mean_score = static_cast<const float*>(array_of(zeros.data(), zeros.size() * sizeof(float)));
+  params_.outputs.d_mean_score =
+      static_cast<const float*>(array_of(zeros.data(), zeros.size() * sizeof(float)));
   params_.outputs.d_mean_score_strides = params_.lse_strides;
 }
 

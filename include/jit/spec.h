@@ -127,8 +127,8 @@ struct AttentionSpec {
   /// With out_dtype fp8_e4m3 or int8: whether calls find a scale for each row of o and write it to
   /// AttentionArguments::o_descale. Otherwise they read it there.
   bool o_descale = false;
-  Mask mask = {};        ///< the keys that each query sees
-  Score score = {};      ///< the function of a score that is applied before the softmax
+  Mask mask = {};    ///< the keys that each query sees
+  Score score = {};  ///< the function of a score that is applied before the softmax
   /// The function of o that is applied where o is written, as a gate (docs/outputs.md). With 16-bit q, by families that
   /// have it.
   OutputFunctor output = {};

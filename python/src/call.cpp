@@ -238,7 +238,8 @@ int Call::alignment() const {
   }
   // Rows of latents keep what their format has.
   if (facts(k().dtype).row_bytes != 0) return std::max(2, common_alignment({&q(), &arguments_.o}));
-  const int inputs = common_alignment({&q(), &k(), &v()}), all = common_alignment({&q(), &k(), &v(), &arguments_.o});
+  const int inputs = common_alignment({&q(), &k(), &v()}),
+            all = common_alignment({&q(), &k(), &v(), &arguments_.o});
   // Rows of 8-bit o may be multiples of 8 bytes under any alignment.
   const bool is_odd = size_of(arguments_.o.dtype) == 1 && !facts(q().dtype).is_fp8() && v().is_present() &&
                       v().shape[v().rank - 1] % 16 != 0;

@@ -157,10 +157,10 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
       add_qk<Element, DoTile, Traits::steps_v>(d_scores, v, do_tile);
       drop_to_minus(d_scores, kept, delta);
       if constexpr (has_mean_score<Config>) {
-        add_mean_gradients<KeysByQueries>(
-            d_scores, scores,
-            ColumnMeanGradients<Config>{gradients, dropout_params, batch, context.head, first_query, seqlen_q},
-            first_key, first_query, score, params.softmax_scale, context);
+        add_mean_gradients<KeysByQueries>(d_scores, scores,
+                                          ColumnMeanGradients<Config>{gradients, dropout_params, batch,
+                                                                      context.head, first_query, seqlen_q},
+                                          first_key, first_query, score, params.softmax_scale, context);
       }
       differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
                                          params.softmax_scale, context);

@@ -79,8 +79,8 @@ concept finds_output_scales = Config::o_descale;
 template <class Config>
 inline constexpr int output_alignment = Config::alignment;
 template <class Config>
-requires(quantizes_output<Config>&& Config::head_dim_v % chunk_bytes != 0 && Config::alignment > 8)
-inline constexpr int output_alignment<Config> = 8;
+requires(quantizes_output<Config>&& Config::head_dim_v % chunk_bytes != 0 &&
+         Config::alignment > 8) inline constexpr int output_alignment<Config> = 8;
 
 /// The element of k and v: that of q unless the Config names another.
 template <class Config>

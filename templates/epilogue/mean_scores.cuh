@@ -25,7 +25,8 @@ JIT_DEVICE void write_means(FindRows find_rows, int first_row, const State& stat
       const float sum = sum_of_lanes(state.row_sum[r]), weighted = sum_of_lanes(state.weighted[r]);
       const float exponent =
           __fmaf_rn(finite_or_zero(state.row_max[r]), scale_of_row(scale_log2, r), weighted * rcp(sum));
-      const float share = Config::sinks ? ex2((keys_lse[r] - lse[r]) * log2_e) : 1.0f;  // mutate: MeanBesideASink
+      const float share =
+          Config::sinks ? ex2((keys_lse[r] - lse[r]) * log2_e) : 1.0f;  // mutate: MeanBesideASink
       means[r] = sum == 0 ? 0 : exponent * ln_2 * share;
     }
     write_lse<Product>(find_rows, first_row, means);

@@ -24,7 +24,8 @@ inline constexpr bool finishes_output = has_output_functor<Config> || quantizes_
 
 /// The place of what belongs to a row of a head, where strides are those of LSE.
 JIT_DEVICE long long place_of_row(const BlockContext& context, const TensorStrides& strides, int query) {
-  return context.batch * strides.batch + (context.q_begin + query) * strides.seq + context.head * strides.head;
+  return context.batch * strides.batch + (context.q_begin + query) * strides.seq +
+         context.head * strides.head;
 }
 
 /// The larger magnitude. What is not a number has none.
@@ -83,9 +84,9 @@ JIT_DEVICE void for_each_quantized_piece(const Product& output, int r, float fac
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = pair(d + 2 * i) | pair(d + 2 * i + 1) << 16;
     transpose_quad(words);  // mutate: BytesAreNotTransposed
-    const unsigned piece[4] = {
-        pick_bytes(words[0], words[1], 0x5410), pick_bytes(words[2], words[3], 0x5410),
-        pick_bytes(words[0], words[1], 0x7632), pick_bytes(words[2], words[3], 0x7632)};
+    const unsigned piece[4] = {pick_bytes(words[0], words[1], 0x5410), pick_bytes(words[2], words[3], 0x5410),
+                               pick_bytes(words[0], words[1], 0x7632),
+                               pick_bytes(words[2], words[3], 0x7632)};
     f(d * Layout::block_columns + reread_thread_index() % 4 * 16, piece);
   }
 }
@@ -97,8 +98,8 @@ JIT_DEVICE void store_quantized_row(const AttentionParams& params, const BlockCo
                                     int first_column = 0) {
   using Element = OutputElement<Config>;
   const float factor = factor_of_row<Config>(params, context, output, r, query, exists);
-  Element* const row = static_cast<Element*>(params.o) + place_of_row(context, params.o_strides, query) +
-                       first_column;
+  Element* const row =
+      static_cast<Element*>(params.o) + place_of_row(context, params.o_strides, query) + first_column;
   const int columns = Config::head_dim_v - first_column;
   for_each_quantized_piece<Element>(output, r, factor, [&](int column, const unsigned(&piece)[4]) {
     if (!exists || column >= columns) return;  // mutate: BytesOfRowsThatAreNone
@@ -129,8 +130,7 @@ JIT_DEVICE void put_quantized_rows(const AttentionParams& params, const BlockCon
   const int lane_row = Product::Layout::lane_row(reread_thread_index());
   Product::for_each_row(lane_row, [&](int r, int row) {
     const int query = first_row + row;
-    const float factor =
-        factor_of_row<Config>(params, context, output, r, query, query < context.seqlen_q);
+    const float factor = factor_of_row<Config>(params, context, output, r, query, query < context.seqlen_q);
     for_each_quantized_piece<OutputElement<Config>>(
         output, r, factor, [&](int column, const unsigned(&piece)[4]) {
           if (Config::head_dim_v % 64 != 0 && column >= Config::head_dim_v) return;

@@ -95,7 +95,8 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
   }
   if (has_mean_score<Config> && Traits::first_column() == 0) {
     const auto find_rows = [&]() -> LseRows { return {sequences.mean_rows(batch, head), seqlen_q}; };
-    write_means<Config, typename Traits::Output>(find_rows, q_begin + warp_row, state, scale_log2, keys_lse, lse);
+    write_means<Config, typename Traits::Output>(find_rows, q_begin + warp_row, state, scale_log2, keys_lse,
+                                                 lse);
   }
   if (Traits::first_column() == 0) {
     const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };

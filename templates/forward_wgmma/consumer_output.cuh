@@ -209,8 +209,8 @@ class ConsumerOutput {
     if constexpr (Config::output == OutputPlace::direct) {
       store_quantized_rows<Config>(params_, context, output_, first_row);
     } else {
-      put_quantized_rows<Config, typename Traits::OTile>(params_, context, output_, first_row, pipeline().tile(),
-                                                         warp_row());
+      put_quantized_rows<Config, typename Traits::OTile>(params_, context, output_, first_row,
+                                                         pipeline().tile(), warp_row());
       fence_proxy_async_shared();  // mutate: ProxyFenceBehindBytes
       pipeline().producer_commit();
       o_pipeline_.advance();

@@ -57,8 +57,8 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
   }
   if constexpr (finds_output_scales<Config>) {
     for (int head = lane_id(); head < params.heads_q; head += warp_size)
-      params.outputs.o_descale[VariableSequences<Config>::query_offset(params.outputs.o_descale_strides, batch,
-                                                                       head, row)] = 1;
+      params.outputs.o_descale[VariableSequences<Config>::query_offset(params.outputs.o_descale_strides,
+                                                                       batch, head, row)] = 1;
   }
   if (params.lse == nullptr) return;
   for (int head = lane_id(); head < params.heads_q; head += warp_size)

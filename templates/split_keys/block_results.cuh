@@ -226,8 +226,7 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
   for (int row = team.thread / warp_size; row < rows; row += Team::threads / warp_size) {
     const PackedRow<Config> place(info.kv_head, info.row_begin + row);
     const BlockContext context = packed_context<Config>(params, info, place);
-    Element* const o = static_cast<Element*>(params.o) +
-                       place_of_row(context, params.o_strides, place.query);
+    Element* const o = static_cast<Element*>(params.o) + place_of_row(context, params.o_strides, place.query);
     float4 values[turns];
     float magnitude = 0;
     const int first = lane_id() * piece_columns;
@@ -245,13 +244,13 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
     __syncwarp();
 #pragma unroll
     for (int distance = warp_size / 2; distance > 0; distance /= 2)
-      magnitude = fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, distance));  // mutate: ScaleOfSomePieces
+      magnitude =
+          fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, distance));  // mutate: ScaleOfSomePieces
     const float factor = output_factor<Config>(params, context, place.query, magnitude, lane_id() == 0);
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
       const int column = first + i * columns_at_once;
-      if (column < Config::head_dim_v)
-        store_quantized_four<Config>(o + column, values[i], factor);
+      if (column < Config::head_dim_v) store_quantized_four<Config>(o + column, values[i], factor);
     }
   }
 }

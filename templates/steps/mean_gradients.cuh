@@ -16,8 +16,8 @@ namespace jit {
 /// Gradients of the means of queries' scores, as numbers of rows of a product, or of its columns: those of queries are rows of
 /// one and columns of the other.
 template <class Config, class Product>
-JIT_DEVICE auto row_mean_gradients(const Gradients<Config>& gradients, const DropoutParams& dropout, int batch,
-                                   int head, int first_query, int seqlen_q) {
+JIT_DEVICE auto row_mean_gradients(const Gradients<Config>& gradients, const DropoutParams& dropout,
+                                   int batch, int head, int first_query, int seqlen_q) {
   RowNumbers<Product::rows> numbers = {};
   Product::for_each_row(first_query, [&](int r, int query) {
     if (query < seqlen_q) numbers.numbers[r] = gradients.d_mean(batch, head, query);

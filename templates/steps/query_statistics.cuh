@@ -57,7 +57,7 @@ JIT_DEVICE auto query_statistics(const SequencesOf<Config>& sequences, const Gra
       if (lse != negative_infinity())
         sum -= gradients.d_mean_of_delta(batch, head, query);  // mutate: MeanLeftOutOfDelta
     }
-    if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;          // mutate: DeltaUnscaled
+    if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;  // mutate: DeltaUnscaled
     const bool is_large = is_large_lse(lse);
     lse = lse_exponent(lse);
     has_large |= is_large;

@@ -83,9 +83,10 @@ struct WithMeans : State {
 };
 /// The state of rows whose largest scores, and means, are wanted, or not.
 template <bool keeps_largest, class State, bool keeps_mean = false>
-using RowsState = typename ChosenType<
-    keeps_mean, WithMeans<typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>,
-    typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>::type;
+using RowsState =
+    typename ChosenType<keeps_mean,
+                        WithMeans<typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>,
+                        typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>::type;
 
 /// Exponents below this have exponentials of 0, and so no part of a mean.
 inline constexpr float least_weighted_exponent = -256;
@@ -221,8 +222,9 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
       const float shift = (state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r);
       correction[r] = ex2(shift);
       if constexpr (State::keeps_mean) {
-        const float moved = __fmaf_rn(shift, state.row_sum[r], state.weighted[r]);  // mutate: MeanOfTheMaximumBefore
-        state.weighted[r] = state.row_sum[r] == 0 ? 0 : correction[r] * moved;      // a shift may be infinite
+        const float moved =
+            __fmaf_rn(shift, state.row_sum[r], state.weighted[r]);  // mutate: MeanOfTheMaximumBefore
+        state.weighted[r] = state.row_sum[r] == 0 ? 0 : correction[r] * moved;  // a shift may be infinite
       }
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
@@ -356,8 +358,8 @@ JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, 
 
 /// The same, and sums of exponents.
 template <class Scores, class State, class Scale>
-requires State::keeps_mean
-JIT_DEVICE void exponentiate(Scores& scores, State& state, const Scale& scale_log2, float raise = 0) {
+requires State::keeps_mean JIT_DEVICE void exponentiate(Scores& scores, State& state, const Scale& scale_log2,
+                                                        float raise = 0) {
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = scale_of_row(scale_log2, r), offset = state.offset[r] - raise;

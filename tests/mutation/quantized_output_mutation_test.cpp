@@ -69,7 +69,8 @@ struct Row {
 
   Row(int i, bool has_sink) : s(seqlen_kv), p(seqlen_kv) {
     double sum = has_sink ? std::exp(sink) : 0;
-    for (int j = 0; j < seqlen_kv; ++j) sum += std::exp(s[static_cast<std::size_t>(j)] = query(i) * key(j) / 8);
+    for (int j = 0; j < seqlen_kv; ++j)
+      sum += std::exp(s[static_cast<std::size_t>(j)] = query(i) * key(j) / 8);
     lse = std::log(sum);
     for (std::size_t j = 0; j < s.size(); ++j) mean += (p[j] = std::exp(s[j] - lse)) * s[j];
     sink_share = has_sink ? std::exp(sink - lse) : 0;
@@ -88,10 +89,12 @@ std::string noticed_of_means(const TemplateMutation* mutation, const char* confi
   mean.poison();
   sinks.fill([](std::int64_t) { return sink; });
   for (DeviceTensor* tensor : {&mean, &sinks}) tensor->upload();
-  AttentionArguments call{.q = q.view(), .k = k.view(), .v = v.view(), .o = o.view(), .mean_score = mean.view()};
+  AttentionArguments call{
+      .q = q.view(), .k = k.view(), .v = v.view(), .o = o.view(), .mean_score = mean.view()};
   if (has_sink) call.sinks = sinks.view();
   try {
-    attention({.head_dim = head_dim, .sinks = has_sink, .mean_score = true}, parse_config(config), context)(call);
+    attention({.head_dim = head_dim, .sinks = has_sink, .mean_score = true}, parse_config(config),
+              context)(call);
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -110,10 +113,11 @@ std::string noticed_of_gradients(const TemplateMutation* mutation) {
   const Context context(templates.settings());
   const CurrentDevice scope(0);
   const DeviceTensor q = rows(seqlen_q, query), k = rows(seqlen_kv, key), v = rows(seqlen_kv, key);
-  DeviceTensor o(DType::bf16, {1, seqlen_q, heads, head_dim}), dq(DType::bf16, {1, seqlen_q, heads, head_dim}),
-      dk(DType::bf16, {1, seqlen_kv, heads, head_dim}), dv(DType::bf16, {1, seqlen_kv, heads, head_dim}),
-      lse(DType::fp32, {1, heads, seqlen_q}), mean(DType::fp32, {1, heads, seqlen_q}),
-      ones(DType::fp32, {1, heads, seqlen_q}), sinks(DType::fp32, {heads}), d_sinks(DType::fp32, {heads});
+  DeviceTensor o(DType::bf16, {1, seqlen_q, heads, head_dim}),
+      dq(DType::bf16, {1, seqlen_q, heads, head_dim}), dk(DType::bf16, {1, seqlen_kv, heads, head_dim}),
+      dv(DType::bf16, {1, seqlen_kv, heads, head_dim}), lse(DType::fp32, {1, heads, seqlen_q}),
+      mean(DType::fp32, {1, heads, seqlen_q}), ones(DType::fp32, {1, heads, seqlen_q}),
+      sinks(DType::fp32, {heads}), d_sinks(DType::fp32, {heads});
   o.fill([](std::int64_t) { return 0.0; });
   lse.fill([](std::int64_t flat) { return Row(static_cast<int>(flat % seqlen_q), true).lse; });
   mean.fill([](std::int64_t flat) { return Row(static_cast<int>(flat % seqlen_q), true).mean; });
@@ -190,7 +194,8 @@ TEST_P(QuantizedOutputMutationTest, IsCaught) {
 }
 
 TEST(QuantizedOutputs, AreRightUnmutated) {
-  for (const char* config : {direct, by_splits}) EXPECT_EQ(noticed_of_bytes(nullptr, config, 72), "") << config;
+  for (const char* config : {direct, by_splits})
+    EXPECT_EQ(noticed_of_bytes(nullptr, config, 72), "") << config;
   EXPECT_EQ(noticed_of_bytes(nullptr, separate, 64), "");
   EXPECT_EQ(noticed_of_means(nullptr, by_mma, false), "");
   EXPECT_EQ(noticed_of_means(nullptr, direct, true), "");
@@ -202,13 +207,20 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mutation{{"ScaleOfSomeColumns", {"reduce_row", "reduce_lane"}}, What::bytes, direct},
         Mutation{{"ScaleOfSomePieces", {"__shfl_xor_sync(full_warp, magnitude, distance)", "0.0f"}},
-                 What::bytes, by_splits},
+                 What::bytes,
+                 by_splits},
         Mutation{{"BytesAreNotTransposed", removed}, What::bytes, direct},
-        Mutation{{"BytesOfRowsThatAreNone", removed, {"out of bounds", "data race"}}, What::bytes, direct, 72},
-        Mutation{{"BytesBehindTheLastColumn", {"if (column + 8 < columns)", ""}, {"out of bounds", "data race"}},
-                 What::bytes, direct, 72},
+        Mutation{
+            {"BytesOfRowsThatAreNone", removed, {"out of bounds", "data race"}}, What::bytes, direct, 72},
+        Mutation{
+            {"BytesBehindTheLastColumn", {"if (column + 8 < columns)", ""}, {"out of bounds", "data race"}},
+            What::bytes,
+            direct,
+            72},
         Mutation{{"ProxyFenceBehindBytes", removed, {"missing proxy fence"}}, What::bytes, separate},
-        Mutation{{"MeanOfOneLane", {"Layout::reduce(x, [](float a, float b) { return a + b; })", "x"}}, What::means, by_mma},
+        Mutation{{"MeanOfOneLane", {"Layout::reduce(x, [](float a, float b) { return a + b; })", "x"}},
+                 What::means,
+                 by_mma},
         Mutation{{"MeanOfTheMaximumBefore", {"(shift,", "(0.0f,"}}, What::means, by_mma},
         Mutation{{"MeanBesideASink", {"? $ :", "? 1.0f :"}}, What::means_with_sinks, direct},
         Mutation{{"MeanLeftOutOfDelta", {"gradients.d_mean_of_delta(batch, head, query)", "0.0f"}}},

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 from exact_attention import exact_attention, random_qkv
-from request_batches import boundaries, call, causal, paged, requests
+from request_batches import boundaries, call, paged, requests
 
 SHARE = 4  # kernels take long to compile
 

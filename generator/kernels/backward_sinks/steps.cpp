@@ -10,9 +10,8 @@
 namespace jit::backward_sinks {
 
 Program program(const AttentionSpec& spec) {
-  const AttentionSpec own{.sequences_q = spec.sequences_q,
-                          .sequences_kv = spec.sequences_kv,
-                          .mean_score = spec.mean_score};
+  const AttentionSpec own{
+      .sequences_q = spec.sequences_q, .sequences_kv = spec.sequences_kv, .mean_score = spec.mean_score};
   Program program;
   program.threads = 256;
   program.name = "attention_backward_sinks";

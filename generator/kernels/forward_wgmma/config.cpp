@@ -100,8 +100,7 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, of_scores) ||
-      spec.split_keys != 0)
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || asks_for(spec, of_scores) || spec.split_keys != 0)
     return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
@@ -116,7 +115,8 @@ bool has_wide_output(const AttentionSpec& spec) {
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
   const int dv = spec.value_head_dim(), bytes = has_quantized_output(spec) ? 1 : element_bytes;
-  return !has_fp8_queries(spec) && panel_columns(spec.head_dim) * element_bytes == panel_columns(dv, bytes) * bytes;
+  return !has_fp8_queries(spec) &&
+         panel_columns(spec.head_dim) * element_bytes == panel_columns(dv, bytes) * bytes;
 }
 
 // As templates/forward_wgmma/traits.cuh has it.

@@ -3,7 +3,15 @@
 import torch
 from torch.autograd import forward_ad
 
-from .operator import DEFAULTS, OUTPUTS, backward_operator, compute, compute_gradients, gradients_of, save_for_backward
+from .operator import (
+    DEFAULTS,
+    OUTPUTS,
+    backward_operator,
+    compute,
+    compute_gradients,
+    gradients_of,
+    save_for_backward,
+)
 
 _PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do something else
 
