@@ -19,7 +19,7 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients);
 
-/// The same of forward's mean_score and its gradient, which `outputs` say.
+/// Checks forward's mean_score and its gradient, and says in `outputs` where they lie.
 void fill_mean_gradients(const AttentionSpec& spec, const BackwardArguments& arguments, const Extents& sizes,
                          OutputParams& outputs);
 

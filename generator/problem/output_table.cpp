@@ -15,6 +15,10 @@ constexpr int most_found_columns = 256;
 
 }  // namespace
 
+bool has_quantized_output(const AttentionSpec& spec) {
+  return !has_fp8_queries(spec) && size_of(output_dtype(spec)) == 1;
+}
+
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs) {
   for (const OutputField& row : output_fields) {
     if (spec.*row.asked && std::find(outputs.begin(), outputs.end(), row.asked) == outputs.end())

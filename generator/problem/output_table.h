@@ -23,9 +23,9 @@ inline constexpr std::array largest_and_quantized = {&AttentionSpec::max_logit, 
 inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
                                            &AttentionSpec::o_descale, &AttentionSpec::mean_score};
 
-/// Those that have gradients.
+/// Outputs that have gradients.
 inline constexpr std::array differentiated = {&AttentionSpec::mean_score};
-/// Those that follow from scores.
+/// Outputs that follow from scores.
 inline constexpr std::array of_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
                                          &AttentionSpec::mean_score};
 

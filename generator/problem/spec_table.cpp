@@ -360,17 +360,14 @@ constexpr std::array fields = {
     SpecField{.name = "out_dtype",
               .member = &AttentionSpec::out_dtype,
               .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32; "
-                     "else fp32, or "
-                     "fp8_e4m3 and int8 with scales",
+                     "else fp32, or fp8_e4m3 and int8 with scales",
               .record_name = "out_dtype",
               .text_label = " out_dtype=",
               .name_label = "_o_",
               .refusal = refuse_out_dtype,
               .samples =
                   [] {
-                    return Samples{{.out_dtype = DType::fp32},
-                                   {.out_dtype = DType::fp8_e4m3},
-                                   {.out_dtype = DType::int8}};
+                    return Samples{{.out_dtype = DType::fp32}, {.out_dtype = DType::int8}};
                   }},
     SpecField{
         .name = "descale_per",
@@ -561,10 +558,6 @@ bool is_dense(const AttentionSpec& spec) {
 }
 
 bool has_narrow_keys(const AttentionSpec& spec) { return facts(spec.key_dtype()).is_stored(); }
-
-bool has_quantized_output(const AttentionSpec& spec) {
-  return !has_fp8_queries(spec) && size_of(output_dtype(spec)) == 1;
-}
 
 bool has_fp8_queries(const AttentionSpec& spec) { return facts(spec.dtype).is_fp8(); }
 

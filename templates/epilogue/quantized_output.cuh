@@ -31,7 +31,7 @@ JIT_DEVICE long long place_of_row(const BlockContext& context, const TensorStrid
 /// The larger magnitude. What is not a number has none.
 JIT_DEVICE float larger_magnitude(float x, float y) { return fmaxf(fabsf(x), fabsf(y)); }
 
-/// What values of a row are multiplied by before they are rounded. `magnitude` is the largest of the row, where scales are found;
+/// Returns the factor of a row's values before they are rounded. `magnitude` is the largest of the row, where scales are found;
 /// then one of those who ask `writes` the scale.
 template <class Config>
 JIT_DEVICE float output_factor(const AttentionParams& params, const BlockContext& context, int query,

@@ -1,5 +1,5 @@
-// What the gradient of the mean of a row's scores, M = Σ P s, adds to those of scores: dS += P ∘ (1 + s − M) dM. All but s is the
-// row's own, and part of its delta (steps/query_statistics.cuh).
+// The mean of a row's scores, M = Σ P s, has a gradient that adds to those of scores: dS += P ∘ (1 + s − M) dM. All but s is
+// the row's own, and part of its delta (steps/query_statistics.cuh).
 #pragma once
 
 #include "base/dropout_params.cuh"

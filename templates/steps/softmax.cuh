@@ -356,7 +356,7 @@ JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, 
   exponentiate(scores, state.offset, scale_log2, state.row_sum, raise);
 }
 
-/// The same, and sums of exponents.
+/// Exponentials relative to the rows' maxima, and sums of exponents.
 template <class Scores, class State, class Scale>
 requires State::keeps_mean JIT_DEVICE void exponentiate(Scores& scores, State& state, const Scale& scale_log2,
                                                         float raise = 0) {
