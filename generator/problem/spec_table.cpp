@@ -365,10 +365,7 @@ constexpr std::array fields = {
               .text_label = " out_dtype=",
               .name_label = "_o_",
               .refusal = refuse_out_dtype,
-              .samples =
-                  [] {
-                    return Samples{{.out_dtype = DType::fp32}, {.out_dtype = DType::int8}};
-                  }},
+              .samples = [] { return Samples{{.out_dtype = DType::int8}}; }},
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
