@@ -33,6 +33,8 @@ inline constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward
     {"max_logit", &jit_forward_arguments::max_logit, &AttentionArguments::max_logit},
     {"row_max", &jit_forward_arguments::row_max, &AttentionArguments::row_max},
     {"o_raw", &jit_forward_arguments::o_raw, &AttentionArguments::o_raw},
+    {"mean_score", &jit_forward_arguments::mean_score, &AttentionArguments::mean_score},
+    {"o_descale", &jit_forward_arguments::o_descale, &AttentionArguments::o_descale},
 };
 
 inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {
@@ -53,6 +55,8 @@ inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backwar
     {"dlse", &jit_backward_arguments::d_lse, &BackwardArguments::d_lse},
     {"sinks", &jit_backward_arguments::sinks, &BackwardArguments::sinks},
     {"d_sinks", &jit_backward_arguments::d_sinks, &BackwardArguments::d_sinks},
+    {"mean_score", &jit_backward_arguments::mean_score, &BackwardArguments::mean_score},
+    {"d_mean_score", &jit_backward_arguments::d_mean_score, &BackwardArguments::d_mean_score},
 };
 
 inline constexpr TensorMember<jit_append_arguments, AppendArguments> append_members[] = {

@@ -13,7 +13,8 @@ constexpr double latency_clocks = 2000;  // two reads one after another, of spli
 double merge_clocks(const AttentionSpec& spec, double rows, double splits, double clocks_of_split) {
   const int head_dim_v = spec.value_head_dim();
   if (splits <= 1) return 0;
-  if (spec.split_keys != 0 || !all_merge(spec.gqa_ratio, head_dim_v)) return splits * clocks_of_split;
+  if (spec.split_keys != 0 || spec.o_descale || !all_merge(spec.gqa_ratio, head_dim_v))
+    return splits * clocks_of_split;
   const double bytes =
       rows * partial_floats(1, head_dim_v, column_slices_of_row(true, head_dim_v)) * sizeof(float);
   return latency_clocks + 2 * bytes / l2_bytes_per_clock;

@@ -40,7 +40,8 @@ std::vector<Refusal> refusals_of(const AttentionSpec& spec, Arch arch) {
   }
   if (std::optional<Refusal> refusal = head_dim_refusal(spec.head_dim, arch))
     refusals.push_back(*std::move(refusal));
-  const bool is_wide = !has_fp8_queries(spec) && output_dtype(spec) != spec.dtype;
+  const bool is_wide =
+      !has_fp8_queries(spec) && !has_quantized_output(spec) && output_dtype(spec) != spec.dtype;
   if (is_wide && arch != arch_of_tma) {
     refusals.push_back({"out_dtype", std::string(to_string(output_dtype(spec))),
                         fmt::format("must be that of q, {}, on {}; kernels of {} write fp32",

@@ -160,7 +160,7 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const int rows = partial_rows(launch.spec, tiles, launch.params);
   const bool has_spans = launch.spec.split_keys != 0;
   const int head_dim_v = launch.spec.value_head_dim();
-  const bool by_all = !has_spans && all_merge(launch.spec.gqa_ratio, head_dim_v);
+  const bool by_all = !has_spans && !launch.spec.o_descale && all_merge(launch.spec.gqa_ratio, head_dim_v);
   const auto floats =
       static_cast<std::size_t>(partial_floats(rows, head_dim_v, column_slices_of_row(by_all, head_dim_v)));
   const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;

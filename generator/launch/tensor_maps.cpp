@@ -155,7 +155,9 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
                         : map_q,
           .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
                         : map_q,
-          .o = encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
+          .o = has_quantized_output(spec) && head_dim_v % tma_alignment != 0
+                   ? map_q  // it leaves without TMA
+                   : encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
 BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& boxes,
@@ -174,7 +176,9 @@ BoundedTensors map_bounded_tensors(const AttentionSpec& spec, const MapBoxes& bo
                       : map_q,
         .v = has_keys ? encode_one(v, spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
                       : map_q,
-        .o = encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
+        .o = has_quantized_output(spec) && head_dim_v % tma_alignment != 0
+                 ? map_q
+                 : encode_one(o, output_dtype(spec), head_dim_v, boxes.rows_q)};
   };
   return {.whole = maps_by([](const Operand& operand, DType dtype, int head_dim, int rows) {
             return encode(operand, dtype, head_dim, rows);

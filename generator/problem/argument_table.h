@@ -1,6 +1,7 @@
 // The tensors of a call: a row is all that the host checks of one, and where it goes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -116,6 +117,17 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
     return is_value ? Dims("total_k, heads_kv, head_dim_v") : Dims("total_k, heads_kv, head_dim");
   return is_value ? Dims("batch, seqlen_kv, heads_kv, head_dim_v")
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
+}
+
+/// Bytes that rows of 8-bit o keep, which are as long as head_dim_v says.
+inline int bytes_of_quantized_rows(const AttentionSpec& spec) {
+  return spec.value_head_dim() % 16 == 0 ? spec.alignment : std::min(spec.alignment, 8);
+}
+
+/// Dimensions of the scales of o.
+inline Dims dims_of_output_scales(const AttentionSpec& spec) {
+  if (spec.o_descale) return dims_of_lse(spec);
+  return has_varlen_q(spec) ? Dims("heads_q?, total_q?") : Dims("batch?, heads_q?, seqlen_q?");
 }
 
 /// Dimensions of k_descale, and of v_descale where k and v have scales of one kind.
@@ -375,10 +387,38 @@ inline constexpr std::array argument_table = {
             },
         .presence =
             [](const AttentionSpec& spec) {
-              return spec.output.is_none() || has_narrow_keys(spec) ? Presence::none : Presence::optional;
+              return spec.output.is_none() || has_narrow_keys(spec) || has_quantized_output(spec)
+                         ? Presence::none
+                         : Presence::optional;
             },
-        .needs = "output, beside 16-bit k and v",
-        .is_output = true}};
+        .needs = "output, beside 16-bit k, v and o",
+        .is_output = true},
+    ArgumentRow{.name = "mean_score",
+                .view = &AttentionArguments::mean_score,
+                .dims = dims_of_lse,
+                .dtype = dtype_fp32,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides& strides) {
+                      params.outputs.mean_score = static_cast<float*>(address);
+                      params.outputs.mean_score_strides = strides;
+                    },
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.mean_score); },
+                .needs = "mean_score = true",
+                .is_output = true,
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "o_descale",
+                .view = &AttentionArguments::o_descale,
+                .dims = dims_of_output_scales,
+                .dtype = dtype_fp32,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides& strides) {
+                      params.outputs.o_descale = static_cast<float*>(address);
+                      params.outputs.o_descale_strides = strides;
+                    },
+                .presence = [](const AttentionSpec& spec) { return required_if(has_quantized_output(spec)); },
+                .needs = "out_dtype of fp8_e4m3 or int8",
+                .is_output = true,
+                .has_aligned_rows = false}};
 
 /// Dimensions of what an output functor reads at a place of o. A size of 1 stands for all.
 inline Dims dims_of_output_tensor(const AttentionSpec& spec, TensorAccess access) {
@@ -414,7 +454,9 @@ class ArgumentRules {
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
     // Rows of latents keep what their format has.
-    const int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
+    int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
+    if (row.view == &AttentionArguments::o && has_quantized_output(spec))
+      rows = bytes_of_quantized_rows(spec);
     return {&row, row.presence(spec), dtype, row.has_aligned_rows ? rows : size_of(dtype), row.dims(spec)};
   }
 

@@ -44,6 +44,8 @@ void check_written(const BackwardArguments& arguments, std::string_view name, co
                                     {"dq", &arguments.dq},
                                     {"dk", &arguments.dk},
                                     {"dv", &arguments.dv},
+                                    {"mean_score", &arguments.mean_score},
+                                    {"d_mean_score", &arguments.d_mean_score},
                                     {"d_sinks", &arguments.d_sinks}}) {
     if (other != name) check_no_overlap(name, written, other, *view);
   }
@@ -133,6 +135,24 @@ TensorGradient tensor_gradient(std::string_view name, const FunctorTensorUse& us
 
 }  // namespace
 
+void fill_mean_gradients(const AttentionSpec& spec, const BackwardArguments& arguments, const Extents& sizes,
+                         OutputParams& outputs) {
+  const Dims dims = dims_of_lse(spec);
+  for (const auto& [name, tensor] :
+       {std::pair{"mean_score", &arguments.mean_score}, {"d_mean_score", &arguments.d_mean_score}}) {
+    if (tensor->is_present() != spec.mean_score)
+      refuse(name, spec.mean_score
+                       ? "is missing; the spec has mean_score = true: give both, forward's and its gradient"
+                       : "was given, but the spec has no mean_score = true");
+    if (spec.mean_score) check_fp32(name, *tensor, dims, sizes);
+  }
+  if (!spec.mean_score) return;
+  outputs.mean_score = static_cast<float*>(arguments.mean_score.data);
+  outputs.mean_score_strides = strides_of(dims, arguments.mean_score);
+  outputs.d_mean_score = static_cast<const float*>(arguments.d_mean_score.data);
+  outputs.d_mean_score_strides = strides_of(dims, arguments.d_mean_score);
+}
+
 void fill_functor_gradients(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients) {
@@ -146,6 +166,8 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
        {std::pair{"dq", &arguments.dq}, {"dk", &arguments.dk}, {"dv", &arguments.dv}}) {
     check_no_overlap(name, *view, "dlse", arguments.d_lse);
     check_no_overlap(name, *view, "sinks", arguments.sinks);
+    check_no_overlap(name, *view, "mean_score", arguments.mean_score);
+    check_no_overlap(name, *view, "d_mean_score", arguments.d_mean_score);
   }
   if (arguments.d_sinks.is_present()) {
     if (!spec.sinks) refuse("d_sinks", "was given, but the spec has no sinks = true");

@@ -19,6 +19,10 @@ void fill_functor_gradients(const AttentionSpec& spec, const std::vector<Functor
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients);
 
+/// Checks forward's mean_score and its gradient, and says in `outputs` where they lie.
+void fill_mean_gradients(const AttentionSpec& spec, const BackwardArguments& arguments, const Extents& sizes,
+                         OutputParams& outputs);
+
 /// A bit for each tensor that an output functor reads: its kernel makes their gradients.
 unsigned output_slots(const std::vector<FunctorTensorUse>& tensors);
 

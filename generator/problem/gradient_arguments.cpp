@@ -111,6 +111,12 @@ void check_has_backward(const AttentionSpec& spec) {
                           std::string(to_string(spec.dtype))};
     throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
   }
+  if (has_quantized_output(spec)) {
+    const Refusal refusal{"spec.out_dtype", std::string(to_string(output_dtype(spec))),
+                          "has no backward: gradients want o of the type of q",
+                          std::string(to_string(spec.dtype))};
+    throw Error(ErrorCode::invalid_spec, "validate", refusal.field, refusal.to_string());
+  }
   if (spec.list_block != 0) {
     const Refusal refusal{
         "spec.list_block", std::to_string(spec.list_block),
@@ -166,6 +172,7 @@ void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTe
                          .seqused_q = arguments.seqused_q,
                          .seqused_k = arguments.seqused_k,
                          .sinks = arguments.sinks,
+                         .mean_score = arguments.mean_score,
                          .dropout_p = arguments.dropout_p,
                          .rng_state = arguments.rng_state},
                         params);
@@ -191,6 +198,7 @@ void fill_gradient_params(const AttentionSpec& spec, const std::vector<FunctorTe
     if (row.is_output) check_output(arguments, row);
     row.set(gradients, tensor.data, strides_of(row.dims(spec), tensor));
   }
+  fill_mean_gradients(spec, arguments, sizes, params.outputs);
   fill_functor_gradients(spec, tensors, arguments, sizes, gradients);
 }
 

@@ -22,7 +22,9 @@ AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
 AttentionSpec gradient_spec(AttentionSpec spec) {
   spec.sinks = false;
   spec.split_keys = 0;
+  const bool mean_score = spec.mean_score;  // which has a gradient
   for (const OutputField& output : output_fields) spec.*output.asked = false;
+  spec.mean_score = mean_score;
   spec.output = {};
   return spec;
 }

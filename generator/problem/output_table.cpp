@@ -8,6 +8,16 @@
 #include "generator/problem/fp8_refusals.h"
 
 namespace jit {
+namespace {
+
+// Columns of a row of O that one warp has, or fewer.
+constexpr int most_found_columns = 256;
+
+}  // namespace
+
+bool has_quantized_output(const AttentionSpec& spec) {
+  return !has_fp8_queries(spec) && size_of(output_dtype(spec)) == 1;
+}
 
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs) {
   for (const OutputField& row : output_fields) {
@@ -18,6 +28,9 @@ std::string output_rejection(const AttentionSpec& spec, std::string_view family,
 }
 
 std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies) {
+  if (!applies && has_quantized_output(spec))
+    return fmt::format("{} writes o of 16 bits or more; spec.out_dtype is {}", family,
+                       to_string(output_dtype(spec)));
   if (applies || spec.output.is_none()) return "";
   return fmt::format("{} applies no output functors; spec.output is {}", family, spec.output.to_string());
 }
@@ -33,6 +46,46 @@ std::optional<Refusal> refuse_output_functor(const SpecField& field, const Atten
   if (spec.q_positions || spec.k_positions)
     return beside("with q_positions and k_positions: partial results are merged before it applies");
   return {};
+}
+
+std::optional<Refusal> refuse_quantized_output(const SpecField& field, const AttentionSpec& spec) {
+  const std::string given(to_string(output_dtype(spec))), own(to_string(spec.dtype));
+  if (output_dtype(spec) != DType::fp8_e4m3 && output_dtype(spec) != DType::int8)
+    return refuse(field, given, fmt::format("must be {}, fp32, fp8_e4m3 or int8", own), "fp8_e4m3");
+  const auto beside = [&](std::string_view what) {
+    return refuse(field, given, fmt::format("must be that of q, {}, {}", own, what), own);
+  };
+  if (has_narrow_keys(spec)) return beside("with k and v of 8 or 4 bits");
+  if (spec.values_in_keys) return beside("with values_in_keys");
+  if (spec.list_block != 0) return beside("with list_block");
+  if (has_positions(spec))
+    return beside("with q_positions and k_positions: partial results are merged before it is rounded");
+  return {};
+}
+
+std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.o_descale) return {};
+  if (!has_quantized_output(spec))
+    return refuse(field, "true",
+                  fmt::format("must be false with o of {}: only o of fp8_e4m3 and int8 has scales",
+                              to_string(output_dtype(spec))),
+                  "false");
+  if (spec.value_head_dim() <= most_found_columns) return {};
+  return refuse(
+      field, "true",
+      fmt::format("must be false with head_dim_v = {}, above {}: several warps share the columns of a row",
+                  spec.value_head_dim(), most_found_columns),
+      "false");
+}
+
+std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.mean_score) return {};
+  if (spec.split_keys != 0)
+    return refuse(field, "true", "must be false with split_keys: spans are merged without their means",
+                  "false");
+  if (spec.values_in_keys) return refuse(field, "true", "must be false with values_in_keys", "false");
+  if (spec.list_block != 0) return refuse(field, "true", "must be false with list_block", "false");
+  return refuse_outputs(field, spec);
 }
 
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec) {

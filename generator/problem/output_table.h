@@ -14,9 +14,20 @@
 
 namespace jit {
 
-/// The outputs of a family. Those that keep the largest score of each row know two.
+/// The outputs of a family. Those that keep the largest score of each row know two. Scales of o are of families that write
+/// o of 8 bits.
 using FamilyOutputs = std::span<bool AttentionSpec::*const>;
 inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max};
+inline constexpr std::array largest_and_quantized = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
+                                                     &AttentionSpec::o_descale};
+inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
+                                           &AttentionSpec::o_descale, &AttentionSpec::mean_score};
+
+/// Outputs that have gradients.
+inline constexpr std::array differentiated = {&AttentionSpec::mean_score};
+/// Outputs that follow from scores.
+inline constexpr std::array of_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
+                                         &AttentionSpec::mean_score};
 
 /// Whether a spec asks for one of these.
 constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
@@ -28,6 +39,13 @@ constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
 
 /// Refuses outputs of a spec whose scores nobody keeps.
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
+
+/// Refuses means of scores of a spec in which nobody computes them.
+std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec);
+/// Refuses scales of rows of o that have none, or that no warp has in whole.
+std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec);
+/// Refuses 8-bit o, with `field` out_dtype, of a spec whose kernels do not write it.
+std::optional<Refusal> refuse_quantized_output(const SpecField& field, const AttentionSpec& spec);
 
 /// The fields of a spec that ask for outputs.
 inline constexpr std::array output_spec_fields = {
@@ -51,6 +69,31 @@ inline constexpr std::array output_spec_fields = {
               .is_line_if_set = true,
               .refusal = refuse_outputs,
               .samples = [] { return std::vector<AttentionSpec>{{.row_max = true}}; }},
+    SpecField{
+        .name = "mean_score",
+        .member = &AttentionSpec::mean_score,
+        .doc =
+            "whether calls write the mean of each query's scores: beside 16-bit k and v, without split_keys",
+        .record_name = "mean_score",
+        .comment = "whether the mean of each query's scores is wanted",
+        .text_label = " mean_score=",
+        .name_label = "_mean_score_",
+        .is_line_if_set = true,
+        .refusal = refuse_mean_score,
+        .samples = [] { return std::vector<AttentionSpec>{{.mean_score = true}}; }},
+    SpecField{
+        .name = "o_descale",
+        .member = &AttentionSpec::o_descale,
+        .doc =
+            "with out_dtype fp8_e4m3 or int8, whether calls find a scale for each row of o; else it is given",
+        .record_name = "o_descale",
+        .comment = "whether a scale is found for each row of O",
+        .text_label = " o_descale=",
+        .name_label = "_o_descale_",
+        .is_line_if_set = true,
+        .refusal = refuse_output_scales,
+        .samples = [] { return std::vector<AttentionSpec>{{.out_dtype = DType::int8, .o_descale = true}}; },
+        .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
 };
 
 /// Refuses an output functor of a spec in which nobody applies it.
@@ -75,7 +118,7 @@ inline constexpr SpecField output_functor_field{
 
 /// Why a family with these outputs cannot serve a spec; empty: it can.
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);
-/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can.
+/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can. Those that do write o of 8 bits.
 std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies);
 
 }  // namespace jit

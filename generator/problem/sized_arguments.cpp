@@ -84,7 +84,9 @@ BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const Atte
           .cu_seqlens_q = forward.cu_seqlens_q,
           .cu_seqlens_k = forward.cu_seqlens_k,
           .rng_state = forward.rng_state,
-          .sinks = forward.sinks};
+          .sinks = forward.sinks,
+          .mean_score = forward.mean_score,
+          .d_mean_score = spec.mean_score ? like(forward.mean_score, DType::fp32) : TensorView{}};
 }
 
 }  // namespace jit

@@ -50,7 +50,10 @@ std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionS
     const bool is_plain = !has_narrow_keys(spec) && !spec.values_in_keys && spec.split_keys == 0;
     const bool may_be_wide = is_plain && spec.sequences_kv != SequenceKind::paged;
     if (given == own || (may_be_wide && output_dtype(spec) == DType::fp32)) return {};
-    return refuse(field, given, "must be that of q, " + own + ", or fp32 without pages and split_keys", own);
+    if (has_quantized_output(spec)) return refuse_quantized_output(field, spec);
+    return refuse(field, given,
+                  "must be that of q, " + own + ", fp8_e4m3, int8, or fp32 without pages and split_keys",
+                  own);
   }
   const auto is_legal = [](const DTypeFacts& row) { return row.is_floating(); };
   if (is_legal(facts(output_dtype(spec)))) return {};
@@ -356,13 +359,13 @@ constexpr std::array fields = {
                   }},
     SpecField{.name = "out_dtype",
               .member = &AttentionSpec::out_dtype,
-              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32",
+              .doc = "of o; default: dtype, or bf16 where that is fp8, whose o may be of bf16, fp16 or fp32; "
+                     "else fp32, or fp8_e4m3 and int8 with scales",
               .record_name = "out_dtype",
               .text_label = " out_dtype=",
               .name_label = "_o_",
               .refusal = refuse_out_dtype,
-              .samples = [] { return Samples{{.dtype = DType::fp8_e4m3, .out_dtype = DType::fp16}}; },
-              .base = fp8_base},
+              .samples = [] { return Samples{{.out_dtype = DType::int8}}; }},
     SpecField{
         .name = "descale_per",
         .member = &AttentionSpec::descale_per,
@@ -448,6 +451,8 @@ constexpr std::array fields = {
     list_spec_fields[2],
     output_spec_fields[0],
     output_spec_fields[1],
+    output_spec_fields[2],
+    output_spec_fields[3],
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "which keys a query sees",
@@ -479,13 +484,13 @@ auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials, q_positions,
-               k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit, row_max, mask,
-               score, output, softmax_scale] = spec;
+               k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit, row_max,
+               mean_score, o_descale, mask, score, output, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials,
                   q_positions, k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit,
-                  row_max, mask, score, output, softmax_scale);
+                  row_max, mean_score, o_descale, mask, score, output, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

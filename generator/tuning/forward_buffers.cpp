@@ -181,16 +181,27 @@ void ForwardBuffers::describe_sequences() {
 void ForwardBuffers::describe_outputs() {
   if (!spec_.output.is_none() && !has_narrow_keys(spec_)) params_.outputs.o_raw = nullptr;
   const std::int64_t rows = shape_of(params_).seqlen_q * params_.heads_q * params_.batch;
+  if (has_quantized_output(spec_)) {
+    o_scales_ = DeviceBuffer(device_.ordinal, static_cast<std::size_t>(rows) * sizeof(float));
+    params_.outputs.o_descale = static_cast<float*>(o_scales_.data());
+    params_.outputs.o_descale_strides = params_.lse_strides;
+  }
   for (const ArgumentRow& row : argument_table) {
     const auto is_it = [&](const OutputField& output) { return output.view == row.view; };
     const auto output = std::find_if(output_fields.begin(), output_fields.end(), is_it);
-    if (output == output_fields.end() || !(spec_.*output->asked)) continue;
+    if (output == output_fields.end() || !(spec_.*output->asked) || row.name == "o_descale") continue;
     const std::int64_t count = output->is_of_rows ? rows : params_.heads_q;
     const DeviceBuffer& buffer =
         sequence_arrays_.emplace_back(device_.ordinal, static_cast<std::size_t>(count) * sizeof(float));
     clear_output(TensorView::dense(buffer.data(), DType::fp32, {count}));
     row.set(params_, buffer.data(), params_.lse_strides);
   }
+  if (!spec_.mean_score || has_quantized_output(spec_)) return;
+  // Its gradient, in backward.
+  const std::vector<float> zeros(static_cast<std::size_t>(rows));
+  params_.outputs.d_mean_score =
+      static_cast<const float*>(array_of(zeros.data(), zeros.size() * sizeof(float)));
+  params_.outputs.d_mean_score_strides = params_.lse_strides;
 }
 
 // Scales that differ from key to key, or from column to column, where each has its own; else all are 1. So are those of
@@ -310,6 +321,16 @@ void ForwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   reference_lse_.resize(static_cast<std::size_t>(count));
   o.download(reference_o_.data(), reference_o_.size() * sizeof(float), 0, stream);
   lse.download(reference_lse_.data(), reference_lse_.size() * sizeof(float), 0, stream);
+  if (has_quantized_output(spec_) && !spec_.o_descale) give_scales();
+}
+
+// One for all rows, of which the sample is.
+void ForwardBuffers::give_scales() {
+  float most = 0;
+  for (const float x : reference_o_) most = std::max(most, std::abs(x));
+  const float largest = output_dtype(spec_) == DType::int8 ? 127.0f : 448.0f;
+  const std::vector<float> scales(o_scales_.size() / sizeof(float), most == 0 ? 1.0f : most / largest);
+  o_scales_.upload(scales.data(), scales.size() * sizeof(float));
 }
 
 void ForwardBuffers::run(const Plan& plan, CUstream stream) const {
@@ -341,7 +362,10 @@ std::string ForwardBuffers::check(const Plan& plan, CUstream stream) const {
       return fmt::format("wrong: lse of batch {}, head {}, query {} is {}, should be {}", batch, head, query,
                          lse, expected_lse);
     }
-    o.add(place_of(dense_.o_strides, batch, head, query), &reference_o_[r * o.elements()], stream);
+    float scale = 1;
+    if (has_quantized_output(spec_))
+      o_scales_.download(&scale, sizeof scale, static_cast<std::size_t>(lse_at) * sizeof scale, stream);
+    o.add(place_of(dense_.o_strides, batch, head, query), &reference_o_[r * o.elements()], stream, scale);
   }
   const double tolerance = std::max(facts(spec_.dtype).tolerance, facts(output_dtype(spec_)).tolerance);
   return o.is_within(tolerance) ? "" : fmt::format("wrong: relative error {:.3g} of the output", o.error());

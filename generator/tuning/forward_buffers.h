@@ -54,6 +54,7 @@ class ForwardBuffers : public TuningBuffers {
   const void* array_of(const void* host, std::size_t bytes);
   void fill_inputs(KernelStore& store, CUstream stream);
   void run_reference(KernelStore& store, CUstream stream);
+  void give_scales();
 
   StreamMemory memory_;  // of its own, so that what candidates need goes with it
   AttentionSpec spec_;
@@ -61,6 +62,7 @@ class ForwardBuffers : public TuningBuffers {
   AttentionParams params_;
   AttentionParams dense_;  // the same memory as dense sequences, for the reference
   DeviceBuffer q_, k_, v_, o_, lse_;
+  DeviceBuffer o_scales_;  // of each row, as lse, where o has 8 bits
   std::vector<DeviceBuffer> sequence_arrays_;
   std::vector<float> reference_o_;    // (rows, head_dim_v)
   std::vector<float> reference_lse_;  // (rows)

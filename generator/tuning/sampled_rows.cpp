@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,16 @@
 
 namespace jit {
 namespace {
+
+float number_of_e4m3(unsigned char bits) {
+  constexpr int mantissa_bits = 3, bias = 7, most = 0x7f;
+  const int magnitude = bits & most, exponent = magnitude >> mantissa_bits;
+  const int mantissa = magnitude % (1 << mantissa_bits);
+  if (magnitude == most) return std::numeric_limits<float>::quiet_NaN();
+  const int digits = exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits);
+  const float number = std::ldexp(static_cast<float>(digits), std::max(exponent, 1) - bias - mantissa_bits);
+  return bits == magnitude ? number : -number;
+}
 
 std::size_t free_memory() {
   std::size_t free = 0, total = 0;
@@ -60,6 +71,8 @@ RowComparison::RowComparison(const DeviceBuffer& tensor, DType dtype, int elemen
       row_(elements_ * static_cast<std::size_t>(size_of(dtype))) {}
 
 float RowComparison::number(std::size_t i) const {
+  if (dtype_ == DType::int8) return static_cast<float>(static_cast<signed char>(row_[i]));
+  if (dtype_ == DType::fp8_e4m3) return number_of_e4m3(row_[i]);
   if (dtype_ == DType::fp32) {
     float value;
     std::memcpy(&value, &row_[i * sizeof value], sizeof value);
@@ -70,10 +83,10 @@ float RowComparison::number(std::size_t i) const {
   return float_from_bits(dtype_, bits);
 }
 
-void RowComparison::add(std::int64_t place, const float* expected, Stream stream) {
+void RowComparison::add(std::int64_t place, const float* expected, Stream stream, float scale) {
   tensor_.download(row_.data(), row_.size(), static_cast<std::size_t>(place * size_of(dtype_)), stream);
   for (std::size_t i = 0; i < elements_; ++i) {
-    const double difference = number(i) - static_cast<double>(expected[i]);
+    const double difference = double{number(i)} * scale - static_cast<double>(expected[i]);
     differences_ += difference * difference;
     squares_ += static_cast<double>(expected[i]) * expected[i];
   }

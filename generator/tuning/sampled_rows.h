@@ -44,8 +44,8 @@ class RowComparison {
 
   std::size_t elements() const { return elements_; }  ///< of a row
 
-  /// Compares the row that begins at element `place`.
-  void add(std::int64_t place, const float* expected, Stream stream);
+  /// Compares the row that begins at element `place`, whose elements times `scale` are numbers.
+  void add(std::int64_t place, const float* expected, Stream stream, float scale = 1);
 
   /// The root of all squared differences, relative to that of all squares.
   double error() const;

@@ -153,6 +153,15 @@ struct AttentionArguments {
   /// Optional, with spec.output and 16-bit k and v, written: o before the output functor, of o's type and shape. Backward
   /// wants it as its o. Padding rows are not written.
   TensorView o_raw = {};
+  /// With spec.mean_score, written: fp32, of lse's shape, any strides: Σ P · score over the keys of each query, scaled and
+  /// behind the score functor, before dropout. A sink takes its share of P, and its own score is not counted. 0 for a query
+  /// without keys; entropy is lse − mean_score where there is no sink.
+  TensorView mean_score = {};
+  /// With spec.out_dtype fp8_e4m3 or int8: fp32, by which elements of o are multiplied to be numbers again. With spec.o_descale
+  /// written, of lse's shape, any strides: the largest magnitude of a row over the largest element's, 1 for a row of less than
+  /// 2^-100. Otherwise read, of lse's shape, where sizes may be 1, as (1, heads_q, 1): positive and finite. What is too large
+  /// becomes the largest element; NaN stays NaN in e4m3, and is 0 in int8.
+  TensorView o_descale = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
   /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
   /// same probabilities.
@@ -202,6 +211,8 @@ struct BackwardArguments {
   /// own. These gradients are always deterministic. Those of scores take 8 bytes of workspace per element; those of outputs
   /// are of tensors at places of o, of full size, and padding rows are not written.
   NamedTensors d_tensors = {};
+  TensorView mean_score = {};    ///< with spec.mean_score: forward's, fp32, of lse's shape
+  TensorView d_mean_score = {};  ///< with spec.mean_score: its gradient, of the same shape
 };
 
 /// Checks the arguments of a backward call for `spec`, as the call itself does. Throws Error invalid_argument, whose

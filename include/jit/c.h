@@ -338,6 +338,9 @@ typedef struct jit_forward_arguments {
   const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q), -inf before the first call
   const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
   const jit_tensor* o_raw;  ///< optional with --output, written: o before it, which jit_backward takes as o
+  const jit_tensor* mean_score;  ///< with --mean-score, written: fp32, of lse's shape
+  /// With --out-dtype fp8_e4m3 or int8: fp32, written with --o-descale, of lse's shape; else read, where sizes may be 1.
+  const jit_tensor* o_descale;
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few
@@ -382,6 +385,8 @@ typedef struct jit_backward_arguments {
   int32_t deterministic;              ///< 1: equal inputs give bitwise identical gradients
   int32_t only_check;                 ///< 1: nothing is computed
   int32_t reserved;                   ///< 0
+  const jit_tensor* mean_score;       ///< with --mean-score: forward's
+  const jit_tensor* d_mean_score;     ///< with --mean-score: its gradient, fp32, of lse's shape
 } jit_backward_arguments;
 
 /// Computes the gradients of q, k and v, and if asked those of sinks and of tensors that the score reads. Also fails

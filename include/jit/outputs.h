@@ -20,19 +20,23 @@
 
 namespace jit {
 
-/// An output of fp32 that a call raises to its own maximum, −inf where a query sees no key, or only scores below −2^80, which
-/// stand for −inf. So calls, splits of keys and ranks meet in any order with bitwise identical results.
+/// An output of fp32. One that is raised becomes the larger of itself and the call's maximum, −inf where a query sees no key, or
+/// only scores below −2^80, which stand for −inf. So calls, splits of keys and ranks meet in any order with bitwise identical
+/// results. Others are written.
 struct OutputField {
   std::string_view name;                 ///< of both members, and in Python
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
   TensorView AttentionArguments::*view;  ///< the tensor, which a call needs where it is asked for
   bool is_of_rows;                       ///< whether it has lse's shape, else (heads_q)
+  bool is_raised;                        ///< whether it is raised, else written
 };
 
 /// All of them.
 inline constexpr std::array output_fields = {
-    OutputField{"max_logit", &AttentionSpec::max_logit, &AttentionArguments::max_logit, false},
-    OutputField{"row_max", &AttentionSpec::row_max, &AttentionArguments::row_max, true},
+    OutputField{"max_logit", &AttentionSpec::max_logit, &AttentionArguments::max_logit, false, true},
+    OutputField{"row_max", &AttentionSpec::row_max, &AttentionArguments::row_max, true, true},
+    OutputField{"mean_score", &AttentionSpec::mean_score, &AttentionArguments::mean_score, true, false},
+    OutputField{"o_descale", &AttentionSpec::o_descale, &AttentionArguments::o_descale, true, false},
 };
 
 /// Sets a dense output to −inf on `stream`, as it is before the first call, on the device of the current context. A capture

@@ -81,7 +81,8 @@ struct AttentionSpec {
   /// Element type of k and v, if it is not dtype: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4 (docs/kv-caches.md).
   /// Forward only, without dropout.
   std::optional<DType> kv_dtype = {};
-  /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16, fp32; else fp32 (sm_90a).
+  /// Element type of o; default: dtype, or bf16 with FP8 dtype. With FP8 dtype: bf16, fp16, fp32; else fp32 (sm_90a), or
+  /// fp8_e4m3 and int8, which have scales: see o_descale (docs/outputs.md).
   std::optional<DType> out_dtype = {};
   /// The elements of k and v of 8 or 4 bits that share a dequantization scale; block only for dense FP8 q, k and v, token
   /// with int4, head with nvfp4 and mxfp4.
@@ -121,8 +122,14 @@ struct AttentionSpec {
   /// bits. Not every kernel family keeps largest scores.
   bool max_logit = false;
   bool row_max = false;  ///< the same for AttentionArguments::row_max, the largest score of each query
-  Mask mask = {};        ///< the keys that each query sees
-  Score score = {};      ///< the function of a score that is applied before the softmax
+  /// Whether calls write AttentionArguments::mean_score, the mean of each query's scores under its probabilities. For k and v
+  /// of 16 bits, without split_keys.
+  bool mean_score = false;
+  /// With out_dtype fp8_e4m3 or int8: whether calls find a scale for each row of o and write it to
+  /// AttentionArguments::o_descale. Otherwise they read it there.
+  bool o_descale = false;
+  Mask mask = {};    ///< the keys that each query sees
+  Score score = {};  ///< the function of a score that is applied before the softmax
   /// The function of o that is applied where o is written, as a gate (docs/outputs.md). With 16-bit q, by families that
   /// have it.
   OutputFunctor output = {};

@@ -13,6 +13,7 @@
 /// assert(!jit::is_plain(spec) && !jit::is_dense(spec) && !jit::has_narrow_keys(spec) && !jit::has_fp8_queries(spec));
 /// assert(jit::stored_columns({.kv_dtype = jit::DType::nvfp4}, 128) == 64 && jit::scale_columns(spec) == 0);
 /// assert(jit::input_dtype(spec) == jit::DType::bf16 && jit::output_dtype(spec) == jit::DType::bf16);
+/// assert(!jit::has_quantized_output(spec));
 /// assert(jit::parse_sequence_kind("paged") == spec.sequences_kv && jit::to_string(spec.sequences_q) == "dense");
 /// assert(jit::parse_scale_kind("token") == jit::ScaleKind::token);
 /// @endcode
@@ -112,5 +113,7 @@ bool is_dense(const AttentionSpec& spec);
 DType input_dtype(const AttentionSpec& spec);
 /// The type of o.
 DType output_dtype(const AttentionSpec& spec);
+/// Whether o has 8 bits and scales.
+bool has_quantized_output(const AttentionSpec& spec);
 
 }  // namespace jit

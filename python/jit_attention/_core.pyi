@@ -41,7 +41,8 @@ def attention(
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    lse_shift: Array | None = None,
+    o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
     split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, interpolated_exponentials: bool = False,
@@ -59,7 +60,8 @@ def attention(
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    lse_shift: Array | None = None,
+    o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
     split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, interpolated_exponentials: bool = False,
@@ -77,7 +79,8 @@ def attention(
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    lse_shift: Array | None = None,
+    o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
     split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, interpolated_exponentials: bool = False,
@@ -95,7 +98,8 @@ def attention(
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-    lse_shift: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
+    lse_shift: Array | None = None,
+    o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False,
     split_keys: int = 0, dropout_p: float = 0.0, block_mask: BlockMask | None = None,
     kv_dtype: StoredDType | DTypeObject | None = None, descale_per: ScaleKind | None = None, head_dim_v: int | None = None,
     out_dtype: OutputDType | DTypeObject | None = None, interpolated_exponentials: bool = False,
@@ -154,6 +158,9 @@ def attention(
             from v; it is added to o, except in rows that see no key.
         lse_shift: fp32, of LSE's shape, with FP8 q. q times the mean that was subtracted from k; softmax_scale times
             this is added to LSE, before sinks are.
+        o_descale: fp32, with out_dtype "fp8_e4m3" or "int8" and q of 16 bits: what elements of o are multiplied by to be
+            numbers again, of LSE's shape, where sizes may be 1, or (heads_q): positive and finite. Numbers that are too
+            large become the largest element. Without it, return_aux=("o_descale",) finds a scale for each row.
         rng_state: int64 (2). Seed and offset of dropout's random numbers. Equal states drop the same probabilities as
             flash-attention does.
         num_splits: The largest number of thread blocks that share the keys of a query. 0: the library chooses.
@@ -171,7 +178,7 @@ def attention(
         head_dim_v: Instead of v: the first head_dim_v columns of k are the values, as in the latent cache of
             multi-head latent attention, 512 of 576. Head dims may then be up to 576 and 512.
         out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16". With 16-bit
-            q that of q, or on sm_90a "fp32", for parts of a sum over keys.
+            q that of q, or on sm_90a "fp32", for parts of a sum over keys, or "fp8_e4m3" and "int8" with o_descale.
         interpolated_exponentials: With FP8 q, k and v: whether sm_90a may interpolate half of the probabilities if LSE is
             not returned. That is faster; P is rounded by a fifth more than by e4m3 alone.
         q_positions: int32 (batch, pieces, 4), where batch may be 1: where the queries of a part of a sequence stand in
@@ -185,7 +192,9 @@ def attention(
         return_aux: Names of further outputs, in fp32, for 16-bit q, k and v: "max_logit", the largest score of each
             head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
             behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
-            several calls; None there is a new array. "o_raw": o before `output`, of o's shape and type.
+            several calls; None there is a new array. Others are written: "mean_score", Σ P · score of each query, of
+            LSE's shape; "o_descale", the scale of each row of o of 8 bits, of LSE's shape; "o_raw", o before `output`, of
+            o's shape and type.
         output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. `tensors` has what
             it reads. Not with FP8 q.
 
@@ -243,7 +252,7 @@ class Attention:
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
         k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
         v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
         return_aux: None = None,
@@ -257,7 +266,7 @@ class Attention:
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
         k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
         v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
         return_aux: None = None,
@@ -271,7 +280,7 @@ class Attention:
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
         k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
         v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
         return_aux: Sequence[OutputName] | Mapping[OutputName, Array | None],
@@ -285,7 +294,7 @@ class Attention:
         cache_leftpad: Array | None = None, sinks: Array | None = None, q_descale: Array | None = None,
         k_descale: Array | None = None, v_descale: Array | None = None, k_block_scales: Array | None = None,
         v_block_scales: Array | None = None, v_mean: Array | None = None, lse_shift: Array | None = None,
-        rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
+        o_descale: Array | None = None, rng_state: Array | None = None, num_splits: int = 0, zero_padding: bool = False, dropout_p: float = 0.0,
         block_mask: BlockMask | None = None,
         q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
         return_aux: None = None,
@@ -303,7 +312,8 @@ class Attention:
         page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
         q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
         k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-        lse_shift: Array | None = None, rng_state: Array | None = None,
+        lse_shift: Array | None = None,
+        o_descale: Array | None = None, rng_state: Array | None = None,
     ) -> Kernel:
         """Returns the kernel that a call with these arrays launches, and compiles it if necessary.
 
@@ -484,7 +494,8 @@ def prepare(
     page_table: Array | None = None, cache_leftpad: Array | None = None, sinks: Array | None = None,
     q_descale: Array | None = None, k_descale: Array | None = None, v_descale: Array | None = None,
     k_block_scales: Array | None = None, v_block_scales: Array | None = None, v_mean: Array | None = None,
-    lse_shift: Array | None = None, rng_state: Array | None = None, block_mask: BlockMask | None = None,
+    lse_shift: Array | None = None,
+    o_descale: Array | None = None, rng_state: Array | None = None, block_mask: BlockMask | None = None,
 ) -> Attention:
     """Compiles the kernel of a spec, or loads it from the cache, and loads it onto a device.
 
@@ -514,6 +525,7 @@ def prepare(
         v_block_scales: As in `attention`.
         v_mean: As in `attention`.
         lse_shift: As in `attention`.
+        o_descale: As in `attention`.
         rng_state: As in `attention`.
         block_mask: A table of blocks that calls will pass; the spec's mask becomes the mask over this table.
 
@@ -546,7 +558,8 @@ def attention_backward(
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,
     dropout_p: float = 0.0, rng_state: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
+    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None,
+    mean_score: Array | None = None, d_mean_score: Array | None = None, sinks: Array | None = None,
     d_sinks: Literal[False] | None = None, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
@@ -560,7 +573,8 @@ def attention_backward(
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,
     dropout_p: float = 0.0, rng_state: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
+    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None,
+    mean_score: Array | None = None, d_mean_score: Array | None = None, sinks: Array | None = None,
     d_sinks: Literal[False] | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None],
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
@@ -574,7 +588,8 @@ def attention_backward(
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,
     dropout_p: float = 0.0, rng_state: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array,
+    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None,
+    mean_score: Array | None = None, d_mean_score: Array | None = None, sinks: Array,
     d_sinks: Literal[True] | Array, d_tensors: None = None, block_mask: BlockMask | None = None,
     tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
@@ -588,7 +603,8 @@ def attention_backward(
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,
     dropout_p: float = 0.0, rng_state: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
+    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None,
+    mean_score: Array | None = None, d_mean_score: Array | None = None, sinks: Array | None = None,
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,
@@ -630,6 +646,8 @@ def attention_backward(
         page_table: None: paged keys have no gradients.
         cache_leftpad: None: padded caches have no gradients.
         dlse: The gradient of LSE, fp32, of lse's shape, if the loss depends on LSE.
+        mean_score: With d_mean_score: the "mean_score" of `attention`.
+        d_mean_score: The gradient of mean_score, fp32, of lse's shape, if the loss depends on it.
         sinks: As in the call of `attention`.
         d_sinks: True to return the gradient of sinks, too, fp32 (heads_q), or an array that receives it.
         d_tensors: Names of the tensors whose gradients are returned, too, or a dict of names and arrays that receive
@@ -673,7 +691,8 @@ def prepare_backward(
     tensors: Mapping[str, Array] | None = None, stream: Stream | None = None, deterministic: bool = False,
     dropout_p: float = 0.0, rng_state: Array | None = None, cu_seqlens_q: Array | None = None,
     cu_seqlens_k: Array | None = None, seqused_q: Array | None = None, seqused_k: Array | None = None,
-    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None, sinks: Array | None = None,
+    page_table: None = None, cache_leftpad: None = None, dlse: Array | None = None,
+    mean_score: Array | None = None, d_mean_score: Array | None = None, sinks: Array | None = None,
     d_sinks: bool | Array | None = None, d_tensors: Sequence[str] | Mapping[str, Array | None] | None = None,
     block_mask: BlockMask | None = None, tuning: TuningMode | None = None,
     q_positions: Array | None = None, k_positions: Array | None = None, global_seqlens: Array | None = None,

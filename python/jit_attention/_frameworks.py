@@ -23,6 +23,7 @@ _NUMPY_NAMES = {
     "fp16": "float16",
     "fp32": "float32",
     "bf16": "bfloat16",
+    "int8": "int8",
     "int32": "int32",
     "fp8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2",

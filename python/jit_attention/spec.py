@@ -46,7 +46,8 @@ class AttentionSpec:
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or
             "mxfp4". Forward only, without dropout.
         out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32". With 16-bit
-            dtype on sm_90a: "fp32", for parts of sums, that of gradients of q, k and v, too.
+            dtype on sm_90a: "fp32", for parts of sums, that of gradients of q, k and v, too; or "fp8_e4m3" and "int8", with
+            scales of o.
         descale_per: The elements of k and v of 8 or 4 bits that share a dequantization scale. "head": all, those of a KV head,
             or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
             of 64 rows of a head.
@@ -71,6 +72,10 @@ class AttentionSpec:
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
+        mean_score: Whether calls write the mean of each query's scores, weighted by its probabilities. With 16-bit q, k and
+            v, without split_keys.
+        o_descale: With out_dtype "fp8_e4m3" or "int8": whether calls find a scale for each row of o, an output that
+            `return_aux` names. Otherwise calls are given one.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
         output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. With 16-bit q.
@@ -116,6 +121,8 @@ class AttentionSpec:
     list_queries: int = 1
     max_logit: bool = False
     row_max: bool = False
+    mean_score: bool = False
+    o_descale: bool = False
     mask: Mask | None = None
     score: Score | None = None
     output: OutputFunctor | None = None

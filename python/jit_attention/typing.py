@@ -81,14 +81,14 @@ StoredDType = Literal["fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4", "mxfp4"]
 """The element types of KV caches of 8 and 4 bits."""
 InputDType = Literal["bf16", "fp16", "fp8_e4m3", "fp8_e5m2"]
 """The element types of q, k and v."""
-OutputDType = Literal["bf16", "fp16", "fp32"]
+OutputDType = Literal["bf16", "fp16", "fp32", "fp8_e4m3", "int8"]
 """The element types of a result."""
 
 Layout = Literal["BSHD", "BHSD"]
 """Order of dimensions: (batch, seqlen, heads, head_dim) or (batch, heads, seqlen, head_dim)."""
 TuningMode = Literal["off", "recorded", "first_run", "exhaustive"]
 """When configs are measured: never, only looked up, at the first call of a size, or all of them."""
-OutputName = Literal["max_logit", "row_max", "o_raw"]
+OutputName = Literal["max_logit", "row_max", "mean_score", "o_descale", "o_raw"]
 """What attention gives beside the result and LSE."""
 ScaleKind = Literal["head", "token", "block"]
 """Which elements of k and v share a dequantization scale."""

@@ -230,7 +230,7 @@ void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
                               .layout = parse_layout(layout),
                               .dtype = input_dtype_of(dtype, "dtype"),
                               .kv_dtype = stored_dtype_of(kv_dtype, "kv_dtype"),
-                              .out_dtype = float_dtype_of(out_dtype, "out_dtype"),
+                              .out_dtype = result_dtype_of(out_dtype, "out_dtype"),
                               .return_lse = return_lse,
                               .return_aux = return_aux,
                               .sequences = {{arrays...}, num_splits, zero_padding, dropout_p}},

@@ -67,6 +67,8 @@ BackwardCall::BackwardCall(const BackwardInputs& inputs)
   read_operands();
   read_sequences();
   call_.read(inputs.d_lse, "dlse", arguments_.d_lse);
+  call_.read(inputs.mean_score, "mean_score", arguments_.mean_score);
+  call_.read(inputs.d_mean_score, "d_mean_score", arguments_.d_mean_score);
   call_.read(inputs.sinks, "sinks", arguments_.sinks);
   bind_gradients();
   read_tensors();
@@ -225,6 +227,7 @@ AttentionSpec BackwardCall::spec_of_arrays() const {
   spec.dropout = inputs_.dropout_p != 0;
   check_has_effect(inputs_.dropout_p, arguments_.rng_state);
   spec.sinks = arguments_.sinks.is_present();
+  spec.mean_score = arguments_.d_mean_score.is_present() || arguments_.mean_score.is_present();
   if (!inputs_.cu_seqlens_q.is_none()) spec.sequences_q = SequenceKind::varlen;
   if (!inputs_.cu_seqlens_k.is_none()) spec.sequences_kv = SequenceKind::varlen;
   check_dropout(spec);

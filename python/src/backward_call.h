@@ -25,7 +25,7 @@ struct BackwardInputs {
   double dropout_p = 0;
   nb::handle rng_state;
   nb::handle cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad;
-  nb::handle d_lse, sinks, d_sinks, d_tensors, block_mask;
+  nb::handle d_lse, mean_score, d_mean_score, sinks, d_sinks, d_tensors, block_mask;
 };
 
 /// Its parts refer to each other, so that it stays where it is. All but `complete` needs the interpreter lock.

@@ -60,7 +60,10 @@ Call::Call(const CallInputs& inputs)
   read_sequences();
   if (!inputs.out.is_none()) {
     out_ = arrays_.write(inputs.out, "out", sixteen_bits(inputs.out_dtype.value_or(q().dtype)));
-    arguments_.o = in_layout(out_.array.view, inputs.layout);
+    TensorView& view = out_.array.view;
+    if (view.dtype == DType::uint8 && inputs.out_dtype && size_of(*inputs.out_dtype) == 1)
+      view.dtype = *inputs.out_dtype;
+    arguments_.o = in_layout(view, inputs.layout);
     if (inputs.rows && varlen_q) keep_first(arguments_.o, *inputs.rows);
   }
   read_aux();
@@ -97,6 +100,8 @@ void Call::read_aux() {
         names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
       refuse("return_aux", fmt::format("names '{}', which is no output; there are {}", name, names));
     }
+    if (field->view == &AttentionArguments::o_descale && arguments_.o_descale.is_present())
+      refuse("o_descale", "is given, and return_aux names it: scales are given or found");
     if ((arguments_.*field->view).is_present() ||
         std::any_of(aux_.begin(), aux_.end(), [&](const Aux& other) { return other.field == &*field; }))
       refuse("return_aux", fmt::format("names {} twice", name));
@@ -148,9 +153,25 @@ void Call::read_sequences() {
   for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
   if (has_value_rows()) arguments_.v_descale = in_layout(arguments_.v_descale, inputs_.layout, 3);
+  place_output_scales();
   arguments_.num_splits = inputs_.sequences.num_splits;
   arguments_.zero_padding = inputs_.sequences.zero_padding;
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
+}
+
+// Scales of heads are those of all their rows.
+void Call::place_output_scales() {
+  TensorView& scales = arguments_.o_descale;
+  if (!scales.is_present() || scales.rank != 1) return;
+  const bool is_varlen = arguments_.q.rank == 3;
+  TensorView rows = scales;
+  rows.rank = is_varlen ? 2 : 3;
+  for (int i = 0; i < rows.rank; ++i) {
+    const bool is_head = i == rows.rank - 2;
+    rows.shape[i] = is_head ? scales.shape[0] : 1;
+    rows.strides[i] = is_head ? scales.strides[0] : 1;
+  }
+  scales = rows;
 }
 
 // Scales of values beside fp8 queries are one for each column at most.
@@ -217,7 +238,12 @@ int Call::alignment() const {
   }
   // Rows of latents keep what their format has.
   if (facts(k().dtype).row_bytes != 0) return std::max(2, common_alignment({&q(), &arguments_.o}));
-  return std::max(2, common_alignment({&q(), &k(), &v(), &arguments_.o}));
+  const int inputs = common_alignment({&q(), &k(), &v()}),
+            all = common_alignment({&q(), &k(), &v(), &arguments_.o});
+  // Rows of 8-bit o may be multiples of 8 bytes under any alignment.
+  const bool is_odd = size_of(arguments_.o.dtype) == 1 && !facts(q().dtype).is_fp8() && v().is_present() &&
+                      v().shape[v().rank - 1] % 16 != 0;
+  return std::max(2, is_odd && all >= 8 ? inputs : all);
 }
 
 void Call::make_outputs(const AttentionSpec& spec) {
@@ -268,6 +294,7 @@ void Call::make_missing_outputs(const AttentionSpec& spec) {
         arrays_.make(DType::fp32, aux.field->is_of_rows ? of_rows : of_rows.subspan(is_varlen ? 0 : 1, 1));
     const TensorView& view = aux.output.array.view;
     arguments_.*aux.field->view = view;
+    if (!aux.field->is_raised) continue;
     if (!arrays_.emulated()) {
       const CurrentDevice scope(device());
       clear_output(view, stream());
@@ -295,7 +322,8 @@ void Call::stage(const AttentionSpec& spec) {
   arguments_.tensors = tensors;
   for (const SequenceArray& array : sequence_arrays) {
     TensorView& view = arguments_.*array.view;
-    if (view.is_present()) view = copy(view);
+    const auto is_output = [&](const Aux& aux) { return aux.field->view == array.view; };
+    if (view.is_present() && std::none_of(aux_.begin(), aux_.end(), is_output)) view = copy(view);
   }
   staged_out_ = Staged(device(), arguments_.o, out_.given);
   arguments_.o = staged_out_.view();

@@ -89,6 +89,7 @@ class Call {
   TensorView read_keys(nb::handle array, const char* name, bool is_varlen);
   void read_sequences();
   bool has_value_rows() const;
+  void place_output_scales();
   void read_aux();
   bool wants_lse() const { return inputs_.return_lse.ptr() != Py_False; }
   void make_missing_outputs(const AttentionSpec& spec);

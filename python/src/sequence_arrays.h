@@ -30,6 +30,7 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"v_block_scales", &AttentionArguments::v_block_scales},
     SequenceArray{"v_mean", &AttentionArguments::v_mean},
     SequenceArray{"lse_shift", &AttentionArguments::lse_shift},
+    SequenceArray{"o_descale", &AttentionArguments::o_descale},
     SequenceArray{"rng_state", &AttentionArguments::rng_state},
 };
 

@@ -216,6 +216,12 @@ std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument) {
   return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_floating(); });
 }
 
+std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument) {
+  return one_of(dtype, argument, [](const DTypeFacts& row) {
+    return row.is_floating() || row.dtype == DType::fp8_e4m3 || row.dtype == DType::int8;
+  });
+}
+
 std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument) {
   return one_of(dtype, argument, [](const DTypeFacts& row) { return row.is_operand || row.is_fp8(); });
 }

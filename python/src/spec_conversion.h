@@ -21,6 +21,8 @@ std::optional<float> scale_of(nb::handle softmax_scale);
 /// numpy.float16).
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
 /// The same of those that q may have.
+/// The same of what a result may have: floats, fp8_e4m3 and int8.
+std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument);
 std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
 /// The same of any type of floating-point numbers of 16 bits or more.
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);

@@ -28,6 +28,7 @@
 #include "ptx/cp_async.cuh"
 #include "steps/dropout.cuh"
 #include "steps/large_row_gradients.cuh"
+#include "steps/mean_gradients.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
@@ -155,6 +156,12 @@ JIT_DEVICE bool sum_gradients(const AttentionParams& params, const GradientParam
       begin_at_minus(d_scores, delta);
       add_qk<Element, DoTile, Traits::steps_v>(d_scores, v, do_tile);
       drop_to_minus(d_scores, kept, delta);
+      if constexpr (has_mean_score<Config>) {
+        add_mean_gradients<KeysByQueries>(d_scores, scores,
+                                          ColumnMeanGradients<Config>{gradients, dropout_params, batch,
+                                                                      context.head, first_query, seqlen_q},
+                                          first_key, first_query, score, params.softmax_scale, context);
+      }
       differentiate_score<KeysByQueries>(scores, d_scores, first_key, first_query, score,
                                          params.softmax_scale, context);
     } else {

@@ -25,6 +25,7 @@
 #include "problem/scores.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
+#include "steps/mean_gradients.cuh"
 #include "steps/mma_sync_products.cuh"
 #include "steps/score_gradients.cuh"
 #include "steps/store_product.cuh"
@@ -105,6 +106,12 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
                   statistics.delta);
 
     const int first_key = tiles.key(0) + MmaLayout::lane_column(lane_id());
+    if constexpr (has_mean_score<Config>) {
+      add_mean_gradients<QueriesByKeys>(
+          d_scores, scores,
+          row_mean_gradients<Config, Scores>(gradients, dropout_params, batch, head, first_query, seqlen_q),
+          first_query, first_key, score, params.softmax_scale, context);
+    }
     differentiate_score<QueriesByKeys>(scores, d_scores, first_query, first_key, score, params.softmax_scale,
                                        context);
     if (tiles.is_partial())

@@ -50,7 +50,19 @@ JIT_DEVICE void sum_sink_gradients(const AttentionParams& params, const Gradient
         lse_log2 = origin.lse_log2;
         sink_log2 = sink_exponent(sink, origin.max, layout.score_unit);
       }
-      sum = __fmaf_rn(ex2(sink_log2 - lse_log2), gradients.delta[first + row], sum);
+      const auto delta = [&] {
+        const float own = gradients.delta[first + row];
+        if constexpr (has_mean_score<Config>) {
+          const TensorStrides& strides = params.outputs.d_mean_score_strides;
+          if (row >= queries.length) return own;
+          const float d_mean =
+              params.outputs.d_mean_score[batch * strides.batch + (queries.begin + row) * strides.seq +
+                                          head * strides.head];
+          return own + d_mean / layout.factor;  // mutate: MeanLeftOutOfSinks
+        }
+        return own;
+      };
+      sum = __fmaf_rn(ex2(sink_log2 - lse_log2), delta(), sum);
     }
   }
   sums[thread] = sum;

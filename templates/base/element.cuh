@@ -68,6 +68,20 @@ struct OutputElementOf<Config> {
 template <class Config>
 using OutputElement = typename OutputElementOf<Config>::type;
 
+/// Whether O has 8 bits, and scales.
+template <class Config>
+inline constexpr bool quantizes_output = sizeof(OutputElement<Config>) == 1;
+/// Whether scales of its rows are found where it is written; else they are given.
+template <class Config>
+concept finds_output_scales = Config::o_descale;
+
+/// Bytes that rows of O are aligned to.
+template <class Config>
+inline constexpr int output_alignment = Config::alignment;
+template <class Config>
+requires(quantizes_output<Config>&& Config::head_dim_v % chunk_bytes != 0 &&
+         Config::alignment > 8) inline constexpr int output_alignment<Config> = 8;
+
 /// The element of k and v: that of q unless the Config names another.
 template <class Config>
 struct KvElementOf {
@@ -166,6 +180,9 @@ template <class Config>
 concept has_max_logit = Config::max_logit;
 template <class Config>
 concept has_row_max = Config::row_max;
+/// Whether calls write the mean of each row's scores.
+template <class Config>
+concept has_mean_score = Config::mean_score;
 /// Whether kernels keep the largest score of each row.
 template <class Config>
 inline constexpr bool keeps_largest_scores = has_max_logit<Config> || has_row_max<Config>;

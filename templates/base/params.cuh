@@ -61,14 +61,25 @@ struct DescaleParams {
   };
 };
 
-/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh), and o before an output
-/// functor (epilogue/output_functor.cuh).
+/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh), o before an output
+/// functor (epilogue/output_functor.cuh), scales of o (epilogue/quantized_output.cuh), and means of scores
+/// (epilogue/mean_scores.cuh).
 struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max
   TensorStrides row_max_strides;
   void* o_raw;  ///< as o, null: nobody asked; if the Config has an output functor
   TensorStrides o_raw_strides;
+  union {
+    float* o_descale;           ///< of each row of O of 8 bits: written if Config::o_descale, else read
+    const float* d_mean_score;  ///< of a backward call: the gradient of mean_score, as lse
+  };
+  union {
+    TensorStrides o_descale_strides;
+    TensorStrides d_mean_score_strides;
+  };
+  float* mean_score;  ///< of each query, as lse; if Config::mean_score. Backward reads it
+  TensorStrides mean_score_strides;
 };
 
 /// A tensor that a functor reads. Up to three leading strides in elements, the last one is 1. What an output functor reads at

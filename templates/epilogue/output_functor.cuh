@@ -21,7 +21,7 @@ concept has_output_functor = requires {
 template <class Config>
 JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
                                           int query) {
-  if (keys_are_narrow<Config> || params.outputs.o_raw == nullptr) return nullptr;
+  if (keys_are_narrow<Config> || quantizes_output<Config> || params.outputs.o_raw == nullptr) return nullptr;
   const TensorStrides& strides = params.outputs.o_raw_strides;
   return static_cast<OutputElement<Config>*>(params.outputs.o_raw) + context.batch * strides.batch +
          (context.q_begin + query) * strides.seq + context.head * strides.head;
@@ -99,7 +99,7 @@ JIT_DEVICE void clear_row_without_keys(Product& output, int r, float& inverse) {
   inverse = 1;
 }
 
-/// Applies the functor to all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were
+/// Applies the functor, if there is one, to all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were
 /// multiplied by.
 template <class Config, class Product>
 JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,
@@ -107,8 +107,10 @@ JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext&
   using Layout = typename Product::Layout;
   Product::for_each_row(first_row + Layout::lane_row(lane_id()), [&](int r, int query) {
     clear_row_without_keys(output, r, inverse[r]);
-    if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
-    finish_product_row<Config>(params, context, output, r, query, first_column);
+    if constexpr (has_output_functor<Config>) {
+      if (query >= context.seqlen_q) return;  // mutate: GatesOfRowsThatAreNone
+      finish_product_row<Config>(params, context, output, r, query, first_column);
+    }
   });
 }
 

@@ -6,7 +6,9 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/mean_scores.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "forward_mma_sync/block_spans.cuh"
 #include "forward_mma_sync/traits.cuh"
@@ -62,6 +64,7 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
   using Layout = typename Traits::Output::Layout;
   const DescaleParams& descale = params.descale;
   float inverse[Traits::Output::rows], lse[Traits::Output::rows];
+  [[maybe_unused]] float keys_lse[Traits::Output::rows];
   if constexpr (Traits::has_spans) {
     spans.finish(params, static_cast<int>(blockIdx.x), output, state, scale_log2, inverse, lse);
   } else {
@@ -69,6 +72,10 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
 #pragma unroll
     for (int r = 0; r < Traits::Output::rows; ++r)
       inverse[r] = over_keep_probability<Config>(inverse[r], params.dropout);
+    if constexpr (has_mean_score<Config>) {
+#pragma unroll
+      for (int r = 0; r < Traits::Output::rows; ++r) keys_lse[r] = lse[r];
+    }
     if constexpr (Config::sinks) add_sink(params.sequences.sinks[blockIdx.x], inverse, lse);  // of its head
     output.scale_rows(inverse);
   }
@@ -86,17 +93,25 @@ JIT_DEVICE void store_output(const AttentionParams& params, typename KernelTrait
     const auto find_rows = [&]() -> LseRows { return {sequences.lse_rows(batch, head), seqlen_q}; };
     write_lse<typename Traits::Output>(find_rows, q_begin + warp_row, lse);
   }
+  if (has_mean_score<Config> && Traits::first_column() == 0) {
+    const auto find_rows = [&]() -> LseRows { return {sequences.mean_rows(batch, head), seqlen_q}; };
+    write_means<Config, typename Traits::Output>(find_rows, q_begin + warp_row, state, scale_log2, keys_lse,
+                                                 lse);
+  }
   if (Traits::first_column() == 0) {
     const auto find_rows = [&]() -> RowMaxima { return {sequences.row_max_rows(batch, head), seqlen_q}; };
     raise_maxima<Config, typename Traits::Output>(params, head, find_rows, q_begin + warp_row, state);
   }
-  if constexpr (has_output_functor<Config>) {
+  if constexpr (finishes_output<Config>) {
     finish_output<Config>(params, sequences.context(batch, head), output, q_begin + warp_row, inverse,
                           Traits::first_column());
   }
   const auto target = sequences.output_rows(batch, head);
   cp_async_wait_group<0>();  // copies may still be in flight: of Q, say, where there was no key
-  if constexpr (is_same<Layout, EvenOddLayout>) {
+  if constexpr (quantizes_output<Config>) {
+    store_quantized_rows<Config>(params, sequences.context(batch, head), output, q_begin + warp_row,
+                                 Traits::first_column());
+  } else if constexpr (is_same<Layout, EvenOddLayout>) {
     const SeenShares<Config, Traits::Output::rows> shares;
     const typename Traits::Columns columns(descale, scales.value_slice(), params.heads_kv, shares);
     store_output_rows<Traits>(target, q_begin + warp_row, seqlen_q, output, columns, inverse);

@@ -40,7 +40,7 @@ struct KernelTraits {
   using Scores = Accumulator<MmaLayout, warp_rows, Config::tile_kv>;
   using Output = Accumulator<OutputLayout, warp_rows, warp_columns>;
   using Columns = ValueColumns<Config, Output>;
-  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Scores::rows>>;
+  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Scores::rows>, has_mean_score<Config>>;
   /// Whether keys are summed in spans, which a block computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
   static constexpr int span_reads = 8;  ///< pairs of a waiting result that are read at once

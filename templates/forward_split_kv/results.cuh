@@ -30,6 +30,13 @@ struct BlockTeam {
   }
 };
 
+/// Whether what the block has come to is the work tile's.
+template <class Config>
+JIT_DEVICE bool is_alone(const Info<Config>& info) {
+  if constexpr (Config::split_keys != 0) return info.splits == 1 && info.span + 1 >= info.split_end;
+  return info.splits == 1;
+}
+
 /// Ends a split of a work tile: the block merges what its warps have come to, and what all blocks have of a work tile
 /// that several share (split_keys/end_split.cuh). `stage` is free shared memory, behind a barrier. Leaves output and
 /// state as the next split begins with them.
@@ -51,18 +58,37 @@ JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& s
   output.clear();
   state = {};   // mutate: StateOfTheSplitBefore
   team.sync();  // mutate: NoBarrierBehindResults
-  const int pieces = rows_of<Config, Traits::tile_rows>(info) * PiecePlace<Config>::of_row;
+  const int rows = rows_of<Config, Traits::tile_rows>(info);
+  if constexpr (finds_output_scales<Config>) {
+    if (is_alone<Config>(info)) {
+      store_whole_rows<Config>(params, info, team, rows, [&](int row, int column) {
+        RowPiece piece = merge_piece(own, row, column);
+        if constexpr (Config::split_keys != 0) {
+          const SpanNodes<Config> nodes = own_nodes<Config>(split_params, info);
+          settle_span(
+              info, [&](const SpanNode& left) { piece = join(nodes.piece(left, row, column), piece); },
+              [&](const SpanNode&) {});
+        }
+        return piece;
+      });
+      end_split<Config, Traits::tile_rows>(params, split_params, info, team, asked);
+      return;
+    }
+  }
+  const int pieces = rows * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Traits::threads) {
     const PiecePlace<Config> at(i);
     RowPiece piece = merge_piece(own, at.row, at.column);
     if constexpr (Config::split_keys != 0) {
       const SpanNodes<Config> nodes = own_nodes<Config>(split_params, info);
-      const bool is_done = settle_span(
+      [[maybe_unused]] const bool is_done = settle_span(
           info, [&](const SpanNode& left) { piece = join(nodes.piece(left, at.row, at.column), piece); },
           [&](const SpanNode& node) { nodes.put(node, at.row, at.column, piece); });
-      if (is_done) store_piece<Config>(params, info, at.row, at.column, piece);
-    } else if (info.splits == 1) {
+      if constexpr (!finds_output_scales<Config>) {
+        if (is_done) store_piece<Config>(params, info, at.row, at.column, piece);
+      }
+    } else if (!finds_output_scales<Config> && info.splits == 1) {
       store_piece<Config>(params, info, at.row, at.column, piece);
     } else {
       BlockResults<Config>(split_params, info).put(info.split, at.row, at.column, piece);

@@ -7,7 +7,9 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/lse.cuh"
+#include "epilogue/mean_scores.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
 #include "epilogue/staged_numbers.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
@@ -117,6 +119,11 @@ class ConsumerOutput {
       add_lse_shift<Config, Output>(descale_, params_.softmax_scale, queries.context(),
                                     queries.work().q_begin + queries.warp_row(), lse);
     }
+    [[maybe_unused]] RowFactors keys_lse;
+    if constexpr (has_mean_score<Config>) {
+#pragma unroll
+      for (int r = 0; r < Output::rows; ++r) keys_lse[r] = lse[r];
+    }
     if constexpr (Config::sinks && !Traits::has_spans)
       key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
     // Read again: batch and head would take registers through the loop.
@@ -126,6 +133,14 @@ class ConsumerOutput {
         return {lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
       };
       write_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
+    }
+    if constexpr (has_mean_score<Config>) {
+      const typename Traits::Work work = queries.whole_work();
+      const auto find_rows = [&]() -> LseRows {
+        return {mean_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+      };
+      write_means<Config, Output>(find_rows, work.q_begin + queries.warp_row(), state, queries.scale_log2(),
+                                  keys_lse, lse);
     }
     if constexpr (keeps_largest_scores<Config>) {
       const typename Traits::Work work = queries.whole_work();
@@ -181,11 +196,19 @@ class ConsumerOutput {
       StagedNumbers<Config, typename Traits::OTile>::finish(
           params_, context_of<Config>(params_, work), pipeline().tile(), row,
           work.q_begin + consumer_ * rows_per_warpgroup + row, output_, inverse_);
-    } else if constexpr (has_output_functor<Config>) {
+    } else if constexpr (finishes_output<Config>) {
       finish_output<Config>(params_, context_of<Config>(params_, work), output_,
                             work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), inverse_);
     }
-    const typename Traits::Columns columns(descale_, scales.value_slice(), params_.heads_kv, key_shares_);
+    if constexpr (quantizes_output<Config>) {
+      write_quantized(work, context_of<Config>(params_, work));
+    } else {
+      write(work, {descale_, scales.value_slice(), params_.heads_kv, key_shares_});
+    }
+  }
+
+ private:
+  JIT_DEVICE void write(const EpilogueWork& work, const typename Traits::Columns& columns) {
     if constexpr (Config::output == OutputPlace::direct) {
       store_output_rows<Traits>(output_rows<Config>(params_, work),
                                 work.q_begin + consumer_ * rows_per_warpgroup + warp_row(),
@@ -197,11 +220,22 @@ class ConsumerOutput {
       o_pipeline_.advance();
     }
   }
+  JIT_DEVICE void write_quantized(const EpilogueWork& work, const BlockContext& context) {
+    const int first_row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row();
+    if constexpr (Config::output == OutputPlace::direct) {
+      store_quantized_rows<Config>(params_, context, output_, first_row);
+    } else {
+      put_quantized_rows<Config, typename Traits::OTile>(params_, context, output_, first_row,
+                                                         pipeline().tile(), warp_row());
+      fence_proxy_async_shared();  // mutate: ProxyFenceBehindBytes
+      pipeline().producer_commit();
+      o_pipeline_.advance();
+    }
+  }
 
- private:
   // Whether numbers of the output functor come to where O will lie.
   static JIT_DEVICE constexpr bool stages_numbers() {
-    if constexpr (has_output_functor<Config> && Traits::o_over_q) {
+    if constexpr (has_output_functor<Config> && !quantizes_output<Config> && Traits::o_over_q) {
       return StagedNumbers<Config, typename Traits::OTile>::exist;
     } else {
       return false;

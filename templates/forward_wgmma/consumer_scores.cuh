@@ -51,7 +51,8 @@ class ConsumerScores {
   /// Maxima and sums of the rows.
   using State = RowsState<keeps_largest_scores<Config>,
                           typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
-                                              BoundedSoftmaxState<Traits::Scores::rows>>::type>;
+                                              BoundedSoftmaxState<Traits::Scores::rows>>::type,
+                          has_mean_score<Config>>;
 
   /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
   /// exponentials, the next consumer's are to stand behind these without a gap.

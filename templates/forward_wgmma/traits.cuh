@@ -35,8 +35,11 @@ struct KernelTraits {
   static_assert(Config::rescale != Rescale::always, "maxima move when they must");
   static_assert(sizeof(Element) == 2 || Config::rescale == Rescale::lazy,
                 "P of 8 bits overflows before its sum does");
-  static_assert(sizeof(OutputElement<Config>) == 2 || Config::output == OutputPlace::direct,
-                "stmatrix stores 16 bits");
+  static_assert(sizeof(OutputElement<Config>) <= 2 || Config::output == OutputPlace::direct,
+                "shared memory has room for 16 bits");
+  static_assert(!quantizes_output<Config> || Config::output == OutputPlace::direct ||
+                    Config::head_dim_v % chunk_bytes == 0,
+                "TMA wants rows aligned to 16 bytes");
 
   /// Whether products are of 8 bits, which sum along the columns of both tiles: that of V has a row for each column.
   static constexpr bool multiplies_fp8 = sizeof(Element) == 1;

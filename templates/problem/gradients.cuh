@@ -61,6 +61,16 @@ class Gradients {
                 .at(query);
   }
 
+  /// The gradient of the mean score of a query, and what it adds to delta.
+  JIT_DEVICE float d_mean(int batch, int head, int query) const {
+    return of_query(params_.outputs.d_mean_score, params_.outputs.d_mean_score_strides, batch, head, query);
+  }
+  JIT_DEVICE float d_mean_of_delta(int batch, int head, int query) const {
+    const OutputParams& outputs = params_.outputs;
+    const float mean = of_query(outputs.mean_score, outputs.mean_score_strides, batch, head, query);
+    return d_mean(batch, head, query) * (1 - mean);
+  }
+
   /// The number of each query of a head, of which there are `statistic_rows`.
   JIT_DEVICE float* lse_log2(int batch, int head) const {
     return gradients_.lse_log2 + first_statistic(batch, head);
@@ -73,6 +83,10 @@ class Gradients {
   }
 
  private:
+  JIT_DEVICE float of_query(const float* data, const TensorStrides& strides, int batch, int head,
+                            int query) const {
+    return *rows(data, strides, batch, head).from(sequences_.q(batch).begin).at(query);
+  }
   template <class T>
   static JIT_DEVICE DenseRows<T> rows(T* data, const TensorStrides& strides, int batch, int head) {
     return {data + batch * strides.batch + head * strides.head, strides.seq};

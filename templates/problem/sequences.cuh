@@ -52,6 +52,9 @@ class SequenceRows : public Seqlens {
   JIT_DEVICE auto lse_rows(int batch, int head) const {
     return rows(params_.lse, params_.lse_strides, batch, head, q(batch));
   }
+  JIT_DEVICE auto mean_rows(int batch, int head) const {
+    return rows(params_.outputs.mean_score, params_.outputs.mean_score_strides, batch, head, q(batch));
+  }
   JIT_DEVICE auto row_max_rows(int batch, int head) const {
     return rows(params_.outputs.row_max, params_.outputs.row_max_strides, batch, head, q(batch));
   }

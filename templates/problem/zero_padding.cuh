@@ -45,7 +45,7 @@ class PaddedRows {
 template <class Config>
 JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row) {
   using Element = OutputElement<Config>;
-  constexpr int bytes = maximum<int>(Config::alignment, sizeof(Element)),
+  constexpr int bytes = maximum<int>(output_alignment<Config>, sizeof(Element)),
                 piece = bytes / static_cast<int>(sizeof(Element));
   constexpr int pieces = Config::head_dim_v / piece;
   constexpr unsigned zeros[(bytes + 3) / 4] = {};
@@ -54,6 +54,11 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
     const long long first =
         VariableSequences<Config>::query_offset(params.o_strides, batch, static_cast<int>(i / pieces), row);
     store_words<bytes, bytes>(static_cast<Element*>(params.o) + first + i % pieces * piece, zeros);
+  }
+  if constexpr (finds_output_scales<Config>) {
+    for (int head = lane_id(); head < params.heads_q; head += warp_size)
+      params.outputs.o_descale[VariableSequences<Config>::query_offset(params.outputs.o_descale_strides,
+                                                                       batch, head, row)] = 1;
   }
   if (params.lse == nullptr) return;
   for (int head = lane_id(); head < params.heads_q; head += warp_size)

@@ -41,7 +41,7 @@ JIT_DEVICE DenseRows<float> rows_of_queries(float* data, const TensorStrides& st
                                                                   seqlens_of<Config>(params, work).q.begin);
   return {data + first, strides.seq};
 }
-/// Rows of o, LSE and largest scores of the work tile's sequence and head.
+/// Rows of o, LSE, means and largest scores of the work tile's sequence and head.
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<OutputElement<Config>> output_rows(const AttentionParams& params, const Tile& work) {
   const long long first = VariableSequences<Config>::query_offset(params.o_strides, work.batch, work.head,
@@ -51,6 +51,10 @@ JIT_DEVICE DenseRows<OutputElement<Config>> output_rows(const AttentionParams& p
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<float> lse_rows(const AttentionParams& params, const Tile& work) {
   return rows_of_queries<Config>(params.lse, params.lse_strides, params, work);
+}
+template <class Config, class Tile>
+JIT_DEVICE DenseRows<float> mean_rows(const AttentionParams& params, const Tile& work) {
+  return rows_of_queries<Config>(params.outputs.mean_score, params.outputs.mean_score_strides, params, work);
 }
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<float> row_max_rows(const AttentionParams& params, const Tile& work) {

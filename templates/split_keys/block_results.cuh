@@ -4,6 +4,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/relaxed.cuh"
@@ -165,16 +166,18 @@ template <class Config>
 JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& context, int query,
                              int column, float4& values) {
   float own[] = {values.x, values.y, values.z, values.w};
-  if (OutputElement<Config>* const raw = raw_row<Config>(params, context, query); raw != nullptr)
-    store_piece<Config::alignment>(raw + column, own);
+  if constexpr (!quantizes_output<Config>) {
+    if (OutputElement<Config>* const raw = raw_row<Config>(params, context, query); raw != nullptr)
+      store_piece<Config::alignment>(raw + column, own);
+  }
   apply_output<Config>(typename Config::OutputFunctor(context), {context, query}, own, query, column);
   values = make_float4(own[0], own[1], own[2], own[3]);
 }
 
-/// Normalizes a piece and writes it to O; the one with the first column writes LSE.
-template <class Config>
-JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
-                            const RowPiece& piece) {
+/// Normalizes a piece and hands it over: store(o, values, place). The one with the first column writes LSE.
+template <class Config, class Store>
+JIT_DEVICE void end_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
+                          const RowPiece& piece, const Store& store) {
   using Element = OutputElement<Config>;
   using Sequences = VariableSequences<Config>;
   const PackedRow<Config> place(info.kv_head, info.row_begin + row);
@@ -189,9 +192,67 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
   finish_columns<Config>(values, end, params, info, column);
   if constexpr (has_output_functor<Config>)
     finish_piece<Config>(params, packed_context<Config>(params, info, place), place.query, column, values);
-  store_four<Config::alignment>(o, values);
+  store(o, values, place);
   if (column == 0 && params.lse != nullptr)
     params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
+}
+
+/// Writes a piece to O. Not where scales of rows are found.
+template <class Config>
+JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
+                            const RowPiece& piece) {
+  using Element = OutputElement<Config>;
+  end_piece<Config>(params, info, row, column, piece,
+                    [&](Element* o, const float4& values, const PackedRow<Config>& place) {
+                      if constexpr (quantizes_output<Config>) {
+                        const BlockContext context = packed_context<Config>(params, info, place);
+                        store_quantized_four<Config>(
+                            o, values, output_factor<Config>(params, context, place.query, 0, false));
+                      } else {
+                        store_four<Config::alignment>(o, values);
+                      }
+                    });
+}
+
+/// Writes rows of O whose scales are found: a warp has a row, and a lane a piece of it or two, which `piece_of` row and column
+/// are. By a team.
+template <class Config, class Team, class PieceOf>
+JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo& info, const Team& team,
+                                 int rows, PieceOf piece_of) {
+  using Element = OutputElement<Config>;
+  constexpr int columns_at_once = warp_size * piece_columns,
+                turns = (Config::head_dim_v + columns_at_once - 1) / columns_at_once;
+#pragma unroll 1
+  for (int row = team.thread / warp_size; row < rows; row += Team::threads / warp_size) {
+    const PackedRow<Config> place(info.kv_head, info.row_begin + row);
+    const BlockContext context = packed_context<Config>(params, info, place);
+    Element* const o = static_cast<Element*>(params.o) + place_of_row(context, params.o_strides, place.query);
+    float4 values[turns];
+    float magnitude = 0;
+    const int first = lane_id() * piece_columns;
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      const int column = first + i * columns_at_once;
+      values[i] = make_float4(0, 0, 0, 0);
+      if (column < Config::head_dim_v)
+        end_piece<Config>(
+            params, info, row, column, piece_of(row, column),
+            [&](Element*, const float4& ended, const PackedRow<Config>&) { values[i] = ended; });
+      magnitude = fmaxf(magnitude, fmaxf(larger_magnitude(values[i].x, values[i].y),
+                                         larger_magnitude(values[i].z, values[i].w)));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int distance = warp_size / 2; distance > 0; distance /= 2)
+      magnitude =
+          fmaxf(magnitude, __shfl_xor_sync(full_warp, magnitude, distance));  // mutate: ScaleOfSomePieces
+    const float factor = output_factor<Config>(params, context, place.query, magnitude, lane_id() == 0);
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      const int column = first + i * columns_at_once;
+      if (column < Config::head_dim_v) store_quantized_four<Config>(o + column, values[i], factor);
+    }
+  }
 }
 
 /// Rows of a tile of rows of a split that exist.

@@ -18,6 +18,18 @@ namespace jit {
 inline constexpr int splits_of_group = 16;
 inline constexpr int most_splits_without_groups = 2 * splits_of_group;
 
+/// Leaves the states of `rows` rows empty, behind all who have read them. By a team.
+template <class Config, class Team>
+JIT_DEVICE void empty_states(const BlockResults<Config>& results, const Team& team, int place, int count,
+                             int rows) {
+  team.sync();  // all have read the states
+#pragma unroll 1
+  for (int i = team.thread; i < rows * count; i += Team::threads) {
+    const float none = __uint_as_float(empty_word);
+    results.put_state(place + i / rows, i % rows, 0, {none, none});  // mutate: StatesOfSplitsStay
+  }
+}
+
 /// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
 /// rows. Leaves the places empty. By a team whose threads have left their own results.
 template <class Config, int tile_rows, class Team, class F>
@@ -37,12 +49,7 @@ JIT_DEVICE void merge_results(const BlockResults<Config>& results, const SplitIn
   } else {
     merge_all.template operator()<1, most_reads>();
   }
-  team.sync();  // all have read the states
-#pragma unroll 1
-  for (int i = team.thread; i < rows * count; i += Team::threads) {
-    const float none = __uint_as_float(empty_word);
-    results.put_state(place + i / rows, i % rows, 0, {none, none});  // mutate: StatesOfSplitsStay
-  }
+  empty_states<Config>(results, team, place, count, rows);
 }
 
 /// Merges a work tile's splits, of which the team has left one in its place, if that is the first one of all or of a
@@ -56,12 +63,27 @@ JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& s
   int place = info.split, count = minimum(is_group ? splits_of_group : info.splits, info.splits - info.split);
 #pragma unroll 1
   while (true) {
+    if constexpr (finds_output_scales<Config>) {
+      if (!is_group) {
+        constexpr int reads = has_few_registers<Config>() ? reads_of_few : most_reads / 2;
+        const int rows = rows_of<Config, tile_rows>(info);
+        store_whole_rows<Config>(params, info, team, rows, [&](int row, int column) {
+          RowPiece merged;
+          merge<1, reads>(results, place, count, rows,
+                          row * PiecePlace<Config>::of_row + column / piece_columns, 0,
+                          [&](int, int, const RowPiece& piece) { merged = piece; });
+          return merged;
+        });
+        empty_states<Config>(results, team, place, count, rows);
+        return;
+      }
+    }
     merge_results<Config, tile_rows>(
         results, info, team, place, count, [&](int row, int column, const RowPiece& piece) {
           if (is_group) {
             // mutate: GroupsInPlacesOfSplits
             results.put(info.splits + info.split / splits_of_group, row, column, piece);
-          } else {
+          } else if constexpr (!finds_output_scales<Config>) {
             store_piece<Config>(params, info, row, column, piece);
           }
         });

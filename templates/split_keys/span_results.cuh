@@ -128,7 +128,14 @@ JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& s
   if (team.thread == 0) info.ticket = atomic_inc_acq_rel(split_params.counters + info.first_block, last);
   team.sync();
   if (info.ticket != last) return;  // mutate: MergedTooEarly
-  const int pieces = rows_of<Config, tile_rows>(info) * PiecePlace<Config>::of_row;
+  const int rows = rows_of<Config, tile_rows>(info);
+  if constexpr (finds_output_scales<Config>) {
+    store_whole_rows<Config>(params, info, team, rows, [&](int row, int column) {
+      return merged_work_tile<Config>(split_params, info, row, column);
+    });
+    return;
+  }
+  const int pieces = rows * PiecePlace<Config>::of_row;
 #pragma unroll 1
   for (int i = team.thread; i < pieces; i += Team::threads) {
     const PiecePlace<Config> at(i);

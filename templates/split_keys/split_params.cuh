@@ -2,6 +2,7 @@
 // by the host and by NVRTC.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/host_device.cuh"
 #include "base/tensor_strides.cuh"
 #include "scheduling/key_shares.cuh"
@@ -43,13 +44,14 @@ struct SplitParams {
 
 /// Whether all blocks of a work tile merge it, each a share of its rows, or the one that has its first split. That
 /// one reads as much as all have written: many bytes where a work tile has many rows. Where it has few, waiting for
-/// one another takes all longer than that (docs/records/notebook.md). A work tile has the rows of one query at least.
+/// one another takes all longer than that (docs/records/notebook.md). A work tile has the rows of one query at least. Scales
+/// of rows are found by a warp that has whole rows, of the block that merges.
 JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
   constexpr int least_values = 4096;
   return gqa_ratio * head_dim_v >= least_values;
 }
 template <class Config>
-inline constexpr bool all_blocks_merge = Config::split_keys == 0 &&
+inline constexpr bool all_blocks_merge = Config::split_keys == 0 && !finds_output_scales<Config> &&
                                          all_merge(Config::gqa_ratio, Config::head_dim_v);
 
 /// Columns of a row of O that have a copy of the row's maximum and sum beside them. Where all blocks merge these are few

@@ -7,6 +7,7 @@
 #include "base/prelude.cuh"
 #include "epilogue/direct_output.cuh"
 #include "epilogue/output_functor.cuh"
+#include "epilogue/quantized_output.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
@@ -106,7 +107,7 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
     Element* const columns = static_cast<Element*>(params.o) +
                              Sequences::query_offset(params.o_strides, info.batch, place.head, query) +
                              result.first_column;
-    if constexpr (has_output_functor<Config>) {
+    if constexpr (finishes_output<Config>) {
 #pragma unroll
       for (int n = 0; n < Output::column_blocks; ++n) {
 #pragma unroll
@@ -116,18 +117,25 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
                               : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
         }
       }
+    }
+    if constexpr (has_output_functor<Config>) {
       if (exists)
         finish_product_row<Config>(params, packed_context<Config>(params, info, place), result.output, r,
                                    place.query, result.first_column);
     }
-    store_by_quads<Output::column_blocks>(
-        columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
-          if constexpr (has_output_functor<Config>)
-            return pack<Element>(result.output.at(r, n, 0), result.output.at(r, n, 1));
-          const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
-                                              normalized<Config>(result.output.at(r, n, 1), end.factor));
-          return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
-        });
+    if constexpr (quantizes_output<Config>) {
+      store_quantized_row<Config>(params, packed_context<Config>(params, info, place), result.output, r,
+                                  place.query, exists, result.first_column);
+    } else {
+      store_by_quads<Output::column_blocks>(
+          columns, Config::head_dim_v - result.first_column, exists, [&](int n) {
+            if constexpr (has_output_functor<Config>)
+              return pack<Element>(result.output.at(r, n, 0), result.output.at(r, n, 1));
+            const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
+                                                normalized<Config>(result.output.at(r, n, 1), end.factor));
+            return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
+          });
+    }
     if (exists && result.speaks_for_rows() && params.lse != nullptr)
       params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
   });

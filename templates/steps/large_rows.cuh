@@ -100,6 +100,14 @@ class LargeRows {
         do_row(query), sequences_.value_rows(context_.batch, sequences_.kv_head(context_.head)).at(key));
   }
 
+  /// The gradient of the mean of the query's scores, times the same as others.
+  JIT_DEVICE float d_mean(int query) const {
+    const float own =
+        Gradients<Config>(params_, gradient_params_, sequences_).d_mean(context_.batch, context_.head, query);
+    if constexpr (has_dropout<Config>) return own * params_.dropout.keep_probability;
+    return own;
+  }
+
   /// The gradient of a key that the query sees. Gradients are times what keep_probability makes of delta;
   /// with dropout `kept` says whether the score is.
   JIT_DEVICE PairGradient gradient(int query, int key, const RowOrigin& origin, float delta,
@@ -107,7 +115,8 @@ class LargeRows {
     const Dual s = score(query, key);
     const float p = probability(s.value, origin);
     if (p == 0) return {0, 0};  // also of scores of −inf, whose derivative may be anything
-    const float d_p = kept ? d_probability(query, key) : 0.0f;  // mutate: LargeRowsKeepAll
+    float d_p = kept ? d_probability(query, key) : 0.0f;  // mutate: LargeRowsKeepAll
+    if constexpr (has_mean_score<Config>) d_p = __fmaf_rn(d_mean(query), s.value * (factor() * ln_2), d_p);
     // mutate: LargeRowsWithoutDelta
     return {kept ? p : 0.0f, p * (d_p - delta) * s.derivative};
   }
@@ -118,6 +127,7 @@ class LargeRows {
     const Element* const row = do_row(query);
     bool is_some = Gradients<Config>(params_, gradient_params_, sequences_)
                        .d_lse(context_.batch, context_.head, query) != 0;
+    if constexpr (has_mean_score<Config>) is_some |= d_mean(query) != 0;
 #pragma unroll 1
     for (int d = lane_id(); d < Config::head_dim_v; d += warp_size) is_some |= to_float(row[d]) != 0;
     return __any_sync(full_warp, is_some);

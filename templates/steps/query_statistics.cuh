@@ -53,7 +53,11 @@ JIT_DEVICE auto query_statistics(const SequencesOf<Config>& sequences, const Gra
     }
     sum = Layout::reduce(sum, [](float x, float y) { return x + y; });
     if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);  // mutate: NoGradientOfLse
-    if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;          // mutate: DeltaUnscaled
+    if constexpr (has_mean_score<Config>) {
+      if (lse != negative_infinity())
+        sum -= gradients.d_mean_of_delta(batch, head, query);  // mutate: MeanLeftOutOfDelta
+    }
+    if constexpr (has_dropout<Config>) sum *= dropout.keep_probability;  // mutate: DeltaUnscaled
     const bool is_large = is_large_lse(lse);
     lse = lse_exponent(lse);
     has_large |= is_large;

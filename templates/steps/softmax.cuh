@@ -42,6 +42,7 @@ template <int rows>
 struct SoftmaxState {
   static constexpr bool may_be_large = true;    ///< maxima, as `is_large` has it
   static constexpr bool keeps_largest = false;  ///< scores of rows, which maxima may stay below
+  static constexpr bool keeps_mean = false;     ///< sums of exponents, weighted by exponentials
 
   float row_max[rows];
   float row_sum[rows];
@@ -73,9 +74,26 @@ struct WithLargestScores : State {
     for (float& score : largest) score = negative_infinity();
   }
 };
-/// The state of rows whose largest scores are wanted, or not.
-template <bool keeps_largest, class State>
-using RowsState = typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type;
+/// A state that also sums exponents, relative to the maximum as exponentials are, each times its exponential.
+template <class State>
+struct WithMeans : State {
+  static constexpr bool keeps_mean = true;
+
+  float weighted[sizeof(State::row_max) / sizeof(float)];
+
+  JIT_DEVICE WithMeans() {
+    for (float& sum : weighted) sum = 0;
+  }
+};
+/// The state of rows whose largest scores, and means, are wanted, or not.
+template <bool keeps_largest, class State, bool keeps_mean = false>
+using RowsState =
+    typename ChosenType<keeps_mean,
+                        WithMeans<typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>,
+                        typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>::type;
+
+/// Exponents below this have exponentials of 0, and so no part of a mean.
+inline constexpr float least_weighted_exponent = -256;
 
 /// Takes the largest scores of a tile's rows into those of all tiles.
 template <class State, int rows>
@@ -175,6 +193,7 @@ JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_l
     state.row_max[r] = tile_maximum(scores, r);
     state.row_sum[r] = 0;
     if constexpr (State::keeps_largest) state.largest[r] = state.row_max[r];
+    if constexpr (State::keeps_mean) state.weighted[r] = 0;
   }
   relate_to_maxima<rescale>(state, scale_log2, subtract_from(scores));
 }
@@ -218,7 +237,13 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
         const unsigned wanting = __ballot_sync(full_warp, row_wants[r]) >> (lane_id() & 28) & 15;
         if (wanting == 0) new_max[r] = state.row_max[r];  // mutate: RowsMoveTogether
       }
-      correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r));
+      const float shift = (state.row_max[r] - finite_or_zero(new_max[r])) * scale_of_row(scale_log2, r);
+      correction[r] = ex2(shift);
+      if constexpr (State::keeps_mean) {
+        const float moved =
+            __fmaf_rn(shift, state.row_sum[r], state.weighted[r]);  // mutate: MeanOfTheMaximumBefore
+        state.weighted[r] = state.row_sum[r] == 0 ? 0 : correction[r] * moved;  // a shift may be infinite
+      }
       state.row_max[r] = new_max[r];
       state.row_sum[r] *= correction[r];
     }
@@ -348,6 +373,27 @@ template <class Scores, class Scale>
 JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
                              float raise = 0) {
   exponentiate(scores, state.offset, scale_log2, state.row_sum, raise);
+}
+
+/// Exponentials relative to the rows' maxima, and sums of exponents.
+template <class Scores, class State, class Scale>
+requires State::keeps_mean JIT_DEVICE void exponentiate(Scores& scores, State& state, const Scale& scale_log2,
+                                                        float raise = 0) {
+#pragma unroll
+  for (int r = 0; r < Scores::rows; ++r) {
+    const float scale = scale_of_row(scale_log2, r), offset = state.offset[r] - raise;
+#pragma unroll
+    for (int n = 0; n < Scores::column_blocks; ++n) {
+#pragma unroll
+      for (int i = 0; i < Scores::pair; ++i) {
+        float& x = scores.at(r, n, i);
+        const float exponent = __fmaf_rn(x, scale, -offset);
+        x = ex2(exponent);
+        state.row_sum[r] += x;
+        state.weighted[r] = __fmaf_rn(x, fmaxf(exponent, least_weighted_exponent), state.weighted[r]);
+      }
+    }
+  }
 }
 
 /// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of

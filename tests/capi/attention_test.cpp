@@ -160,6 +160,33 @@ TEST(CAttention, AGateOnTheOutputKeepsWhatItWasGiven) {
   }
 }
 
+TEST(CAttention, OutputsOf8BitsFindScalesBesideMeansOfScores) {
+  const CContext context = make_context();
+  const COperation attention = make_operation(
+      context, JIT_ATTENTION, "--head-dim 16 --softmax-scale 1 --out-dtype int8 --o-descale --mean-score");
+  DeviceTensor q(DType::bf16, {1, 3, 1, 16}), k(DType::bf16, {1, 1, 1, 16}), v(DType::bf16, {1, 1, 1, 16}),
+      o(DType::int8, {1, 3, 1, 16}), scales(DType::fp32, {1, 1, 3}), mean(DType::fp32, {1, 1, 3});
+  q.fill([](auto flat) { return static_cast<double>(flat / 16); });
+  k.fill([](auto) { return 0.5; });
+  v.fill([](auto flat) { return 254.0 - 16 * static_cast<double>(flat); });  // of the only key, and so o
+  for (const DeviceTensor* tensor : {&q, &k, &v, &o}) tensor->upload();
+  CTensors tensors;
+  const jit_forward_arguments arguments = {.size = sizeof(arguments),
+                                           .q = tensors(q.view()),
+                                           .k = tensors(k.view()),
+                                           .v = tensors(v.view()),
+                                           .o = tensors(o.view()),
+                                           .mean_score = tensors(mean.view()),
+                                           .o_descale = tensors(scales.view())};
+  expect_ok([&](jit_error** error) { return jit_forward(attention.get(), &arguments, nullptr, error); });
+  for (DeviceTensor* tensor : {&o, &scales, &mean}) tensor->download();
+  for (int query = 0; query < 3; ++query) {
+    EXPECT_EQ(scales.get({0, 0, query}), 2);
+    EXPECT_EQ(o.get({0, query, 0, 4}), 95);  // (254 − 64) / 2
+    EXPECT_EQ(mean.get({0, 0, query}), 8 * query);
+  }
+}
+
 TEST(CAttention, DropoutTakesARateAndASeed) {
   const CContext context = make_context();
   const COperation attention = make_operation(context, JIT_ATTENTION, "--head-dim 32 --dropout");

@@ -162,6 +162,8 @@ inline jit_forward_arguments c_arguments(const AttentionArguments& from, CTensor
   to.max_logit = tensors(from.max_logit);
   to.row_max = tensors(from.row_max);
   to.o_raw = tensors(from.o_raw);
+  to.mean_score = tensors(from.mean_score);
+  to.o_descale = tensors(from.o_descale);
   to.dropout_p = from.dropout_p;
   to.num_splits = from.num_splits;
   to.zero_padding = from.zero_padding;
@@ -188,6 +190,8 @@ inline jit_backward_arguments c_arguments(const BackwardArguments& from, CTensor
   to.d_lse = tensors(from.d_lse);
   to.sinks = tensors(from.sinks);
   to.d_sinks = tensors(from.d_sinks);
+  to.mean_score = tensors(from.mean_score);
+  to.d_mean_score = tensors(from.d_mean_score);
   to.d_tensors = tensors(from.d_tensors, to.d_tensor_count);
   to.dropout_p = from.dropout_p;
   to.deterministic = from.deterministic;

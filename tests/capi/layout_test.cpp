@@ -145,6 +145,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_forward_arguments, max_logit);
   JIT_MEMBER(jit_forward_arguments, row_max);
   JIT_MEMBER(jit_forward_arguments, o_raw);
+  JIT_MEMBER(jit_forward_arguments, mean_score);
+  JIT_MEMBER(jit_forward_arguments, o_descale);
   layout.end();
   JIT_BEGIN(jit_backward_arguments);
   JIT_MEMBER(jit_backward_arguments, size);
@@ -173,6 +175,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_backward_arguments, deterministic);
   JIT_MEMBER(jit_backward_arguments, only_check);
   JIT_MEMBER(jit_backward_arguments, reserved);
+  JIT_MEMBER(jit_backward_arguments, mean_score);
+  JIT_MEMBER(jit_backward_arguments, d_mean_score);
   layout.end();
   JIT_BEGIN(jit_append_arguments);
   JIT_MEMBER(jit_append_arguments, size);

@@ -23,6 +23,7 @@ PROGRAMS = {
     "latent_lists_time": [],
     "list_gradients_time": [],
     "output_time": [],
+    "quantized_output_time": [],
     "quantizer_time": [],
     "vllm_engine": [],
     "serving_configs": ["paged/b16-h32/8-kv8192-p16"],

@@ -78,6 +78,8 @@ void DeviceTensor::set(Index at, double value) {
       return write(to, static_cast<std::int64_t>(value));
     case DType::uint8:
       return write(to, static_cast<std::uint8_t>(value));
+    case DType::int8:
+      return write(to, static_cast<std::int8_t>(value));
     default:
       return write(to, float_to_bits(view_.dtype, static_cast<float>(value)));
   }
@@ -94,6 +96,8 @@ double DeviceTensor::get(Index at) const {
       return static_cast<double>(read<std::int64_t>(from));
     case DType::uint8:
       return read<std::uint8_t>(from);
+    case DType::int8:
+      return read<std::int8_t>(from);
     default:
       return float_from_bits(view_.dtype, read<std::uint16_t>(from));
   }

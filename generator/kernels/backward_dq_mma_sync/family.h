@@ -14,6 +14,7 @@ struct Family<BackwardDqMmaSync> : FamilyDefaults<BackwardDqMmaSync> {
       "gradient of the queries with cp.async, ldmatrix and mma.sync: sm_80 and later, any dense tensor";
   static constexpr Pass pass = Pass::backward_dq;
   static constexpr bool may_spill = true;
+  static constexpr FamilyOutputs outputs = differentiated;
   static constexpr double model_error = 1.5;  ///< not fitted
   static constexpr int most_head_dim = max_head_dim;
   static constexpr int most_head_dim_v = max_head_dim;

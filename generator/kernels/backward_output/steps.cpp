@@ -22,7 +22,7 @@ constexpr int tile_q = 32;  // a row for each eight threads
 // A spec of what the kernel reads. Tensors of all functors keep their places.
 AttentionSpec own_spec(const AttentionSpec& spec) {
   AttentionSpec own = spec;
-  own.sinks = own.dropout = own.checked = own.max_logit = own.row_max = false;
+  own.sinks = own.dropout = own.checked = own.max_logit = own.row_max = own.mean_score = false;
   own.split_keys = 0;
   own.gqa_ratio = 1;
   own.head_dim = own.head_dim_v = spec.value_head_dim();

@@ -10,12 +10,14 @@
 namespace jit::backward_sinks {
 
 Program program(const AttentionSpec& spec) {
-  const AttentionSpec own{.sequences_q = spec.sequences_q, .sequences_kv = spec.sequences_kv};
+  const AttentionSpec own{
+      .sequences_q = spec.sequences_q, .sequences_kv = spec.sequences_kv, .mean_score = spec.mean_score};
   Program program;
   program.threads = 256;
   program.name = "attention_backward_sinks";
   if (!is_dense(own))
     program.name += fmt::format("_{}_{}", to_string(own.sequences_q), to_string(own.sequences_kv));
+  if (own.mean_score) program.name += "_mean_score";
   program.facts = {{"spec", "gradients of sinks"}};
   program.source = fmt::format(
       "// Attention backward, gradients of sinks. Generated.\n#include \"backward_sinks/kernel.cuh\"\n"

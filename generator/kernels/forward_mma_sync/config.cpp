@@ -121,6 +121,7 @@ Footprint Family<ForwardMmaSync>::footprint(const AttentionSpec& spec, const For
           .registers = output + scores + q + other_registers + row_blocks * row_block_registers +
                        (has_functors ? functor_registers : 0) +
                        (asks_for(spec, largest_scores) ? row_blocks * largest_score_registers : 0) +
+                       (spec.mean_score ? row_blocks * largest_score_registers : 0) +
                        (spec.split_keys != 0 ? span_registers : 0) +
                        (has_narrow_keys(spec) ? fp8_registers : 0) + dropout_registers(spec, scores),
           .register_cap = std::min(max_registers_per_thread, share / 8 * 8),

@@ -10,7 +10,7 @@ struct Family<ForwardMmaSync> : FamilyDefaults<ForwardMmaSync> {
   static constexpr std::string_view name = "forward_mma_sync";
   static constexpr std::string_view doc = "cp.async, ldmatrix and mma.sync: sm_80 and later, any tensor";
   static constexpr Pass pass = Pass::forward;
-  static constexpr FamilyOutputs outputs = largest_scores;
+  static constexpr FamilyOutputs outputs = all_outputs;
   static constexpr bool applies_output = true;
   static constexpr bool may_spill = true;
   static constexpr ForwardMmaSync smallest = {.tile_q = 64, .tile_kv = 32, .stages_k = 1, .stages_v = 1};

@@ -8,6 +8,7 @@
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
+#include "generator/problem/tma_operands.h"
 #include "templates/base/bit_words.cuh"
 #include "templates/base/element.cuh"
 #include "templates/forward_wgmma/smem_layout.cuh"
@@ -99,17 +100,22 @@ int launched_registers(const ForwardWgmma& config) {
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
 // under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
-  if (has_fp8_queries(spec) || !are_steady(spec.score)) return {Rescale::lazy};
+  if (has_fp8_queries(spec) || !are_steady(spec.score) || spec.mean_score) return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
-// Whether O is fp32, which leaves from registers.
-bool has_wide_output(const AttentionSpec& spec) { return size_of(output_dtype(spec)) != 2; }
+// Whether O leaves from registers: fp32 does, and bytes whose rows TMA cannot store.
+bool has_wide_output(const AttentionSpec& spec) {
+  return has_quantized_output(spec) ? spec.value_head_dim() % tma_alignment != 0
+                                    : size_of(output_dtype(spec)) != 2;
+}
 
 // Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
-  return !has_fp8_queries(spec) && panel_columns(spec.head_dim) == panel_columns(spec.value_head_dim());
+  const int dv = spec.value_head_dim(), bytes = has_quantized_output(spec) ? 1 : element_bytes;
+  return !has_fp8_queries(spec) &&
+         panel_columns(spec.head_dim) * element_bytes == panel_columns(dv, bytes) * bytes;
 }
 
 // As templates/forward_wgmma/traits.cuh has it.
@@ -236,7 +242,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
                 (config.output == OutputPlace::direct ? epilogue_work_registers : 0);
   const bool mask_reads = !has_row_range(spec.mask) && !spec.mask.tensors().empty();
   const bool looks_first = config.rescale == Rescale::lazy;
-  const int largest = asks_for(spec, largest_scores) && looks_first ? largest_score_registers : 0;
+  const int largest = (asks_for(spec, largest_scores) && looks_first ? largest_score_registers : 0) +
+                      (spec.mean_score ? largest_score_registers : 0);
   const int functor_of_output = spec.output.is_none() ? 0 : output_functor_registers;
   return functor_of_output + scores + output + sums + p + other + largest +
          (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
@@ -352,6 +359,7 @@ std::span<const ConfigField<ForwardWgmma>> Family<ForwardWgmma>::fields() { retu
 
 ForwardWgmma Family<ForwardWgmma>::smallest_for(const AttentionSpec& spec) {
   ForwardWgmma config = smallest;
+  if (has_quantized_output(spec) && !fits_o_over_q(spec)) config.output = OutputPlace::separate;
   if (spec.dropout || has_fp8_queries(spec)) config.tile_kv = std::max(dropout_keys, facts(spec.dtype).mma_k);
   if (has_wide_output(spec) && !has_fp8_queries(spec)) config.output = OutputPlace::direct;
   config.upcast_ahead = wants_upcast_ahead(spec);
@@ -368,6 +376,9 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return fmt::format("promote_every must be 0 with {}, whose products are summed in full",
                        to_string(spec.dtype));
   }
+  if (config.rescale == Rescale::on_overflow && spec.mean_score)
+    return "rescale must be lazy with mean_score: with on_overflow scores are not looked at before they are "
+           "exponentials";
   if (config.output != OutputPlace::direct && has_wide_output(spec))
     return fmt::format("output must be direct with out_dtype {}", to_string(output_dtype(spec)));
   if (std::string reason = storage_rejection(spec, config); !reason.empty()) return reason;

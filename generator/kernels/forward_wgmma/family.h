@@ -26,7 +26,7 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool waits_for_keys = true;
-  static constexpr FamilyOutputs outputs = largest_scores;
+  static constexpr FamilyOutputs outputs = all_outputs;
   static constexpr bool applies_output = true;
   static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
   static constexpr bool may_spill =

@@ -37,7 +37,7 @@ std::optional<ListTile> tile_of(const AttentionSpec& spec, int smem_bytes) {
 // The attention without what concerns outputs that have no gradients.
 AttentionSpec listed(const ListGradientsSpec& spec) {
   AttentionSpec attention = spec.attention;
-  attention.max_logit = attention.row_max = false;
+  attention.max_logit = attention.row_max = attention.mean_score = false;
   return attention;
 }
 

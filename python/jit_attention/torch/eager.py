@@ -3,7 +3,15 @@
 import torch
 from torch.autograd import forward_ad
 
-from .operator import DEFAULTS, backward_operator, compute, compute_gradients, gradients_of, save_for_backward
+from .operator import (
+    DEFAULTS,
+    OUTPUTS,
+    backward_operator,
+    compute,
+    compute_gradients,
+    gradients_of,
+    save_for_backward,
+)
 
 _PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do something else
 
@@ -27,12 +35,12 @@ class _Attention(torch.autograd.Function):
         inputs = q, k, v, tensors, *facts, *(DEFAULTS | others | {"sinks": sinks}).values()
         output = compute(*inputs)
         save_for_backward(ctx, inputs, output)
-        ctx.mark_non_differentiable(*output[2:])
+        ctx.mark_non_differentiable(*(made for name, made in zip(OUTPUTS, output[2:]) if name != "mean_score"))
         return output
 
     @staticmethod
-    def backward(ctx, do, dlse, *_):
+    def backward(ctx, do, dlse, *outputs):
         # With create_graph the operator refuses gradients of gradients.
         backward = backward_operator if torch.is_grad_enabled() or is_watched(do, dlse) else compute_gradients
-        dq, dk, dv, of_tensors, d_sinks = gradients_of(ctx, do, dlse, backward)
+        dq, dk, dv, of_tensors, d_sinks = gradients_of(ctx, do, dlse, outputs, backward)
         return dq, dk, dv, d_sinks, None, None, *of_tensors

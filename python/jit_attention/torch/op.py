@@ -17,7 +17,7 @@ from ..score import Score
 from ..typing import Layout, OutputDType, OutputName, ScaleKind, StoredDType, TuningMode
 from . import block_mask as _block_mask
 from .eager import attention_with_gradients, is_watched
-from .operator import OUTPUTS, attention_operator
+from .operator import OUTPUTS, WRITTEN, attention_operator
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         q_descale: torch.Tensor | None
         v_mean: torch.Tensor | None
         lse_shift: torch.Tensor | None
+        o_descale: torch.Tensor | None
         out_dtype: OutputDType | torch.dtype | None
         interpolated_exponentials: bool
         dropout_p: float
@@ -97,7 +98,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               deterministic: bool = False, block_mask: Any = None, q_positions: torch.Tensor | None = None,
               k_positions: torch.Tensor | None = None, global_seqlens: torch.Tensor | None = None,
               return_aux: Sequence[OutputName] | Mapping[OutputName, torch.Tensor | None] | None = None,
-              output: OutputFunctor | None = None, **unknown: Any) -> Any:
+              output: OutputFunctor | None = None, o_descale: torch.Tensor | None = None, **unknown: Any) -> Any:
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
     q, k, v, sinks and the tensors that scores read, and outputs at places of o, have gradients. Under ``torch.compile`` the call is one operator
@@ -152,8 +153,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         q_positions: As in `jit_attention.attention`.
         k_positions: As in `jit_attention.attention`.
         global_seqlens: As in `jit_attention.attention`.
-        return_aux: As in `jit_attention.attention`. These outputs have no gradients.
+        return_aux: As in `jit_attention.attention`. Of these outputs a new mean_score alone has gradients.
         output: As in `jit_attention.attention`. Calls with gradients keep o before it, too.
+        o_descale: As in `jit_attention.attention`.
 
     Returns:
         o, contiguous, of q's dtype or out_dtype; with return_lse (o, LSE); with return_aux also a dict of tensors;
@@ -182,7 +184,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
                      page_table=page_table, cache_leftpad=cache_leftpad, sinks=sinks, num_splits=num_splits,
                      zero_padding=zero_padding, split_keys=split_keys, k_descale=k_descale, v_descale=v_descale,
                      kv_dtype=kv_dtype, descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale,
-                     v_mean=v_mean, lse_shift=lse_shift, interpolated_exponentials=interpolated_exponentials,
+                     v_mean=v_mean, lse_shift=lse_shift, o_descale=o_descale,
+                     interpolated_exponentials=interpolated_exponentials,
                      out_dtype=None if out_dtype is None else _functor.element_type(out_dtype))
     tensors = _with_positions(tensors or {}, q_positions=q_positions, k_positions=k_positions,
                               global_seqlens=global_seqlens)
@@ -313,14 +316,15 @@ def _check_outputs(asked, q):
 
 
 def _raised(asked, outputs):
-    """The outputs that are asked for: those that were given, raised to what the operator made, or these."""
+    """The outputs that are asked for: those that were given, raised to what the operator made or written, or these."""
     given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
-    made = {name: outputs[name].detach() for name in given}
+    made = {name: outputs[name] if name == "mean_score" else outputs[name].detach() for name in given}
     for name, held in given.items():
         if held is not None and held.shape != made[name].shape:
             _refuse_output(name, f"has shape {tuple(held.shape)}; it must have {tuple(made[name].shape)}")
     with torch.no_grad():
-        return {name: made[name] if held is None else torch.maximum(held, made[name], out=held)
+        return {name: made[name] if held is None else
+                held.copy_(made[name]) if name in WRITTEN else torch.maximum(held, made[name], out=held)
                 for name, held in given.items()}
 
 

@@ -17,7 +17,9 @@ from ..errors import InvalidArgumentError
 from . import block_mask as _block_mask
 
 #: Outputs beside o and LSE, in the order of the operator's results.
-OUTPUTS = "max_logit", "row_max", "o_raw"
+OUTPUTS = "max_logit", "row_max", "o_raw", "mean_score", "o_descale"
+#: Those that calls write in place of raising them.
+WRITTEN = "mean_score", "o_descale"
 
 
 def _keywords(problem, tensors, block_numbers, q, layout):
@@ -38,8 +40,9 @@ def compute(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors
             q_descale: Optional[torch.Tensor] = None, v_mean: Optional[torch.Tensor] = None,
             lse_shift: Optional[torch.Tensor] = None, out_dtype: Optional[str] = None, interpolated_exponentials: bool = False,
             dropout_p: float = 0.0, rng_state: Optional[torch.Tensor] = None, deterministic: bool = False,
-            block_numbers: Optional[Sequence[int]] = None, outputs: Optional[str] = None
-            ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+            block_numbers: Optional[Sequence[int]] = None, outputs: Optional[str] = None,
+            o_descale: Optional[torch.Tensor] = None
+            ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """o, LSE and OUTPUTS, empty where they are not asked for: an operator has a fixed number of results."""
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
                         return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
@@ -48,7 +51,7 @@ def compute(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors
                         split_keys=split_keys, k_descale=k_descale, v_descale=v_descale, kv_dtype=kv_dtype,
                         descale_per=descale_per, head_dim_v=head_dim_v, q_descale=q_descale, v_mean=v_mean,
                         lse_shift=lse_shift, out_dtype=out_dtype, interpolated_exponentials=interpolated_exponentials,
-                        dropout_p=dropout_p, rng_state=rng_state,
+                        dropout_p=dropout_p, rng_state=rng_state, o_descale=o_descale,
                         return_aux=tuple(outputs.split(",")) if outputs else None)
     aux = {}
     if outputs:
@@ -66,22 +69,26 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
       seqused_q=None, seqused_k=None, page_table=None, cache_leftpad=None, sinks=None, num_splits=0,
       zero_padding=False, split_keys=0, k_descale=None, v_descale=None, kv_dtype=None, descale_per=None,
       head_dim_v=None, q_descale=None, v_mean=None, lse_shift=None, out_dtype=None, interpolated_exponentials=False,
-      dropout_p=0.0, rng_state=None, deterministic=False, block_numbers=None, outputs=None):
+      dropout_p=0.0, rng_state=None, deterministic=False, block_numbers=None, outputs=None, o_descale=None):
     if cu_seqlens_q is not None:
         lse_shape = q.size(1), q.size(0)
     else:
         heads, seqlen = (1, 2) if layout == "BHSD" else (2, 1)
         lse_shape = q.size(0), q.size(heads), q.size(seqlen)
-    of_rows = [q.new_empty(lse_shape, dtype=torch.float32) if wanted else _nothing(q)
-               for wanted in (return_lse, "row_max" in (outputs or ""))]
-    max_logit = q.new_empty(lse_shape[-2], dtype=torch.float32) if "max_logit" in (outputs or "") else _nothing(q)
+    asked = (outputs or "").split(",")
+    made = {name: q.new_empty(lse_shape[-2] if name == "max_logit" else lse_shape, dtype=torch.float32)
+            for name in asked if name in OUTPUTS and name != "o_raw"}
     dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
     numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
     o = q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype)
-    return o, of_rows[0], max_logit, of_rows[1], torch.empty_like(o) if "o_raw" in (outputs or "") else _nothing(q)
+    if "o_raw" in asked:
+        made["o_raw"] = torch.empty_like(o)
+    lse = q.new_empty(lse_shape, dtype=torch.float32) if return_lse else _nothing(q)
+    return (o, lse, *(made[name] if name in made else _nothing(q) for name in OUTPUTS))
 
 
-_RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp8_e4m3": torch.float8_e4m3fn,
+            "int8": torch.int8}
 
 
 def _nothing(q):
@@ -97,7 +104,8 @@ def compute_gradients(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
                       sinks: Optional[torch.Tensor] = None, wanted: Optional[Sequence[int]] = None,
                       want_sinks: bool = False, dropout_p: float = 0.0, rng_state: Optional[torch.Tensor] = None,
                       deterministic: bool = False, block_numbers: Optional[Sequence[int]] = None,
-                      tuning: Optional[str] = None) -> list[torch.Tensor]:
+                      tuning: Optional[str] = None, mean_score: Optional[torch.Tensor] = None,
+                      d_mean_score: Optional[torch.Tensor] = None) -> list[torch.Tensor]:
     """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
     names = read(problem)[2]
     tensors, shapes = _in_full(tensors, problem, o)
@@ -110,7 +118,7 @@ def compute_gradients(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
                                     seqused_k=seqused_k, dlse=dlse, sinks=sinks, d_sinks=want_sinks,
                                     d_tensors=[names[i] for i in wanted or ()], dropout_p=dropout_p, rng_state=rng_state,
                                     deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
-                                    tuning=tuning)
+                                    tuning=tuning, mean_score=mean_score, d_mean_score=d_mean_score)
     dq, dk, dv, by_name, *of_sinks = gradients
     of_read = (gradient.sum_to_size(shapes[name]) if name in shapes else gradient for name, gradient in by_name.items())
     return [dq, dk, dv, *of_read, *of_sinks]
@@ -164,7 +172,7 @@ def _refuse_gradients(**refused):
 
 def save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, return_lse, layout, ctx.tuning, *sequences = inputs
-    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers, _ = sequences
+    *sequences, dropout_p, rng_state, deterministic, ctx.block_numbers, outputs, _ = sequences
     varlen, (page_table, cache_leftpad, sinks) = sequences[:4], sequences[4:7]
     if v is None:
         raise InvalidArgumentError("head_dim_v: was given with a q or k that requires grad, and there are no gradients "
@@ -188,7 +196,8 @@ def save_for_backward(ctx, inputs, output):
         raise InvalidArgumentError("return_lse: is False, and gradients need lse: call jit_attention.torch.attention, "
                                    "which asks for it, compute under torch.no_grad(), or give detach()")
     o, lse = output[:2]
-    ctx.save_for_backward(q, k, v, sinks, rng_state, o if functor is None else output[4], lse, *varlen, *tensors)
+    mean_score = output[2 + OUTPUTS.index("mean_score")] if "mean_score" in (outputs or "") else None
+    ctx.save_for_backward(q, k, v, sinks, rng_state, o if functor is None else output[4], lse, mean_score, *varlen, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, layout
     ctx.wanted = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
@@ -196,24 +205,26 @@ def save_for_backward(ctx, inputs, output):
     ctx.dropout_p, ctx.deterministic = dropout_p, deterministic
 
 
-def gradients_of(ctx, do, dlse, backward):
-    """dq, dk, dv, a list for the tensors, and that of the sinks, by an operator or function such as `compute_gradients`."""
-    q, k, v, sinks, rng_state, o, lse, *others = ctx.saved_tensors
+def gradients_of(ctx, do, dlse, outputs, backward):
+    """dq, dk, dv, a list for the tensors, and that of the sinks, by an operator or function such as `compute_gradients`.
+    `outputs` are gradients of OUTPUTS, of which mean_score alone has one."""
+    q, k, v, sinks, rng_state, o, lse, mean_score, *others = ctx.saved_tensors
+    d_mean_score = None if mean_score is None else outputs[OUTPUTS.index("mean_score")]
     varlen, tensors = others[:4], others[4:]
     of_tensors = [None] * len(tensors)
-    if do is None and dlse is None:
+    if do is None and dlse is None and d_mean_score is None:
         return None, None, None, of_tensors, None
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_read = backward(do, q, k, v, o, lse, tensors, *ctx.facts, *varlen, dlse, sinks, ctx.wanted,
                                     ctx.wants_sinks, ctx.dropout_p, rng_state, ctx.deterministic, ctx.block_numbers,
-                                    ctx.tuning)
+                                    ctx.tuning, None if d_mean_score is None else mean_score, d_mean_score)
     for i, gradient in zip(ctx.wanted, of_read):
         of_tensors[i] = gradient
     return dq, dk, dv, of_tensors, of_read[-1] if ctx.wants_sinks else None
 
 
-def _gradients(ctx, do, dlse, *_):
-    return _of_inputs(ctx, *gradients_of(ctx, do, dlse, backward_operator))
+def _gradients(ctx, do, dlse, *outputs):
+    return _of_inputs(ctx, *gradients_of(ctx, do, dlse, outputs, backward_operator))
 
 
 def _of_inputs(ctx, dq, dk, dv, of_tensors, d_sinks):
