@@ -25,9 +25,6 @@ inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &Attention
 
 /// Outputs that have gradients.
 inline constexpr std::array differentiated = {&AttentionSpec::mean_score};
-/// Outputs that follow from scores.
-inline constexpr std::array of_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
-                                         &AttentionSpec::mean_score};
 
 /// Whether a spec asks for one of these.
 constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
