@@ -29,14 +29,14 @@
 namespace jit::forward_mla_wgmma {
 
 /// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to all others;
-/// queries come from the query producers, by cp.async, and keys from the key producers.
+/// queries come from the query producers, where there are some, by cp.async, and keys from the key producers.
 template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
-  init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
-  init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);
+  if constexpr (Traits::has_query_warps) init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
+  init_pipeline(smem, layout.k, Traits::key_arrivals, Traits::warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);
+  init_pipeline(smem, layout.v, Traits::key_arrivals, Traits::warps);
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);
@@ -80,7 +80,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
       if (warp < Traits::key_warps) {
         load_keys<Traits>(params, memory, bytes, smem, warp, work);
         griddepcontrol_launch_dependents();
-      } else {
+      } else if constexpr (Traits::has_query_warps) {
         load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
       }
       return;

@@ -19,9 +19,10 @@ inline constexpr int tile_kv = 64;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
 inline constexpr int stages_p = 1, stages_infos = 4;
 /// Warps that copy keys row by row.
-inline constexpr int row_copy_warps = 2;
-/// Tiles of columns that are keys alone, which are multiplied first, and done with then.
-inline constexpr int stages_alone = 2;
+inline constexpr int row_copy_warps = 4;
+/// Tiles of columns that are keys alone, which are multiplied first, and done with then. Rows that are converted wait
+/// elsewhere.
+JIT_HOST_DEVICE constexpr int stages_alone(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
 
 /// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
 /// shared memory, whose bandwidth is as scarce as the tensor cores.
@@ -41,6 +42,7 @@ struct SmemLayout {
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
   int stored;            ///< of rows of 8-bit latents, for each warp that converts them
+  int stored_stages;     ///< of each of these warps
   int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };
@@ -59,25 +61,27 @@ JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more
   return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
 }
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more) {
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more, int stored_stages) {
   constexpr int word_bytes = 4, warps = 4;
   SmemAllocator place;
   SmemLayout layout{};
   layout.q.tiles =
       place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
   const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
-  layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
+  const int stages_k = stages_alone(sizes.stored_row_bytes);
+  layout.k.tiles = place.tiles(stages_k * panels_alone * tile_kv * value_panel * element_bytes);
   const int stages_v = value_stages(sizes, has_more);
   layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
-  layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps));
+  layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps, stored_stages));
+  layout.stored_stages = stored_stages;
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
   layout.list_words = place.words(stages_infos * tile_kv * sizes.list_words * word_bytes);
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, stages_alone);
+  place.barriers(layout.k, stages_k);
   place.barriers(layout.v, stages_v);
   place.barriers(layout.p, stages_p);
   place.barriers(layout.infos, stages_infos);
@@ -85,11 +89,19 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.total = place.total();
   return layout;
 }
-/// With half a tile more where that fits: what comes next is on its way while values are multiplied.
+/// With half a tile more where that fits: what comes next is on its way while values are multiplied. Rows that are
+/// converted wait as they are stored instead, as many as fit.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int most = 232448;  // that a block may have on sm_90
-  const SmemLayout layout = smem_layout(sizes, true);
-  return layout.total <= most ? layout : smem_layout(sizes, false);
+  if (sizes.stored_row_bytes == 0) {
+    const SmemLayout layout = smem_layout(sizes, true, 0);
+    return layout.total <= most ? layout : smem_layout(sizes, false, 0);
+  }
+  for (int stored_stages = most_stored_stages; stored_stages > least_stored_stages; --stored_stages) {
+    const SmemLayout layout = smem_layout(sizes, false, stored_stages);
+    if (layout.total <= most) return layout;
+  }
+  return smem_layout(sizes, false, least_stored_stages);
 }
 
 }  // namespace jit::forward_mla_wgmma

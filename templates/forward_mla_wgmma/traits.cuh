@@ -21,7 +21,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int warps = warpgroup_size / warp_size;
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
-  static constexpr int stages_q = 1, stages_k = stages_alone;
+  static constexpr int stages_q = 1;
   static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
 
   /// The first columns of a tile of keys are the values, in whole panels.
@@ -59,10 +59,15 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr bool hands_over_late = uses_tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Producer warps that load keys: copying them row by row is too much for one.
+  /// Producer warps that load keys: copying them row by row takes all. The score warpgroup loads queries itself then.
   static constexpr int key_warps = uses_tma ? 1 : row_copy_warps;
   static constexpr int query_warps = warps - key_warps;
-  static constexpr int query_threads = query_warps * warp_size;
+  static constexpr bool has_query_warps = query_warps > 0;
+  static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
+  /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
+  static constexpr int key_arrivals =
+      uses_tma || converts_latents<Config> ? key_warps : key_warps * warp_size;
+  static constexpr bool fences_keys = key_arrivals > key_warps;  ///< who reads them, not who copies them
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 
@@ -86,7 +91,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .list_words = list_words,
                                                     .stored_row_bytes = stored_row_bytes});
 
-  static constexpr int stages_v = layout.v.stages;
+  static constexpr int stages_k = stages_alone(stored_row_bytes), stages_v = layout.v.stages;
 
   static constexpr int score_barrier = 2;  ///< named, of the score warpgroup
 };

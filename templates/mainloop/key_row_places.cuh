@@ -7,8 +7,8 @@
 #include "problem/latent_rows.cuh"
 #include "problem/paged_kv.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
+#include "split_keys/list_tiles.cuh"
 #include "split_keys/split_pipeline.cuh"
-#include "split_keys/work_tile_keys.cuh"
 
 namespace jit {
 
@@ -33,17 +33,20 @@ class KeyRowPlaces {
 
   JIT_DEVICE KeyRowPlaces(const AttentionParams& params, int warp) : params_(params), warp_(warp) {}
 
-  /// Places of the rows of the tile from key `k_begin` on, of a split of the work tile.
-  JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
+  /// Places of the rows of the tile `ahead` steps in front, of a split of the work tile.
+  JIT_DEVICE Place place(const SplitWorkTile& work_tile, const Info<Config>& info,
+                         const RowTiles<Config>& tiles, int ahead) const {
     Place place{.head = work_tile.kv_head};
+    const int k_begin = tiles.key(ahead);
 #pragma unroll
     for (int i = 0; i < rows_per_lane; ++i) {
       const int own = i * warp_size + lane_id(), key = k_begin + tile_row(own),
                 row = work_tile.kv.begin + key;
       place.batch[i] = -1;
       place.seq[i] = row;
+      const int position = position_of(tiles, ahead, tile_row(own));
       if (own >= rows || key >= work_tile.kv.length) continue;
-      const RowPlace at = place_of(work_tile, info, key);
+      const RowPlace at = place_of(work_tile, info, key, position);
       place.batch[i] = at.batch;
       place.seq[i] = at.seq;
       if constexpr (Traits::has_pages && !has_key_lists<Config>)
@@ -71,10 +74,15 @@ class KeyRowPlaces {
   const AttentionParams& params_;
 
  private:
-  JIT_DEVICE RowPlace place_of(const SplitWorkTile& work_tile, const Info<Config>& info, int key) const {
+  // Where a key of a list stands, which lanes tell one another.
+  static JIT_DEVICE int position_of(const RowTiles<Config>& tiles, int ahead, int row) {
+    if constexpr (has_key_lists<Config>) return tiles.position(ahead, row);
+    return 0;
+  }
+  JIT_DEVICE RowPlace place_of(const SplitWorkTile& work_tile, const Info<Config>& info, int key,
+                               int position) const {
     if constexpr (has_key_lists<Config>) {
-      return Config::Lists::template place<Config>(params_, info.owner, work_tile.batch, work_tile.kv_head,
-                                                   key);
+      return Config::Lists::template place_of<Config>(params_, info.owner, work_tile.kv_head, position);
     } else {
       return PagedKv<Config>(params_).place(work_tile.batch, work_tile.kv_head, work_tile.kv.begin + key);
     }

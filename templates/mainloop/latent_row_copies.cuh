@@ -13,23 +13,28 @@
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: groups of
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: batches of
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
-/// the latency of memory, and few registers hold them. A group is converted when its stage is needed again: those of a tile
+/// the latency of memory, and few registers hold them. A batch is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
 class LatentRowCopies : public KeyRowPlaces<Traits> {
   using Places = KeyRowPlaces<Traits>;
-  using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
-      Places::tile_row;
+  using Places::rows, Places::rows_per_lane, Places::params_, Places::row_at, Places::tile_row;
   using typename Places::Config;
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
-  static constexpr int groups = rows / group_rows;  // of a tile
-  static constexpr int stored_bytes = Latent::row_bytes + Latent::page_end_bytes;
-  static constexpr int row_stride = stored_row_stride(stored_bytes), group_bytes = group_rows * row_stride;
-  static constexpr int piece_bytes = 8;  // the alignment of rows
-  static_assert(group_rows == stored_stage_rows && groups > stored_stages, "a tile fills all stages");
+  static constexpr int stages = Traits::layout.stored_stages;
+  static constexpr int batches = rows / stored_batch_rows;  // of a tile
+  static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
+                       batch_bytes = stored_batch_rows * row_stride;
+  static_assert(rows % stored_batch_rows == 0 && Places::group_rows % stored_batch_rows == 0,
+                "rows of a batch lie side by side");
+  // Lanes of a row where a batch is copied, and bytes that they copy at once.
+  static constexpr int row_lanes = warp_size / stored_batch_rows, row_bytes_at_once = row_lanes * chunk_bytes;
+  // Lanes of a row of a panel where it is converted, each for so many columns.
+  static constexpr int lane_columns = chunk_bytes, panel_lanes = Traits::VPart::columns / lane_columns,
+                       panels_at_once = warp_size / stored_batch_rows / panel_lanes;
 
  public:
   using typename Places::Place;
@@ -37,64 +42,79 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : Places(params, warp),
         panels_(smem),
-        stages_(smem + Traits::layout.stored + warp * stored_stages * group_bytes) {}
+        stages_(smem + Traits::layout.stored + warp * stages * batch_bytes) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
   JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
-    static_assert(rows_per_lane == 1 && rows == warp_size, "each lane knows one row");
-    const int steps = is_last ? groups + stored_stages : groups;
+    static_assert(rows_per_lane == 1, "each lane knows one row");
+    const unsigned char* const own_row = row_at(place, 0);
+    const int steps = is_last ? batches + stages : batches;
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      // The group that goes next takes the stage of the one that came first.
-      if (has_earlier_ || step >= stored_stages) convert((step + groups - stored_stages) % groups);
-      if (step < groups) copy(place, step * group_rows);
+      // The batch that goes next takes the stage of the one that came first.
+      if (taken_ == stages) {
+        convert();
+      } else {
+        ++taken_;
+      }
+      if (step < batches) copy(own_row, place, step * stored_batch_rows);
       cp_async_commit_group();  // at the end of none, so that as many are behind each
-      slot_ = slot_ + 1 == stored_stages ? 0 : slot_ + 1;
+      slot_ = slot_ + 1 == stages ? 0 : slot_ + 1;
     }
-    has_earlier_ = !is_last;
+    if (is_last) taken_ = 0;
   }
 
- private:
-  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * group_bytes; }
+  /// All have been waited for.
+  JIT_DEVICE void finish() const {}
 
-  // Starts the copies of a group of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
+ private:
+  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * batch_bytes; }
+
+  // Starts the copies of a batch of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
   // numbers.
-  JIT_DEVICE void copy(const Place& place, int first) {
-    const unsigned char* const own_row = row_at(place, 0);
+  JIT_DEVICE void copy(const unsigned char* own_row, const Place& place, int first) {
     __syncwarp();  // mutate: StoredRowsOverThoseThatAreRead
-#pragma unroll 1
-    for (int row = 0; row < group_rows; ++row) {
-      const auto* const start = reinterpret_cast<const unsigned char*>(
-          __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), first + row));
-      const int seq = Latent::page_end_bytes == 0 ? 0 : __shfl_sync(full_warp, place.seq[0], first + row);
-      const bool exists = start != nullptr;
-      const auto* const source = exists ? start : static_cast<const unsigned char*>(params_.k);
-      const unsigned target = stage_place() + row * row_stride;
-#pragma unroll 1
-      for (int i = 0; i * warp_size * piece_bytes < stored_bytes; ++i) {
-        const int at = (i * warp_size + lane_id()) * piece_bytes;
-        if (at >= stored_bytes) break;
-        const unsigned char* from = source + at;
-        if (at >= Latent::row_bytes)
-          from = exists ? scales_of_row<Latent>(source, seq, maximum(1, Config::page_size)) : source;
-        cp_async_zfill<piece_bytes>(target + at, from, exists);
+    const int row = first + lane_id() / row_lanes, lane = lane_id() % row_lanes;
+    const auto* source = reinterpret_cast<const unsigned char*>(
+        __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), row));
+    const bool exists = source != nullptr;
+    if (!exists) source = static_cast<const unsigned char*>(params_.k);  // of which nothing is read
+    const unsigned target = stage_place() + lane_id() / row_lanes * row_stride;
+    if constexpr (Latent::page_end_bytes > 0) {
+      const int seq = __shfl_sync(full_warp, place.seq[0], row);
+      static_assert(Latent::page_end_bytes == 8, "a lane copies the scales of a row");
+      if (lane == 0)
+        cp_async_zfill<8>(target + Latent::row_bytes,
+                          exists ? scales_of_row<Latent>(source, seq, maximum(1, Config::page_size)) : source,
+                          exists);
+    }
+    const bool is_aligned = reinterpret_cast<unsigned long long>(source) % chunk_bytes == 0;
+#pragma unroll
+    for (int at = 0; at < Latent::row_bytes; at += row_bytes_at_once) {
+      const int own = at + lane * chunk_bytes;
+      if (own >= Latent::row_bytes) break;
+      if (is_aligned) {
+        cp_async_zfill<chunk_bytes>(target + own, source + own, exists);
+      } else {  // rows begin at multiples of 8
+        cp_async_zfill<8>(target + own, source + own, exists);
+        cp_async_zfill<8>(target + own + 8, source + own + 8, exists);
       }
     }
   }
 
-  // Converts a group of a tile, which came first of those in stages. Takes the stages of the tile with its first group, and hands
-  // them over with its last one.
-  JIT_DEVICE void convert(int group) {
-    cp_async_wait_group<stored_stages - 1>();  // mutate: LatentsReadBeforeTheyCame
-    __syncwarp();                              // mutate: LatentsOfOtherLanesReadEarly
+  // Converts the batch that came first. Takes the stages of its tile with the first batch of that, and hands
+  // them over with the last one.
+  JIT_DEVICE void convert() {
+    cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
+    __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      fill<typename Traits::KPanel>(stage_of(panels_.k, group, 1), group, Traits::first_key_column);
-#pragma unroll 1
+      fill<typename Traits::KPanel>(stage_of(panels_.k, 1), Traits::first_key_column);
+#pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part)
-      fill<typename Traits::VPart>(stage_of(panels_.v, group, Traits::v_parts - part), group,
-                                   Traits::first_column(part));
-    if (group + 1 < groups) return;
+      fill<typename Traits::VPart>(stage_of(panels_.v, Traits::v_parts - part), Traits::first_column(part));
+    batch_ = batch_ + 1 == batches ? 0 : batch_ + 1;
+    if (batch_ > 0) return;
     fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
@@ -104,46 +124,66 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
 
   // Where a stage of the tile lies, so many before the next tile's.
   template <class Pipeline>
-  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int group, int back) {
-    if (group > 0) return pipeline.tile_before(back);
+  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
+    if (batch_ > 0) return pipeline.tile_before(back);
     pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
     const unsigned tile = pipeline.tile();
     pipeline.advance();
     return tile;
   }
 
-  // Writes a group's columns from `first` on to a stage. As many lanes have a row as a panel of it has chunks.
+  // Writes a batch's columns from `first` on to a stage.
   template <class Tile>
-  JIT_DEVICE void fill(unsigned tile, int group, int first) const {
-    constexpr int lanes = Tile::row_bytes / chunk_bytes, rows_at_once = warp_size / lanes;
-    static_assert(Latent::group % latent_piece == 0, "a piece has one scale");
-    const int chunk = lane_id() % lanes;
-#pragma unroll 1
+  JIT_DEVICE void fill(unsigned tile, int first) const {
+    static_assert(Latent::columns % Tile::columns == 0, "columns of a panel are of one kind");
+    static_assert(Tile::row_bytes == Places::group_rows * chunk_bytes, "a row's swizzle is its number");
+    const unsigned rows_begin = tile + tile_row(batch_ * stored_batch_rows) * Tile::row_bytes;
+    const int first_row = batch_ * stored_batch_rows % Places::group_rows;
+#pragma unroll
+    for (int panel = 0; panel < Tile::panels; panel += panels_at_once)
+      fill_scaled<Tile>(rows_begin, first_row, panel, first);
+#pragma unroll
     for (int panel = 0; panel < Tile::panels; ++panel) {
-      const int column = first + panel * Tile::columns + chunk * latent_piece;
-#pragma unroll 1  // beside the loops around it there are registers for one piece
-      for (int step = 0; step < group_rows / rows_at_once; ++step) {
-        const int row = step * rows_at_once + lane_id() / lanes;
-        unsigned wide[4];
-        read(stage_place() + row * row_stride, column, wide);
-        store_shared(
-            Tile::chunk_address(tile + panel * Tile::panel_bytes, tile_row(group * group_rows + row), chunk),
-            wide);
-      }
+      if (first + panel * Tile::columns >= Latent::columns)
+        fill_rotated<Tile>(rows_begin, first_row, panel, first);
     }
   }
 
-  // Eight numbers of the row at a shared address. Columns of a panel are of one kind.
-  static JIT_DEVICE void read(unsigned row, int column, unsigned (&wide)[4]) {
-    if (column < Latent::columns) {
-      int words[2];
-      load_shared(words, row + column);
-      halves_of_latents({static_cast<unsigned>(words[0]), static_cast<unsigned>(words[1])}, wide);
-      scale_latents<Element>(scale_of(row, column / Latent::group), wide);
-    } else {
-      load_shared(wide, row + Latent::rotated_begin + (column - Latent::columns) * 2);
-      convert_rotated<Element>(wide);
+  // Writes panels of columns of e4m3. Lanes have 16 columns each, one behind the other of two rows of a panel: so that
+  // neither what they read nor what they write meets in a bank.
+  template <class Tile>
+  JIT_DEVICE void fill_scaled(unsigned rows_begin, int first_row, int first_panel, int first) const {
+    const int panel = first_panel + lane_id() / (stored_batch_rows * panel_lanes),
+              row = lane_id() / panel_lanes % stored_batch_rows,
+              own = lane_id() % panel_lanes, column = first + panel * Tile::columns + own * lane_columns;
+    if (panel >= Tile::panels || column >= Latent::columns) return;
+    const unsigned stored = stage_place() + row * row_stride;
+    unsigned words[4];
+    load_shared(words, stored + column);
+    const float scale = scale_of(stored, column / Latent::group);
+    static_assert(Latent::group % lane_columns == 0, "columns of a lane have one scale");
+    const unsigned target = rows_begin + row * Tile::row_bytes + panel * Tile::panel_bytes;
+#pragma unroll
+    for (int i = 0; i < lane_columns / latent_piece; ++i) {
+      unsigned wide[4];
+      halves_of_latents({words[2 * i], words[2 * i + 1]}, wide);
+      scale_latents<Element>(scale, wide);
+      store_shared(target + ((own * 2 + i) ^ (first_row + row)) * chunk_bytes, wide);
     }
+  }
+
+  // Writes a panel of columns of bf16.
+  template <class Tile>
+  JIT_DEVICE void fill_rotated(unsigned rows_begin, int first_row, int panel, int first) const {
+    const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes,
+              column = first + panel * Tile::columns - Latent::columns;
+    static_assert(row_lanes * latent_piece == Tile::columns, "lanes of a row have a panel");
+    unsigned wide[4];
+    load_shared(wide, stage_place() + row * row_stride + Latent::rotated_begin + column * 2 + chunk * chunk_bytes);
+    convert_rotated<Element>(wide);
+    store_shared(rows_begin + row * Tile::row_bytes + panel * Tile::panel_bytes +
+                     (chunk ^ (first_row + row)) * chunk_bytes,
+                 wide);
   }
 
   // The scale of a group of columns. Those of a page's end lie behind their row.
@@ -155,9 +195,10 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   }
 
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;     // shared address
-  int slot_ = 0;              // where the next group goes
-  bool has_earlier_ = false;  // whether all stages have groups that have not been converted
+  const unsigned stages_;  // shared address
+  int slot_ = 0;           // where the next batch goes
+  int taken_ = 0;          // stages with batches that have not been converted
+  int batch_ = 0;          // the one of its tile that is converted next
 };
 
 }  // namespace jit
