@@ -5,6 +5,7 @@
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "mainloop/output_columns.cuh"
+#include "mainloop/row_units.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"
@@ -17,9 +18,7 @@ inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
 /// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
-inline constexpr int stages_p = 1, stages_infos = 4;
-/// Warps that copy keys row by row.
-inline constexpr int row_copy_warps = 4;
+inline constexpr int stages_p = 1, stages_infos = 3;
 /// Tiles of columns that are keys alone, which are multiplied first, and done with then. Rows that are converted wait
 /// elsewhere.
 JIT_HOST_DEVICE constexpr int stages_alone(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
@@ -38,6 +37,7 @@ struct SmemLayout {
   PipelinePlace p;       ///< P of tiles of keys
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
+  PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
@@ -75,6 +75,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps, stored_stages));
   layout.stored_stages = stored_stages;
+  layout.plans.tiles = place.rows(stages_plans * plan_bytes(tile_kv));
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
@@ -86,6 +87,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   place.barriers(layout.p, stages_p);
   place.barriers(layout.infos, stages_infos);
   place.barriers(layout.splits, stages_splits);
+  place.barriers(layout.plans, stages_plans);
   layout.total = place.total();
   return layout;
 }

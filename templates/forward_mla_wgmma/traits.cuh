@@ -59,15 +59,17 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr bool hands_over_late = uses_tma;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Producer warps that load keys: copying them row by row takes all. The score warpgroup loads queries itself then.
-  static constexpr int key_warps = uses_tma ? 1 : row_copy_warps;
-  static constexpr int query_warps = warps - key_warps;
+  /// Producer warps: one finds out which keys come, and loads them by TMA, or has others copy their rows. The others load
+  /// queries, which the score warpgroup does itself beside rows.
+  static constexpr int copy_warps = uses_tma ? 0 : row_copy_warps;
+  static constexpr int query_warps = warps - 1 - copy_warps;
   static constexpr bool has_query_warps = query_warps > 0;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
   /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
-  static constexpr int key_arrivals =
-      uses_tma || converts_latents<Config> ? key_warps : key_warps * warp_size;
-  static constexpr bool fences_keys = key_arrivals > key_warps;  ///< who reads them, not who copies them
+  static constexpr int key_arrivals = uses_tma ? 1
+                                      : converts_latents<Config> ? copy_warps
+                                                                 : copy_warps * warp_size;
+  static constexpr bool fences_keys = key_arrivals > warps;  ///< who reads them, not who copies them
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 

@@ -3,8 +3,9 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/key_row_places.cuh"
 #include "mainloop/pipelines.cuh"
+#include "mainloop/row_plans.cuh"
+#include "mainloop/row_units.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -13,80 +14,81 @@
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: batches of
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: units of
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
-/// the latency of memory, and few registers hold them. A batch is converted when its stage is needed again: those of a tile
+/// the latency of memory, and few registers hold them. A unit is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
-class LatentRowCopies : public KeyRowPlaces<Traits> {
-  using Places = KeyRowPlaces<Traits>;
-  using Places::rows, Places::rows_per_lane, Places::params_, Places::row_at, Places::tile_row;
-  using typename Places::Config;
+class LatentRowCopies {
+  using Config = typename Traits::Config;
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
+  using Plans = RowPlans<Traits>;
   static constexpr int stages = Traits::layout.stored_stages;
-  static constexpr int batches = rows / stored_batch_rows;  // of a tile
+  static constexpr int units = Config::tile_kv / unit_rows;  // of a tile
   static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
-                       batch_bytes = stored_batch_rows * row_stride;
-  static_assert(rows % stored_batch_rows == 0 && Places::group_rows % stored_batch_rows == 0,
-                "rows of a batch lie side by side");
-  // Lanes of a row where a batch is copied, and bytes that they copy at once.
-  static constexpr int row_lanes = warp_size / stored_batch_rows, row_bytes_at_once = row_lanes * chunk_bytes;
+                       unit_bytes = unit_rows * row_stride;
+  // Lanes of a row where a unit is copied, and bytes that they copy at once.
+  static constexpr int row_lanes = warp_size / unit_rows, row_bytes_at_once = row_lanes * chunk_bytes;
   // Lanes of a row of a panel where it is converted, each for so many columns.
   static constexpr int lane_columns = chunk_bytes, panel_lanes = Traits::VPart::columns / lane_columns,
-                       panels_at_once = warp_size / stored_batch_rows / panel_lanes;
+                       panels_at_once = row_lanes / panel_lanes;
 
  public:
-  using typename Places::Place;
-
+  /// By warp `warp` of those that copy.
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
-      : Places(params, warp),
+      : params_(params),
         panels_(smem),
-        stages_(smem + Traits::layout.stored + warp * stages * batch_bytes) {}
+        stages_(smem + Traits::layout.stored + warp * stages * unit_bytes),
+        copied_{warp},
+        converted_{warp},
+        unit_(warp) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
-  JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
-    static_assert(rows_per_lane == 1, "each lane knows one row");
-    const unsigned char* const own_row = row_at(place, 0);
-    const int steps = is_last ? batches + stages : batches;
+  JIT_DEVICE void copy_tile(const RowPlan& plan, Plans& plans) {
+    int left = plan.is_last ? stages : 0;
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      // The batch that goes next takes the stage of the one that came first.
+    for (int unit = copied_.first; unit < units || left > 0; unit += row_copy_warps) {
+      // The unit that goes next takes the stage of the one that came first.
       if (taken_ == stages) {
         convert();
       } else {
         ++taken_;
       }
-      if (step < batches) copy(own_row, place, step * stored_batch_rows);
+      if (unit < units) {
+        copy(plan, plans.number(unit * unit_rows + lane_id() / row_lanes));
+      } else {
+        --left;
+      }
       cp_async_commit_group();  // at the end of none, so that as many are behind each
       slot_ = slot_ + 1 == stages ? 0 : slot_ + 1;
     }
-    if (is_last) taken_ = 0;
+    plans.release();
+    copied_.advance(units);
+    if (plan.is_last) taken_ = 0;
   }
 
   /// All have been waited for.
   JIT_DEVICE void finish() const {}
 
  private:
-  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * batch_bytes; }
+  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * unit_bytes; }
 
-  // Starts the copies of a batch of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
-  // numbers.
-  JIT_DEVICE void copy(const unsigned char* own_row, const Place& place, int first) {
+  // Starts the copies of a unit, of whose rows this is the number of the lane's. A row that there is not becomes zeros, whose
+  // scales are numbers.
+  JIT_DEVICE void copy(const RowPlan& plan, int number) {
     __syncwarp();  // mutate: StoredRowsOverThoseThatAreRead
-    const int row = first + lane_id() / row_lanes, lane = lane_id() % row_lanes;
-    const auto* source = reinterpret_cast<const unsigned char*>(
-        __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), row));
+    const int lane = lane_id() % row_lanes;
+    const unsigned char* source = row_start<Config>(params_, plan, number);
     const bool exists = source != nullptr;
     if (!exists) source = static_cast<const unsigned char*>(params_.k);  // of which nothing is read
     const unsigned target = stage_place() + lane_id() / row_lanes * row_stride;
     if constexpr (Latent::page_end_bytes > 0) {
-      const int seq = __shfl_sync(full_warp, place.seq[0], row);
       static_assert(Latent::page_end_bytes == 8, "a lane copies the scales of a row");
+      constexpr int page_size = maximum(1, Config::page_size);
       if (lane == 0)
         cp_async_zfill<8>(target + Latent::row_bytes,
-                          exists ? scales_of_row<Latent>(source, seq, maximum(1, Config::page_size)) : source,
-                          exists);
+                          exists ? scales_of_row<Latent>(source, number % page_size, page_size) : source, exists);
     }
     const bool is_aligned = reinterpret_cast<unsigned long long>(source) % chunk_bytes == 0;
 #pragma unroll
@@ -102,8 +104,8 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
     }
   }
 
-  // Converts the batch that came first. Takes the stages of its tile with the first batch of that, and hands
-  // them over with the last one.
+  // Converts the unit that came first. Takes the stages of its tile with the warp's first one of that, and hands
+  // them over with its last one.
   JIT_DEVICE void convert() {
     cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
     __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
@@ -113,8 +115,10 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part)
       fill<typename Traits::VPart>(stage_of(panels_.v, Traits::v_parts - part), Traits::first_column(part));
-    batch_ = batch_ + 1 == batches ? 0 : batch_ + 1;
-    if (batch_ > 0) return;
+    unit_ += row_copy_warps;
+    if (unit_ < units) return;
+    converted_.advance(units);
+    unit_ = converted_.first;
     fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
@@ -125,20 +129,20 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   // Where a stage of the tile lies, so many before the next tile's.
   template <class Pipeline>
   JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
-    if (batch_ > 0) return pipeline.tile_before(back);
+    if (unit_ != converted_.first) return pipeline.tile_before(back);
     pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
     const unsigned tile = pipeline.tile();
     pipeline.advance();
     return tile;
   }
 
-  // Writes a batch's columns from `first` on to a stage.
+  // Writes a unit's columns from `first` on to a stage.
   template <class Tile>
   JIT_DEVICE void fill(unsigned tile, int first) const {
     static_assert(Latent::columns % Tile::columns == 0, "columns of a panel are of one kind");
-    static_assert(Tile::row_bytes == Places::group_rows * chunk_bytes, "a row's swizzle is its number");
-    const unsigned rows_begin = tile + tile_row(batch_ * stored_batch_rows) * Tile::row_bytes;
-    const int first_row = batch_ * stored_batch_rows % Places::group_rows;
+    static_assert(Tile::row_bytes == 2 * unit_rows * chunk_bytes, "two units have all swizzles");
+    const unsigned rows_begin = tile + unit_ * unit_rows * Tile::row_bytes;
+    const int first_row = unit_ % 2 * unit_rows;
 #pragma unroll
     for (int panel = 0; panel < Tile::panels; panel += panels_at_once)
       fill_scaled<Tile>(rows_begin, first_row, panel, first);
@@ -153,8 +157,8 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
   // neither what they read nor what they write meets in a bank.
   template <class Tile>
   JIT_DEVICE void fill_scaled(unsigned rows_begin, int first_row, int first_panel, int first) const {
-    const int panel = first_panel + lane_id() / (stored_batch_rows * panel_lanes),
-              row = lane_id() / panel_lanes % stored_batch_rows,
+    const int panel = first_panel + lane_id() / (unit_rows * panel_lanes),
+              row = lane_id() / panel_lanes % unit_rows,
               own = lane_id() % panel_lanes, column = first + panel * Tile::columns + own * lane_columns;
     if (panel >= Tile::panels || column >= Latent::columns) return;
     const unsigned stored = stage_place() + row * row_stride;
@@ -194,11 +198,13 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
     return power_of_two(static_cast<unsigned>(word) >> group % 4 * 8 & 255);
   }
 
+  const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;  // shared address
-  int slot_ = 0;           // where the next batch goes
-  int taken_ = 0;          // stages with batches that have not been converted
-  int batch_ = 0;          // the one of its tile that is converted next
+  const unsigned stages_;        // shared address
+  OwnUnits copied_, converted_;  // of the tiles that are copied and converted next
+  int unit_;                     // that is converted next
+  int slot_ = 0;                 // where the next unit goes
+  int taken_ = 0;                // stages with units that have not been converted
 };
 
 }  // namespace jit
