@@ -55,8 +55,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
-  /// and those with keys have the tensor cores for themselves. Beside warps that copy rows there are no registers for it.
-  static constexpr bool hands_over_late = uses_tma;
+  /// and those with keys have the tensor cores for themselves.
+  static constexpr bool hands_over_late = Config::score_registers > 128;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Producer warps: one finds out which keys come, and loads them by TMA, or has others copy their rows. The others load

@@ -56,7 +56,7 @@ class RowPlanner {
                             const RowTiles<Config>& tiles, int (&numbers)[per_lane]) const {
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
-      const int key = tiles.key(0) + i * warp_size + lane_id();
+      const int key = tiles.key(0) + i * warp_size + reread_lane();
       numbers[i] = -1;
       if (key >= work_tile.kv.length) continue;
       RowPlace place;
@@ -86,7 +86,7 @@ class RowPlanner {
     if (Config::Score::is_identity && (tile.flags & key_info_partial) == 0) return;
 #pragma unroll
     for (int i = 0; i < Config::tile_kv / warp_size; ++i) {
-      const unsigned own = words + (i * warp_size + lane_id()) * 4;
+      const unsigned own = words + (i * warp_size + reread_lane()) * 4;
       store_shared(own, tiles.own_position(i));
       if constexpr (Config::Lists::queries > 1)
         store_shared(own + Config::tile_kv * 4, static_cast<int>(tiles.own_members(i)));

@@ -33,7 +33,7 @@ class RowPlans {
     pipeline_.producer_acquire();
 #pragma unroll
     for (int i = 0; i < Config::tile_kv / warp_size; ++i)
-      store_shared(pipeline_.tile() + (i * warp_size + lane_id()) * 4, numbers[i]);
+      store_shared(pipeline_.tile() + (i * warp_size + reread_lane()) * 4, numbers[i]);
     put_header(plan.batch, plan.kv_head, plan.is_last);
   }
   JIT_DEVICE void put_end() {

@@ -20,13 +20,11 @@ class ListTiles {
   static_assert(Config::tile_kv == 2 * warp_size, "a lane has two keys");
 
  public:
-  JIT_DEVICE ListTiles(const ListMask<Config>& mask, const ScoreTile& queries, const KeyRange& share,
-                       int length)
+  JIT_DEVICE ListTiles(const ListMask<Config>& mask, const ScoreTile& /*queries*/, const KeyRange& share,
+                       int /*length*/)
       : mask_(mask),
-        queries_(queries),
         end_((share.end + Config::tile_kv - 1) / Config::tile_kv),
         next_(share.begin / Config::tile_kv),
-        length_(length),
         count_(Lists::count(mask.params.tensors, mask.work_tile.batch, mask.work_tile.kv_head)) {
     ask(next_);
     advance();
@@ -46,12 +44,12 @@ class ListTiles {
       resolve(tile);
       ask(next_ + 1);
       const int k_begin = next_ * Config::tile_kv;
-      ScoreTile scores = queries_;
+      ScoreTile scores = queries_of<Config>(mask_.work_tile);
       scores.k_begin = k_begin;
-      scores.k_end = minimum(k_begin + Config::tile_kv, length_);
+      scores.k_end = minimum(k_begin + Config::tile_kv, mask_.work_tile.kv.length);
       kind = mask_.classify(scores, [&](int key, int& position, unsigned& members) {
         position = key < k_begin + warp_size ? tile.positions[0] : tile.positions[1];
-        members = key < k_begin + warp_size ? tile.members[0] : tile.members[1];
+        members = members_of(key, position);
       });
       if (kind != TileClass::empty) break;
     }
@@ -61,13 +59,8 @@ class ListTiles {
 
   /// Where the lane's i-th key of the tile at which this is stands, and who sees it.
   JIT_DEVICE int own_position(int i) const { return tiles_[0].positions[i]; }
-  JIT_DEVICE unsigned own_members(int i) const { return tiles_[0].members[i]; }
-
-  /// Where a row of a tile stands, which lanes may ask about different ones of.
-  JIT_DEVICE int position(int ahead, int row) const {
-    const int first = __shfl_sync(full_warp, tiles_[ahead].positions[0], row % warp_size);
-    const int second = __shfl_sync(full_warp, tiles_[ahead].positions[1], row % warp_size);
-    return row < warp_size ? first : second;
+  JIT_DEVICE unsigned own_members(int i) const {
+    return members_of(key_of_lane(tiles_[0].index, i), own_position(i));
   }
 
  private:
@@ -75,7 +68,6 @@ class ListTiles {
     int index;
     bool is_partial;
     int positions[2];
-    unsigned members[2];
   };
 
   // Asks for the entries of a tile.
@@ -86,10 +78,6 @@ class ListTiles {
     for (int i = 0; i < 2; ++i) {
       const int at = key_of_lane(index, i) / Lists::block;
       entries_[i] = Lists::entry(tensors, work_tile.batch, work_tile.kv_head, at, count_);
-      if constexpr (Lists::queries > 1)
-        members_[i] = at < count_ ? Lists::members(tensors, work_tile.batch, work_tile.kv_head,
-                                                   at * Lists::block)
-                                  : 0;
     }
   }
   // The entries that were asked for are those of a tile.
@@ -98,22 +86,23 @@ class ListTiles {
     for (int i = 0; i < 2; ++i) {
       tile.positions[i] = Lists::template position_in<Config>(mask_.params, mask_.owner, entries_[i],
                                                               key_of_lane(next_, i));
-      tile.members[i] = Lists::queries > 1 ? members_[i] : 1;
     }
   }
+  // Who sees a key, which is none where its position is negative.
+  JIT_DEVICE unsigned members_of(int key, int position) const {
+    const SplitWorkTile& work_tile = mask_.work_tile;
+    return position < 0 ? 0 : Lists::members(mask_.params.tensors, work_tile.batch, work_tile.kv_head, key);
+  }
   static JIT_DEVICE int key_of_lane(int index, int i) {
-    return index * Config::tile_kv + i * warp_size + lane_id();
+    return index * Config::tile_kv + i * warp_size + reread_lane();
   }
 
   const ListMask<Config>& mask_;
-  const ScoreTile queries_;
   const int end_;
   int next_;  // to look at
-  const int length_;
   const int count_;  // entries that count
   Tile tiles_[2];
   int entries_[2];
-  unsigned members_[2];
 };
 
 /// Tiles of keys of a split for who copies them row by row.

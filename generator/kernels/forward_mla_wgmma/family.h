@@ -11,10 +11,10 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. Warps that
-/// copy rows hold addresses of several.
-constexpr RegisterShares register_shares(Copies copies) {
-  if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
+/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. Who finds
+/// out which rows come asks more where queries share lists.
+constexpr RegisterShares register_shares(bool shares_lists) {
+  if (shares_lists) return {.producer = 64, .consumer = 160, .score = 128};
   return {.producer = 56, .consumer = 160, .score = 136};
 }
 /// Words that the score warpgroup is told of each key of a list.

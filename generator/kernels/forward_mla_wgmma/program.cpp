@@ -56,7 +56,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const Forw
                                           (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
                                  .products = wgmma_products(spec),
                                  .config = lines,
-                                 .registers = register_shares(config.copies),
+                                 .registers = register_shares(spec.list_queries > 1),
                                  .needs = footprint(stored, config),
                                  .memory_bytes = sizeof(KernelMemory)});
   if (upcasts_ahead(stored, config)) {
