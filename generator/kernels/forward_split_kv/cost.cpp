@@ -22,8 +22,6 @@ constexpr double step_clocks = 60;          // that no other block covers
 constexpr double least_step_clocks = 1400;  // of a block, from barrier to barrier, beside what its tile takes
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
-// Of rows of latents that are chosen one by one, which come twice: as keys and as values.
-constexpr double chosen_latent_bytes_per_clock = 8;
 constexpr double work_tile_clocks = 1500;  // queries, merge of the warps, stores
 constexpr double split_clocks = 60;        // that the block that merges a work tile needs for each split
 constexpr double flops_per_clock = 2700;
@@ -85,10 +83,8 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const int parts = split_column_warps(spec.head_dim, spec.value_head_dim());  // warps with the same scores
   const double warps = config.row_warps * config.key_warps * parts;
   const double share = 1 + scarce_bytes / in_flight + crowd_share * std::max(0.0, warps - 4);
-  const double bytes_per_clock = has_lists(spec) && spec.values_in_keys
-                                     ? chosen_latent_bytes_per_clock
-                                     : memory_bytes_per_clock * std::min(row_tiles, 3.0);
-  const double memory = tile_bytes / bytes_per_clock * share + step_clocks;
+  const double memory =
+      tile_bytes / (memory_bytes_per_clock * std::min(row_tiles, 3.0)) * share + step_clocks;
   const double tensor = 2 * tile_rows * config.tile_kv * (parts * d + dv) / flops_per_clock;
   const bool has_value_scales = kv.has_row_scales && !has_fp8_queries(spec);
   const double conversion =
