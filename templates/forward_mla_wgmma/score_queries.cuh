@@ -46,7 +46,7 @@ class OwnQueries {
     const QueryTiles<Traits> tiles(tile_);
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin),
               thread = static_cast<int>(reread_thread_index()) % warpgroup_size;
-    bar_sync(Traits::score_barrier, warpgroup_size);  // mutate: OwnQueriesOverThoseThatAreMultiplied
+    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied those before
     tiles.copy(rows, count, thread);
     cp_async_commit_group();
     tiles.clear(count, most_rows_, thread, warpgroup_size);

@@ -37,7 +37,7 @@ class KeyRowCopies {
   /// Starts the copies of a tile, each once there is room for it; rows that there are not become zeros.
   JIT_DEVICE void copy_tile(const RowPlan& plan, Plans& plans) {
     const Sources sources(*this, plan, plans);
-    plans.release();
+    plans.release();  // mutate: PlanReleasedBeforeItIsRead
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
       start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
@@ -47,10 +47,10 @@ class KeyRowCopies {
     own_.advance(units);
   }
 
-  /// Waits for all: behind the last tile.
+  /// Waits for all behind the last tile: no warp ends before its copies.
   JIT_DEVICE void finish() const {
     cp_async_commit_group();
-    cp_async_wait_group<0>();  // mutate: LastTileNotWaitedFor
+    cp_async_wait_group<0>();
   }
 
  private:

@@ -53,7 +53,7 @@ class RowPlans {
   /// The number of a row.
   JIT_DEVICE int number(int row) const { return load_shared(pipeline_.tile() + row * 4); }
   JIT_DEVICE void release() {
-    pipeline_.consumer_release();  // mutate: PlanReleasedByOneWarp
+    pipeline_.consumer_release();
     pipeline_.advance();
   }
 

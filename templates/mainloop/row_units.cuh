@@ -22,7 +22,7 @@ struct OwnUnits {
 
   /// Those of the next tile.
   JIT_HOST_DEVICE constexpr void advance(int units) {
-    const int first_behind = first + (row_copy_warps - units % row_copy_warps);  // mutate: UnitsInOneOrder
+    const int first_behind = first + (row_copy_warps - units % row_copy_warps);
     first = first_behind >= row_copy_warps ? first_behind - row_copy_warps : first_behind;
   }
 };
