@@ -24,6 +24,7 @@ class LatentRowCopies {
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
   using Plans = RowPlans<Traits>;
+  using V = typename Traits::VPart;
   static constexpr int stages = Traits::layout.stored_stages;
   static constexpr int units = Config::tile_kv / unit_rows;  // of a tile
   static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
@@ -31,8 +32,10 @@ class LatentRowCopies {
   // Lanes of a row where a unit is copied, and bytes that they copy at once.
   static constexpr int row_lanes = warp_size / unit_rows, row_bytes_at_once = row_lanes * chunk_bytes;
   // Lanes of a row of a panel where it is converted, each for so many columns.
-  static constexpr int lane_columns = chunk_bytes, panel_lanes = Traits::VPart::columns / lane_columns,
-                       panels_at_once = row_lanes / panel_lanes;
+  static constexpr int lane_columns = chunk_bytes, panel_lanes = V::columns / lane_columns;
+  static_assert(V::panels * panel_lanes == row_lanes, "a warp has a part of the values of a unit");
+  static_assert(Traits::k_panels == (Latent::columns == Config::head_dim_v && Config::head_dim > Latent::columns),
+                "columns behind the values are rotated");
 
  public:
   /// By warp `warp` of those that copy.
@@ -109,12 +112,19 @@ class LatentRowCopies {
   JIT_DEVICE void convert() {
     cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
     __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
+    const unsigned rows_at = unit_ * unit_rows * V::row_bytes;
+    Piece next = scaled_piece(0);
+    if constexpr (Traits::k_panels > 0) write_rotated(stage_of(panels_.k, 1) + rows_at);
 #pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel)
-      fill<typename Traits::KPanel>(stage_of(panels_.k, 1), Traits::first_key_column);
-#pragma unroll
-    for (int part = 0; part < Traits::v_parts; ++part)
-      fill<typename Traits::VPart>(stage_of(panels_.v, Traits::v_parts - part), Traits::first_column(part));
+    for (int part = 0; part < Traits::v_parts; ++part) {
+      const Piece piece = next;
+      if (part + 1 < Traits::v_parts) next = scaled_piece(part + 1);  // on its way under the conversion of this one
+      const unsigned rows_begin = stage_of(panels_.v, Traits::v_parts - part) + rows_at;
+      write_scaled(rows_begin, part, piece);
+      const int rotated = Latent::columns - Traits::first_column(part);
+      if (rotated >= 0 && rotated < V::panels * V::columns)
+        write_rotated(rows_begin + rotated / V::columns * V::panel_bytes);
+    }
     unit_ += row_copy_warps;
     if (unit_ < units) return;
     converted_.advance(units);
@@ -136,58 +146,56 @@ class LatentRowCopies {
     return tile;
   }
 
-  // Writes a unit's columns from `first` on to a stage.
-  template <class Tile>
-  JIT_DEVICE void fill(unsigned tile, int first) const {
-    static_assert(Latent::columns % Tile::columns == 0, "columns of a panel are of one kind");
-    static_assert(Tile::row_bytes == 2 * unit_rows * chunk_bytes, "two units have all swizzles");
-    const unsigned rows_begin = tile + unit_ * unit_rows * Tile::row_bytes;
-    const int first_row = unit_ % 2 * unit_rows;
-#pragma unroll
-    for (int panel = 0; panel < Tile::panels; panel += panels_at_once)
-      fill_scaled<Tile>(rows_begin, first_row, panel, first);
-#pragma unroll
-    for (int panel = 0; panel < Tile::panels; ++panel) {
-      if (first + panel * Tile::columns >= Latent::columns)
-        fill_rotated<Tile>(rows_begin, first_row, panel, first);
-    }
+  // Lanes have 16 columns each, one behind the other of two rows of a panel: so that neither what they read nor what they
+  // write meets in a bank.
+  static JIT_DEVICE int own_row() { return lane_id() / panel_lanes % unit_rows; }
+  static JIT_DEVICE int own_panel() { return lane_id() / (unit_rows * panel_lanes); }
+  static JIT_DEVICE int own_column(int part) {
+    return Traits::first_column(part) + own_panel() * V::columns + lane_id() % panel_lanes * lane_columns;
   }
+  static JIT_DEVICE bool is_scaled(int part) { return own_column(part) < Latent::columns; }
 
-  // Writes panels of columns of e4m3. Lanes have 16 columns each, one behind the other of two rows of a panel: so that
-  // neither what they read nor what they write meets in a bank.
-  template <class Tile>
-  JIT_DEVICE void fill_scaled(unsigned rows_begin, int first_row, int first_panel, int first) const {
-    const int panel = first_panel + lane_id() / (unit_rows * panel_lanes),
-              row = lane_id() / panel_lanes % unit_rows,
-              own = lane_id() % panel_lanes, column = first + panel * Tile::columns + own * lane_columns;
-    if (panel >= Tile::panels || column >= Latent::columns) return;
-    const unsigned stored = stage_place() + row * row_stride;
+  // Columns of e4m3 of a lane, as they are stored, of a part of the values.
+  struct Piece {
     unsigned words[4];
-    load_shared(words, stored + column);
-    const float scale = scale_of(stored, column / Latent::group);
+    float scale;
+  };
+  JIT_DEVICE Piece scaled_piece(int part) const {
+    Piece piece{};
+    if (!is_scaled(part)) return piece;
+    const unsigned stored = stage_place() + own_row() * row_stride;
+    load_shared(piece.words, stored + own_column(part));
+    piece.scale = scale_of(stored, own_column(part) / Latent::group);
     static_assert(Latent::group % lane_columns == 0, "columns of a lane have one scale");
-    const unsigned target = rows_begin + row * Tile::row_bytes + panel * Tile::panel_bytes;
+    return piece;
+  }
+  JIT_DEVICE void write_scaled(unsigned rows_begin, int part, const Piece& piece) const {
+    if (!is_scaled(part)) return;
+    const unsigned target = rows_begin + own_row() * V::row_bytes + own_panel() * V::panel_bytes;
+    const int first_chunk = lane_id() % panel_lanes * (lane_columns / latent_piece);
 #pragma unroll
     for (int i = 0; i < lane_columns / latent_piece; ++i) {
       unsigned wide[4];
-      halves_of_latents({words[2 * i], words[2 * i + 1]}, wide);
-      scale_latents<Element>(scale, wide);
-      store_shared(target + ((own * 2 + i) ^ (first_row + row)) * chunk_bytes, wide);
+      halves_of_latents({piece.words[2 * i], piece.words[2 * i + 1]}, wide);
+      scale_latents<Element>(piece.scale, wide);
+      store_shared(target + ((first_chunk + i) ^ swizzle(own_row())) * chunk_bytes, wide);
     }
   }
 
-  // Writes a panel of columns of bf16.
-  template <class Tile>
-  JIT_DEVICE void fill_rotated(unsigned rows_begin, int first_row, int panel, int first) const {
-    const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes,
-              column = first + panel * Tile::columns - Latent::columns;
-    static_assert(row_lanes * latent_piece == Tile::columns, "lanes of a row have a panel");
+  // Writes the panel of columns of bf16, a chunk for each lane.
+  JIT_DEVICE void write_rotated(unsigned rows_begin) const {
+    static_assert(row_lanes * latent_piece == V::columns, "lanes of a row have a panel");
+    const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes;
     unsigned wide[4];
-    load_shared(wide, stage_place() + row * row_stride + Latent::rotated_begin + column * 2 + chunk * chunk_bytes);
+    load_shared(wide, stage_place() + row * row_stride + Latent::rotated_begin + chunk * chunk_bytes);
     convert_rotated<Element>(wide);
-    store_shared(rows_begin + row * Tile::row_bytes + panel * Tile::panel_bytes +
-                     (chunk ^ (first_row + row)) * chunk_bytes,
-                 wide);
+    store_shared(rows_begin + row * V::row_bytes + (chunk ^ swizzle(row)) * chunk_bytes, wide);
+  }
+
+  // What chunks of a row of the unit are exchanged by.
+  JIT_DEVICE int swizzle(int row) const {
+    static_assert(V::row_bytes == 2 * unit_rows * chunk_bytes, "two units have all swizzles");
+    return unit_ % 2 * unit_rows + row;
   }
 
   // The scale of a group of columns. Those of a page's end lie behind their row.
