@@ -50,11 +50,13 @@ template <class Traits, class Work>
 JIT_DEVICE void produce(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
                         unsigned smem, int warp, Work& work) {
   if constexpr (Traits::uses_tma) {
-    if (warp > 0)
-      return load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
-    SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
-        .run(work);
-    griddepcontrol_launch_dependents();
+    if (warp == 0) {
+      SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
+          .run(work);
+      griddepcontrol_launch_dependents();
+    } else {
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
+    }
   } else if (warp == 0) {
     RowPlanner<Traits>(params, bytes, smem).run(work);
     griddepcontrol_launch_dependents();

@@ -17,8 +17,10 @@ namespace jit::forward_mla_wgmma {
 inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
-/// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
-inline constexpr int stages_p = 1, stages_infos = 3;
+/// Tiles of keys whose P may wait to be multiplied.
+inline constexpr int stages_p = 1;
+/// Tiles of keys that are told of ahead.
+JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
 /// Tiles of columns that are keys alone, which are multiplied first, and done with then. Rows that are converted wait
 /// elsewhere.
 JIT_HOST_DEVICE constexpr int stages_alone(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
@@ -52,6 +54,7 @@ struct SmemSizes {
   int head_dim_v;
   int stages;  ///< tiles of keys that have room
   bool has_spans;
+  bool copies_rows = false;  ///< whether keys are copied row by row
   int list_words = 0;        ///< of each key, where queries have lists
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
 };
@@ -63,6 +66,7 @@ JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more, int stored_stages) {
   constexpr int word_bytes = 4, warps = 4;
+  const int tiles_told = stages_infos(sizes.copies_rows), plans = sizes.copies_rows ? stages_plans : 0;
   SmemAllocator place;
   SmemLayout layout{};
   layout.q.tiles =
@@ -75,19 +79,19 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps, stored_stages));
   layout.stored_stages = stored_stages;
-  layout.plans.tiles = place.rows(stages_plans * plan_bytes(tile_kv));
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
-  layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.list_words = place.words(stages_infos * tile_kv * sizes.list_words * word_bytes);
+  layout.key_tile_infos = place.numbers(tiles_told * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.list_words = place.words(tiles_told * tile_kv * sizes.list_words * word_bytes);
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
   place.barriers(layout.q, 1);
   place.barriers(layout.k, stages_k);
   place.barriers(layout.v, stages_v);
   place.barriers(layout.p, stages_p);
-  place.barriers(layout.infos, stages_infos);
+  place.barriers(layout.infos, tiles_told);
   place.barriers(layout.splits, stages_splits);
-  place.barriers(layout.plans, stages_plans);
+  place.barriers(layout.plans, plans);
+  layout.plans.tiles = place.words(plans * plan_bytes(tile_kv));
   layout.total = place.total();
   return layout;
 }

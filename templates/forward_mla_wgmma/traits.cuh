@@ -22,7 +22,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
   static constexpr int stages_q = 1;
-  static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
+  static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
 
   /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
@@ -90,6 +90,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0,
+                                                    .copies_rows = !uses_tma,
                                                     .list_words = list_words,
                                                     .stored_row_bytes = stored_row_bytes});
 

@@ -88,8 +88,9 @@ struct KeyLists {
   template <class Config>
   static JIT_DEVICE int position(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
                                  int key) {
-    const int own = entry(params.tensors, list, kv_head, key / block, count(params.tensors, list, kv_head));
-    return position_in<Config>(params, owner, own, key);
+    const int i = key / block;
+    return position_in<Config>(params, owner,
+                               entry(params.tensors, list, kv_head, i, count(params.tensors, list, kv_head)), key);
   }
 
   /// Where it lies, in which page; page −1: it is none.

@@ -72,6 +72,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
                                      .has_spans = spec.split_keys != 0,
+                                     .copies_rows = config.copies == Copies::cp_async,
                                      .list_words = list_words(spec),
                                      .stored_row_bytes = stored_row_bytes(spec, config)})
                             .total,
