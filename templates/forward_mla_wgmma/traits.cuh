@@ -22,7 +22,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
   static constexpr int stages_q = 1;
-  static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
+  static constexpr int stages_p = forward_mla_wgmma::stages_p,
+                       stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
 
   /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
@@ -66,7 +67,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr bool has_query_warps = query_warps > 0;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
   /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
-  static constexpr int key_arrivals = uses_tma ? 1
+  static constexpr int key_arrivals = uses_tma                   ? 1
                                       : converts_latents<Config> ? copy_warps
                                                                  : copy_warps * warp_size;
   static constexpr bool fences_keys = key_arrivals > warps;  ///< who reads them, not who copies them

@@ -67,8 +67,7 @@ class KeyRowCopies {
     JIT_DEVICE Sources(const KeyRowCopies& copies, const RowPlan& plan, const Plans& plans) {
 #pragma unroll
       for (int i = 0; i < most_units; ++i) {
-        const int number =
-            copies.has_unit(i) ? plans.number(copies.unit(i) * unit_rows + lane_row()) : -1;
+        const int number = copies.has_unit(i) ? plans.number(copies.unit(i) * unit_rows + lane_row()) : -1;
         const Element* row = row_start<Config>(copies.params_, plan, number);
         exist[i] = row != nullptr;
         if (!exist[i]) row = static_cast<const Element*>(copies.params_.k);  // of which nothing is read
@@ -84,8 +83,9 @@ class KeyRowCopies {
     const int row = own_.first * unit_rows + lane_row();
     // Of units in turns one and then the other half of a swizzle's rows.
     const unsigned even = Tile::chunk_address(pipeline.tile(), row, lane_chunk()),
-                   odd = Tile::chunk_address(pipeline.tile(), row + row_copy_warps * unit_rows, lane_chunk()) -
-                         row_copy_warps * unit_rows * Tile::row_bytes;
+                   odd =
+                       Tile::chunk_address(pipeline.tile(), row + row_copy_warps * unit_rows, lane_chunk()) -
+                       row_copy_warps * unit_rows * Tile::row_bytes;
     static_assert(row_copy_warps % 2 == 1 && 2 * unit_rows * chunk_bytes == Tile::row_bytes);
 #pragma unroll
     for (int i = 0; i < most_units; ++i) {

@@ -34,7 +34,8 @@ class LatentRowCopies {
   // Lanes of a row of a panel where it is converted, each for so many columns.
   static constexpr int lane_columns = chunk_bytes, panel_lanes = V::columns / lane_columns;
   static_assert(V::panels * panel_lanes == row_lanes, "a warp has a part of the values of a unit");
-  static_assert(Traits::k_panels == (Latent::columns == Config::head_dim_v && Config::head_dim > Latent::columns),
+  static_assert(Traits::k_panels ==
+                    (Latent::columns == Config::head_dim_v && Config::head_dim > Latent::columns),
                 "columns behind the values are rotated");
 
  public:
@@ -91,7 +92,8 @@ class LatentRowCopies {
       constexpr int page_size = maximum(1, Config::page_size);
       if (lane == 0)
         cp_async_zfill<8>(target + Latent::row_bytes,
-                          exists ? scales_of_row<Latent>(source, number % page_size, page_size) : source, exists);
+                          exists ? scales_of_row<Latent>(source, number % page_size, page_size) : source,
+                          exists);
     }
     const bool is_aligned = reinterpret_cast<unsigned long long>(source) % chunk_bytes == 0;
 #pragma unroll
@@ -118,7 +120,8 @@ class LatentRowCopies {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const Piece piece = next;
-      if (part + 1 < Traits::v_parts) next = scaled_piece(part + 1);  // on its way under the conversion of this one
+      if (part + 1 < Traits::v_parts)
+        next = scaled_piece(part + 1);  // on its way under the conversion of this one
       const unsigned rows_begin = stage_of(panels_.v, Traits::v_parts - part) + rows_at;
       write_scaled(rows_begin, part, piece);
       const int rotated = Latent::columns - Traits::first_column(part);

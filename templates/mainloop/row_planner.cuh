@@ -27,10 +27,9 @@ class RowPlanner {
   /// Walks through the block's share of the work.
   template <class Work>
   JIT_DEVICE void run(Work& work) {
-    for_each_split<Config, RowTiles<Config>>(params_, work,
-                                             [&](const Info<Config>& info, RowTiles<Config>& tiles) {
-                                               plan_tiles(work.work_tile, info, tiles);
-                                             });
+    for_each_split<Config, RowTiles<Config>>(
+        params_, work,
+        [&](const Info<Config>& info, RowTiles<Config>& tiles) { plan_tiles(work.work_tile, info, tiles); });
     plans_.put_end();
     splits_.put_end();
   }

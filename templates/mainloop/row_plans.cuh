@@ -14,7 +14,7 @@ namespace jit {
 
 /// The rows of a tile. A row's number is page · page_size + row of the page, or the row of its batch entry; −1: it is none.
 struct RowPlan {
-  int batch;    ///< entry, where keys are dense
+  int batch;  ///< entry, where keys are dense
   int kv_head;
   bool is_last;  ///< of its split
 };
@@ -74,7 +74,8 @@ class RowPlans {
 
 /// First element of a row; null for one that is none.
 template <class Config>
-JIT_DEVICE const RowElement<Config>* row_start(const AttentionParams& params, const RowPlan& plan, int number) {
+JIT_DEVICE const RowElement<Config>* row_start(const AttentionParams& params, const RowPlan& plan,
+                                               int number) {
   if (number < 0) return nullptr;
   constexpr int page_size = maximum(1, Config::page_size);
   const RowPlace place = PagedKv<Config>::has_pages

@@ -89,8 +89,8 @@ struct KeyLists {
   static JIT_DEVICE int position(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
                                  int key) {
     const int i = key / block;
-    return position_in<Config>(params, owner,
-                               entry(params.tensors, list, kv_head, i, count(params.tensors, list, kv_head)), key);
+    return position_in<Config>(
+        params, owner, entry(params.tensors, list, kv_head, i, count(params.tensors, list, kv_head)), key);
   }
 
   /// Where it lies, in which page; page −1: it is none.

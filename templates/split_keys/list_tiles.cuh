@@ -84,8 +84,8 @@ class ListTiles {
   JIT_DEVICE void resolve(Tile& tile) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      tile.positions[i] = Lists::template position_in<Config>(mask_.params, mask_.owner, entries_[i],
-                                                              key_of_lane(next_, i));
+      tile.positions[i] =
+          Lists::template position_in<Config>(mask_.params, mask_.owner, entries_[i], key_of_lane(next_, i));
     }
   }
   // Who sees a key, which is none where its position is negative.
@@ -99,7 +99,7 @@ class ListTiles {
 
   const ListMask<Config>& mask_;
   const int end_;
-  int next_;  // to look at
+  int next_;         // to look at
   const int count_;  // entries that count
   Tile tiles_[2];
   int entries_[2];

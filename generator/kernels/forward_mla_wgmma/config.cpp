@@ -77,7 +77,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .stored_row_bytes = stored_row_bytes(spec, config)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
-          .register_cap = forward_mla_wgmma::register_shares(spec.list_queries > 1).consumer,
+          .register_cap = forward_mla_wgmma::register_shares(spec, config).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
           // Where blocks merge spans more are asked for than there are, which spills.
