@@ -5,7 +5,7 @@
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "mainloop/output_columns.cuh"
-#include "mainloop/row_units.cuh"
+#include "mainloop/row_quads.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"

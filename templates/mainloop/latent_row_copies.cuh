@@ -5,7 +5,7 @@
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/row_plans.cuh"
-#include "mainloop/row_units.cuh"
+#include "mainloop/row_quads.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -14,9 +14,9 @@
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: units of
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: quads of
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
-/// the latency of memory, and few registers hold them. A unit is converted when its stage is needed again: those of a tile
+/// the latency of memory, and few registers hold them. A quad is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
 class LatentRowCopies {
@@ -26,14 +26,14 @@ class LatentRowCopies {
   using Plans = RowPlans<Traits>;
   using V = typename Traits::VPart;
   static constexpr int stages = Traits::layout.stored_stages;
-  static constexpr int units = Config::tile_kv / unit_rows;  // of a tile
+  static constexpr int quads = Config::tile_kv / quad_rows;  // of a tile
   static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
-                       unit_bytes = unit_rows * row_stride;
-  // Lanes of a row where a unit is copied, and bytes that they copy at once.
-  static constexpr int row_lanes = warp_size / unit_rows, row_bytes_at_once = row_lanes * chunk_bytes;
+                       quad_bytes = quad_rows * row_stride;
+  // Lanes of a row where a quad is copied, and bytes that they copy at once.
+  static constexpr int row_lanes = warp_size / quad_rows, row_bytes_at_once = row_lanes * chunk_bytes;
   // Lanes of a row of a panel where it is converted, each for so many columns.
   static constexpr int lane_columns = chunk_bytes, panel_lanes = V::columns / lane_columns;
-  static_assert(V::panels * panel_lanes == row_lanes, "a warp has a part of the values of a unit");
+  static_assert(V::panels * panel_lanes == row_lanes, "a warp has a part of the values of a quad");
   static_assert(Traits::k_panels ==
                     (Latent::columns == Config::head_dim_v && Config::head_dim > Latent::columns),
                 "columns behind the values are rotated");
@@ -43,24 +43,24 @@ class LatentRowCopies {
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
       : params_(params),
         panels_(smem),
-        stages_(smem + Traits::layout.stored + warp * stages * unit_bytes),
+        stages_(smem + Traits::layout.stored + warp * stages * quad_bytes),
         copied_{warp},
         converted_{warp},
-        unit_(warp) {}
+        quad_(warp) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
   JIT_DEVICE void copy_tile(const RowPlan& plan, Plans& plans) {
     int left = plan.is_last ? stages : 0;
 #pragma unroll 1
-    for (int unit = copied_.first; unit < units || left > 0; unit += row_copy_warps) {
-      // The unit that goes next takes the stage of the one that came first.
+    for (int quad = copied_.first; quad < quads || left > 0; quad += row_copy_warps) {
+      // The quad that goes next takes the stage of the one that came first.
       if (taken_ == stages) {
         convert();
       } else {
         ++taken_;
       }
-      if (unit < units) {
-        copy(plan, plans.number(unit * unit_rows + lane_id() / row_lanes));
+      if (quad < quads) {
+        copy(plan, plans.number(quad * quad_rows + lane_id() / row_lanes));
       } else {
         --left;
       }
@@ -68,7 +68,7 @@ class LatentRowCopies {
       slot_ = slot_ + 1 == stages ? 0 : slot_ + 1;
     }
     plans.release();
-    copied_.advance(units);
+    copied_.advance(quads);
     if (plan.is_last) taken_ = 0;
   }
 
@@ -76,9 +76,9 @@ class LatentRowCopies {
   JIT_DEVICE void finish() const {}
 
  private:
-  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * unit_bytes; }
+  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * quad_bytes; }
 
-  // Starts the copies of a unit, of whose rows this is the number of the lane's. A row that there is not becomes zeros, whose
+  // Starts the copies of a quad, of whose rows this is the number of the lane's. A row that there is not becomes zeros, whose
   // scales are numbers.
   JIT_DEVICE void copy(const RowPlan& plan, int number) {
     __syncwarp();  // mutate: StoredRowsOverThoseThatAreRead
@@ -109,12 +109,12 @@ class LatentRowCopies {
     }
   }
 
-  // Converts the unit that came first. Takes the stages of its tile with the warp's first one of that, and hands
+  // Converts the quad that came first. Takes the stages of its tile with the warp's first one of that, and hands
   // them over with its last one.
   JIT_DEVICE void convert() {
     cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
     __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
-    const unsigned rows_at = unit_ * unit_rows * V::row_bytes;
+    const unsigned rows_at = quad_ * quad_rows * V::row_bytes;
     Piece next = scaled_piece(0);
     if constexpr (Traits::k_panels > 0) write_rotated(stage_of(panels_.k, 1) + rows_at);
 #pragma unroll
@@ -128,10 +128,10 @@ class LatentRowCopies {
       if (rotated >= 0 && rotated < V::panels * V::columns)
         write_rotated(rows_begin + rotated / V::columns * V::panel_bytes);
     }
-    unit_ += row_copy_warps;
-    if (unit_ < units) return;
-    converted_.advance(units);
-    unit_ = converted_.first;
+    quad_ += row_copy_warps;
+    if (quad_ < quads) return;
+    converted_.advance(quads);
+    quad_ = converted_.first;
     fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
@@ -142,7 +142,7 @@ class LatentRowCopies {
   // Where a stage of the tile lies, so many before the next tile's.
   template <class Pipeline>
   JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
-    if (unit_ != converted_.first) return pipeline.tile_before(back);
+    if (quad_ != converted_.first) return pipeline.tile_before(back);
     pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
     const unsigned tile = pipeline.tile();
     pipeline.advance();
@@ -151,8 +151,8 @@ class LatentRowCopies {
 
   // Lanes have 16 columns each, one behind the other of two rows of a panel: so that neither what they read nor what they
   // write meets in a bank.
-  static JIT_DEVICE int own_row() { return lane_id() / panel_lanes % unit_rows; }
-  static JIT_DEVICE int own_panel() { return lane_id() / (unit_rows * panel_lanes); }
+  static JIT_DEVICE int own_row() { return lane_id() / panel_lanes % quad_rows; }
+  static JIT_DEVICE int own_panel() { return lane_id() / (quad_rows * panel_lanes); }
   static JIT_DEVICE int own_column(int part) {
     return Traits::first_column(part) + own_panel() * V::columns + lane_id() % panel_lanes * lane_columns;
   }
@@ -195,10 +195,10 @@ class LatentRowCopies {
     store_shared(rows_begin + row * V::row_bytes + (chunk ^ swizzle(row)) * chunk_bytes, wide);
   }
 
-  // What chunks of a row of the unit are exchanged by.
+  // The number that chunks of a row of the quad are exchanged by.
   JIT_DEVICE int swizzle(int row) const {
-    static_assert(V::row_bytes == 2 * unit_rows * chunk_bytes, "two units have all swizzles");
-    return unit_ % 2 * unit_rows + row;
+    static_assert(V::row_bytes == 2 * quad_rows * chunk_bytes, "two quads have all swizzles");
+    return quad_ % 2 * quad_rows + row;
   }
 
   // The scale of a group of columns. Those of a page's end lie behind their row.
@@ -212,10 +212,10 @@ class LatentRowCopies {
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
   const unsigned stages_;        // shared address
-  OwnUnits copied_, converted_;  // of the tiles that are copied and converted next
-  int unit_;                     // that is converted next
-  int slot_ = 0;                 // where the next unit goes
-  int taken_ = 0;                // stages with units that have not been converted
+  OwnQuads copied_, converted_;  // of the tiles that are copied and converted next
+  int quad_;                     // that is converted next
+  int slot_ = 0;                 // where the next quad goes
+  int taken_ = 0;                // stages with quads that have not been converted
 };
 
 }  // namespace jit

@@ -4,7 +4,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/row_units.cuh"
+#include "mainloop/row_quads.cuh"
 #include "pipeline/pipeline.cuh"
 #include "problem/latent_rows.cuh"
 #include "problem/paged_kv.cuh"

@@ -99,7 +99,7 @@ struct KeyLists {
                                    int kv_head, int key) {
     return place_of<Config>(params, owner, kv_head, position<Config>(params, owner, list, kv_head, key));
   }
-  /// The same of its position.
+  /// The place of a position.
   template <class Config>
   static JIT_DEVICE RowPlace place_of(const AttentionParams& params, const ListOwner& owner, int kv_head,
                                       int at) {
