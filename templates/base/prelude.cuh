@@ -50,6 +50,9 @@ JIT_DEVICE int reread_thread_index() {
   return index;
 }
 
+/// lane_id(), for the same reason.
+JIT_DEVICE int reread_lane() { return reread_thread_index() % warp_size; }
+
 /// blockIdx.x, read anew at each call, for the same reason.
 JIT_DEVICE int reread_block_index() {
   int index;

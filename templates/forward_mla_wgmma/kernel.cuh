@@ -14,9 +14,10 @@
 #include "forward_mla_wgmma/output_warpgroup.cuh"
 #include "forward_mla_wgmma/score_warpgroup.cuh"
 #include "forward_mla_wgmma/traits.cuh"
-#include "mainloop/key_rows_producer.cuh"
+#include "mainloop/key_row_copies.cuh"
 #include "mainloop/latent_row_copies.cuh"
 #include "mainloop/panel_producer.cuh"
+#include "mainloop/row_planner.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -29,31 +30,40 @@
 namespace jit::forward_mla_wgmma {
 
 /// By one thread, before any other use; then a __syncthreads. Splits are told by the first key producer to all others;
-/// queries come from the query producers, by cp.async, and keys from the key producers.
+/// queries come from the query producers, where there are some, by cp.async, and keys from the key producers.
 template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
-  init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
-  init_pipeline(smem, layout.k, Traits::key_warps, Traits::warps);
+  if constexpr (Traits::has_query_warps) init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
+  init_pipeline(smem, layout.k, Traits::key_arrivals, Traits::warps);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, layout.v, Traits::key_warps, Traits::warps);
+  init_pipeline(smem, layout.v, Traits::key_arrivals, Traits::warps);
+  if constexpr (!Traits::uses_tma) init_pipeline(smem, layout.plans, 1, Traits::copy_warps);
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);
   fence_mbarrier_init();
 }
 
-/// The work of a warp that loads keys, of which this is warp `warp`.
+/// The work of producer warp `warp`; `work` is that of the first one.
 template <class Traits, class Work>
-JIT_DEVICE void load_keys(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
-                          unsigned smem, int warp, Work& work) {
+JIT_DEVICE void produce(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
+                        unsigned smem, int warp, Work& work) {
   if constexpr (Traits::uses_tma) {
-    SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
-        .run(work);
+    if (warp == 0) {
+      SplitKvProducer<Traits, PanelProducer<Traits, KernelMemory, RowPlace>>(params, memory, bytes, smem)
+          .run(work);
+      griddepcontrol_launch_dependents();
+    } else {
+      load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
+    }
+  } else if (warp == 0) {
+    RowPlanner<Traits>(params, bytes, smem).run(work);
+    griddepcontrol_launch_dependents();
   } else if constexpr (converts_latents<typename Traits::Config>) {
-    KeyRowsProducer<Traits, LatentRowCopies<Traits>>(params, bytes, smem, warp).run(work);
+    copy_planned_rows<Traits, LatentRowCopies<Traits>>(params, smem, warp - 1);
   } else {
-    KeyRowsProducer<Traits>(params, bytes, smem, warp).run(work);
+    copy_planned_rows<Traits, KeyRowCopies<Traits>>(params, smem, warp - 1);
   }
 }
 
@@ -65,9 +75,9 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
   const int warp = uniform(warp_id());
   SplitTileScheduler<Config, Traits::tile_rows> work;
   griddepcontrol_wait();
-  if (warp < Traits::key_warps) {
+  if (warp == 0) {
     work.begin(params, memory.split_params.known);
-  } else if (threadIdx.x == Traits::key_warps * warp_size) {
+  } else if (threadIdx.x == warp_size) {
     init_pipelines<Traits>(smem);
     if (Traits::uses_tma) prefetch_tensor_map(memory.k);
   } else if (threadIdx.x >= 2 * warpgroup_size) {
@@ -77,12 +87,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
   switch (warp / Traits::warps) {
     case 0:
       setmaxnreg_dec<Config::producer_registers>();
-      if (warp < Traits::key_warps) {
-        load_keys<Traits>(params, memory, bytes, smem, warp, work);
-        griddepcontrol_launch_dependents();
-      } else {
-        load_queries(params, SplitPipeline<Traits>(bytes, smem), QPipeline<Traits>(smem, Traits::layout.q));
-      }
+      produce<Traits>(params, memory, bytes, smem, warp, work);
       return;
     case 1:
       setmaxnreg_of_launched<Config::score_registers, Traits::threads>();

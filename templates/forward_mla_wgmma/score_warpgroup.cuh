@@ -4,12 +4,13 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/held_queries.cuh"
+#include "forward_mla_wgmma/score_queries.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/p_pipeline.cuh"
 #include "mainloop/pipelines.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
-#include "split_keys/load_queries.cuh"
 #include "split_keys/packed_maxima.cuh"
 #include "split_keys/result_pieces.cuh"
 #include "split_keys/row_functors.cuh"
@@ -33,7 +34,7 @@ class ScoreWarpgroup {
       : params_(params),
         scale_log2_(exponent_scale<typename Config::Score>(params.softmax_scale)),
         splits_(bytes, smem),
-        queries_(smem, Traits::layout.q),
+        queries_(smem),
         infos_(smem),
         panels_(smem),
         p_(smem) {}
@@ -42,14 +43,12 @@ class ScoreWarpgroup {
     while (splits_.take()) {
       state_ = State();
       if (brings_queries<Config>(splits_.info())) {
+        queries_.ask(params_, splits_.info());
         held_.load({params_, splits_.info()}, warp_row());
-        queries_.consumer_wait();
+        queries_.wait();
       }
       multiply_keys();
-      if (takes_queries<Config>(splits_.info())) {
-        queries_.consumer_release();
-        queries_.advance();
-      }
+      if (takes_queries<Config>(splits_.info())) queries_.release();
       raise_packed_maxima<Config, Scores>(params_, splits_.info(), warp_row(), state_);
       splits_.release();
       finish_rows();
@@ -102,7 +101,8 @@ class ScoreWarpgroup {
     held_.hold();
     if constexpr (Traits::has_keys_alone) {
       using K = typename Traits::KPanel;
-      panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
+      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
+      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
       wgmma_fence();
       Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
                                             along_columns<K>(panels_.k.tile()));
@@ -110,7 +110,8 @@ class ScoreWarpgroup {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
-      panels_.v.consumer_wait();  // mutate: NoWaitForAPartOfKeys
+      panels_.v.consumer_wait();                                      // mutate: NoWaitForAPartOfKeys
+      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
       const unsigned b = along_columns<V>(panels_.v.tile());
       wgmma_fence();
       if (column >= Traits::first_query_column) {
@@ -184,7 +185,7 @@ class ScoreWarpgroup {
   const AttentionParams& params_;
   const float scale_log2_;
   SplitPipeline<Traits> splits_;
-  QPipeline<Traits> queries_;
+  QueriesOf<Traits> queries_;
   KeyInfoPipeline<Traits> infos_;
   PanelPipelines<Traits> panels_;
   PPipeline<Traits> p_;

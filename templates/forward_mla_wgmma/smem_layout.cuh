@@ -5,6 +5,7 @@
 #include "base/host_device.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "mainloop/output_columns.cuh"
+#include "mainloop/row_quads.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "pipeline/smem_allocator.cuh"
 #include "split_keys/split_info.cuh"
@@ -16,12 +17,13 @@ namespace jit::forward_mla_wgmma {
 inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
-/// Tiles of keys whose P may wait to be multiplied, and those that are told of ahead.
-inline constexpr int stages_p = 1, stages_infos = 4;
-/// Warps that copy keys row by row.
-inline constexpr int row_copy_warps = 2;
-/// Tiles of columns that are keys alone, which are multiplied first, and done with then.
-inline constexpr int stages_alone = 2;
+/// Tiles of keys whose P may wait to be multiplied.
+inline constexpr int stages_p = 1;
+/// Tiles of keys that are told of ahead.
+JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
+/// Tiles of columns that are keys alone, which are multiplied first, and done with then. Rows that are converted wait
+/// elsewhere.
+JIT_HOST_DEVICE constexpr int stages_alone(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
 
 /// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
 /// shared memory, whose bandwidth is as scarce as the tensor cores.
@@ -37,10 +39,12 @@ struct SmemLayout {
   PipelinePlace p;       ///< P of tiles of keys
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
+  PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
   int stored;            ///< of rows of 8-bit latents, for each warp that converts them
+  int stored_stages;     ///< of each of these warps
   int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };
@@ -50,6 +54,7 @@ struct SmemSizes {
   int head_dim_v;
   int stages;  ///< tiles of keys that have room
   bool has_spans;
+  bool copies_rows = false;  ///< whether keys are copied row by row
   int list_words = 0;        ///< of each key, where queries have lists
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
 };
@@ -59,37 +64,50 @@ JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more
   return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
 }
 
-JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more) {
+JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool has_more, int stored_stages) {
   constexpr int word_bytes = 4, warps = 4;
+  const int tiles_told = stages_infos(sizes.copies_rows), plans = sizes.copies_rows ? stages_plans : 0;
   SmemAllocator place;
   SmemLayout layout{};
   layout.q.tiles =
       place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
   const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
-  layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
+  const int stages_k = stages_alone(sizes.stored_row_bytes);
+  layout.k.tiles = place.tiles(stages_k * panels_alone * tile_kv * value_panel * element_bytes);
   const int stages_v = value_stages(sizes, has_more);
   layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
   layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
-  layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps));
+  layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps, stored_stages));
+  layout.stored_stages = stored_stages;
   layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
   layout.p_flags = place.words(stages_p * warps * word_bytes);
-  layout.key_tile_infos = place.numbers(stages_infos * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.list_words = place.words(stages_infos * tile_kv * sizes.list_words * word_bytes);
+  layout.key_tile_infos = place.numbers(tiles_told * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.list_words = place.words(tiles_told * tile_kv * sizes.list_words * word_bytes);
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, stages_alone);
+  place.barriers(layout.k, stages_k);
   place.barriers(layout.v, stages_v);
   place.barriers(layout.p, stages_p);
-  place.barriers(layout.infos, stages_infos);
+  place.barriers(layout.infos, tiles_told);
   place.barriers(layout.splits, stages_splits);
+  place.barriers(layout.plans, plans);
+  layout.plans.tiles = place.words(plans * plan_bytes(tile_kv));
   layout.total = place.total();
   return layout;
 }
-/// With half a tile more where that fits: what comes next is on its way while values are multiplied.
+/// With half a tile more where that fits: what comes next is on its way while values are multiplied. Rows that are
+/// converted wait as they are stored instead, as many as fit.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int most = 232448;  // that a block may have on sm_90
-  const SmemLayout layout = smem_layout(sizes, true);
-  return layout.total <= most ? layout : smem_layout(sizes, false);
+  if (sizes.stored_row_bytes == 0) {
+    const SmemLayout layout = smem_layout(sizes, true, 0);
+    return layout.total <= most ? layout : smem_layout(sizes, false, 0);
+  }
+  for (int stored_stages = most_stored_stages; stored_stages > least_stored_stages; --stored_stages) {
+    const SmemLayout layout = smem_layout(sizes, false, stored_stages);
+    if (layout.total <= most) return layout;
+  }
+  return smem_layout(sizes, false, least_stored_stages);
 }
 
 }  // namespace jit::forward_mla_wgmma

@@ -21,8 +21,9 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int warps = warpgroup_size / warp_size;
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
-  static constexpr int stages_q = 1, stages_k = stages_alone;
-  static constexpr int stages_p = forward_mla_wgmma::stages_p, stages_infos = forward_mla_wgmma::stages_infos;
+  static constexpr int stages_q = 1;
+  static constexpr int stages_p = forward_mla_wgmma::stages_p,
+                       stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
 
   /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
@@ -55,14 +56,21 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
-  /// and those with keys have the tensor cores for themselves. Beside warps that copy rows there are no registers for it.
-  static constexpr bool hands_over_late = uses_tma;
+  /// and those with keys have the tensor cores for themselves.
+  static constexpr bool hands_over_late = Config::score_registers > 128;
   static_assert(!uses_tma || Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Producer warps that load keys: copying them row by row is too much for one.
-  static constexpr int key_warps = uses_tma ? 1 : row_copy_warps;
-  static constexpr int query_warps = warps - key_warps;
-  static constexpr int query_threads = query_warps * warp_size;
+  /// Producer warps: one finds out which keys come, and loads them by TMA, or has others copy their rows. The others load
+  /// queries, which the score warpgroup does itself beside rows.
+  static constexpr int copy_warps = uses_tma ? 0 : row_copy_warps;
+  static constexpr int query_warps = warps - 1 - copy_warps;
+  static constexpr bool has_query_warps = query_warps > 0;
+  static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
+  /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
+  static constexpr int key_arrivals = uses_tma                   ? 1
+                                      : converts_latents<Config> ? copy_warps
+                                                                 : copy_warps * warp_size;
+  static constexpr bool fences_keys = key_arrivals > warps;  ///< who reads them, not who copies them
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 
@@ -83,10 +91,11 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .head_dim_v = Config::head_dim_v,
                                                     .stages = Config::stages,
                                                     .has_spans = Config::split_keys != 0,
+                                                    .copies_rows = !uses_tma,
                                                     .list_words = list_words,
                                                     .stored_row_bytes = stored_row_bytes});
 
-  static constexpr int stages_v = layout.v.stages;
+  static constexpr int stages_k = stages_alone(stored_row_bytes), stages_v = layout.v.stages;
 
   static constexpr int score_barrier = 2;  ///< named, of the score warpgroup
 };

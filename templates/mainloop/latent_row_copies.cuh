@@ -3,8 +3,9 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/key_row_places.cuh"
 #include "mainloop/pipelines.cuh"
+#include "mainloop/row_plans.cuh"
+#include "mainloop/row_quads.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -13,88 +14,124 @@
 
 namespace jit {
 
-/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: groups of
+/// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: quads of
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
-/// the latency of memory, and few registers hold them. A group is converted when its stage is needed again: those of a tile
+/// the latency of memory, and few registers hold them. A quad is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split.
 template <class Traits>
-class LatentRowCopies : public KeyRowPlaces<Traits> {
-  using Places = KeyRowPlaces<Traits>;
-  using Places::group_rows, Places::rows, Places::rows_per_lane, Places::params_, Places::row_at,
-      Places::tile_row;
-  using typename Places::Config;
+class LatentRowCopies {
+  using Config = typename Traits::Config;
   using Latent = typename Config::StoredLatent;
   using Element = typename Config::Element;
-  static constexpr int groups = rows / group_rows;  // of a tile
-  static constexpr int stored_bytes = Latent::row_bytes + Latent::page_end_bytes;
-  static constexpr int row_stride = stored_row_stride(stored_bytes), group_bytes = group_rows * row_stride;
-  static constexpr int piece_bytes = 8;  // the alignment of rows
-  static_assert(group_rows == stored_stage_rows && groups > stored_stages, "a tile fills all stages");
+  using Plans = RowPlans<Traits>;
+  using V = typename Traits::VPart;
+  static constexpr int stages = Traits::layout.stored_stages;
+  static constexpr int quads = Config::tile_kv / quad_rows;  // of a tile
+  static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
+                       quad_bytes = quad_rows * row_stride;
+  // Lanes of a row where a quad is copied, and bytes that they copy at once.
+  static constexpr int row_lanes = warp_size / quad_rows, row_bytes_at_once = row_lanes * chunk_bytes;
+  // Lanes of a row of a panel where it is converted, each for so many columns.
+  static constexpr int lane_columns = chunk_bytes, panel_lanes = V::columns / lane_columns;
+  static_assert(V::panels * panel_lanes == row_lanes, "a warp has a part of the values of a quad");
+  static_assert(Traits::k_panels ==
+                    (Latent::columns == Config::head_dim_v && Config::head_dim > Latent::columns),
+                "columns behind the values are rotated");
 
  public:
-  using typename Places::Place;
-
+  /// By warp `warp` of those that copy.
   JIT_DEVICE LatentRowCopies(const AttentionParams& params, unsigned smem, int warp)
-      : Places(params, warp),
+      : params_(params),
         panels_(smem),
-        stages_(smem + Traits::layout.stored + warp * stored_stages * group_bytes) {}
+        stages_(smem + Traits::layout.stored + warp * stages * quad_bytes),
+        copied_{warp},
+        converted_{warp},
+        quad_(warp) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
-  JIT_DEVICE void copy_tile(const Place& place, bool is_last) {
-    static_assert(rows_per_lane == 1 && rows == warp_size, "each lane knows one row");
-    const int steps = is_last ? groups + stored_stages : groups;
+  JIT_DEVICE void copy_tile(const RowPlan& plan, Plans& plans) {
+    int left = plan.is_last ? stages : 0;
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      // The group that goes next takes the stage of the one that came first.
-      if (has_earlier_ || step >= stored_stages) convert((step + groups - stored_stages) % groups);
-      if (step < groups) copy(place, step * group_rows);
+    for (int quad = copied_.first; quad < quads || left > 0; quad += row_copy_warps) {
+      // The quad that goes next takes the stage of the one that came first.
+      if (taken_ == stages) {
+        convert();
+      } else {
+        ++taken_;
+      }
+      if (quad < quads) {
+        copy(plan, plans.number(quad * quad_rows + lane_id() / row_lanes));
+      } else {
+        --left;
+      }
       cp_async_commit_group();  // at the end of none, so that as many are behind each
-      slot_ = slot_ + 1 == stored_stages ? 0 : slot_ + 1;
+      slot_ = slot_ + 1 == stages ? 0 : slot_ + 1;
     }
-    has_earlier_ = !is_last;
+    plans.release();
+    copied_.advance(quads);
+    if (plan.is_last) taken_ = 0;
   }
 
- private:
-  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * group_bytes; }
+  /// All have been waited for.
+  JIT_DEVICE void finish() const {}
 
-  // Starts the copies of a group of the warp's rows, from `first` on. A row that there is not becomes zeros, whose scales are
-  // numbers.
-  JIT_DEVICE void copy(const Place& place, int first) {
-    const unsigned char* const own_row = row_at(place, 0);
+ private:
+  JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * quad_bytes; }
+
+  // Starts the copies of a quad, of whose rows this is the number of the lane's. A row that there is not becomes zeros, whose
+  // scales are numbers.
+  JIT_DEVICE void copy(const RowPlan& plan, int number) {
     __syncwarp();  // mutate: StoredRowsOverThoseThatAreRead
-#pragma unroll 1
-    for (int row = 0; row < group_rows; ++row) {
-      const auto* const start = reinterpret_cast<const unsigned char*>(
-          __shfl_sync(full_warp, reinterpret_cast<unsigned long long>(own_row), first + row));
-      const int seq = Latent::page_end_bytes == 0 ? 0 : __shfl_sync(full_warp, place.seq[0], first + row);
-      const bool exists = start != nullptr;
-      const auto* const source = exists ? start : static_cast<const unsigned char*>(params_.k);
-      const unsigned target = stage_place() + row * row_stride;
-#pragma unroll 1
-      for (int i = 0; i * warp_size * piece_bytes < stored_bytes; ++i) {
-        const int at = (i * warp_size + lane_id()) * piece_bytes;
-        if (at >= stored_bytes) break;
-        const unsigned char* from = source + at;
-        if (at >= Latent::row_bytes)
-          from = exists ? scales_of_row<Latent>(source, seq, maximum(1, Config::page_size)) : source;
-        cp_async_zfill<piece_bytes>(target + at, from, exists);
+    const int lane = lane_id() % row_lanes;
+    const unsigned char* source = row_start<Config>(params_, plan, number);
+    const bool exists = source != nullptr;
+    if (!exists) source = static_cast<const unsigned char*>(params_.k);  // of which nothing is read
+    const unsigned target = stage_place() + lane_id() / row_lanes * row_stride;
+    if constexpr (Latent::page_end_bytes > 0) {
+      static_assert(Latent::page_end_bytes == 8, "a lane copies the scales of a row");
+      constexpr int page_size = maximum(1, Config::page_size);
+      if (lane == 0)
+        cp_async_zfill<8>(target + Latent::row_bytes,
+                          exists ? scales_of_row<Latent>(source, number % page_size, page_size) : source,
+                          exists);
+    }
+    const bool is_aligned = reinterpret_cast<unsigned long long>(source) % chunk_bytes == 0;
+#pragma unroll
+    for (int at = 0; at < Latent::row_bytes; at += row_bytes_at_once) {
+      const int own = at + lane * chunk_bytes;
+      if (own >= Latent::row_bytes) break;
+      if (is_aligned) {
+        cp_async_zfill<chunk_bytes>(target + own, source + own, exists);
+      } else {  // rows begin at multiples of 8
+        cp_async_zfill<8>(target + own, source + own, exists);
+        cp_async_zfill<8>(target + own + 8, source + own + 8, exists);
       }
     }
   }
 
-  // Converts a group of a tile, which came first of those in stages. Takes the stages of the tile with its first group, and hands
+  // Converts the quad that came first. Takes the stages of its tile with the warp's first one of that, and hands
   // them over with its last one.
-  JIT_DEVICE void convert(int group) {
-    cp_async_wait_group<stored_stages - 1>();  // mutate: LatentsReadBeforeTheyCame
-    __syncwarp();                              // mutate: LatentsOfOtherLanesReadEarly
+  JIT_DEVICE void convert() {
+    cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
+    __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
+    const unsigned rows_at = quad_ * quad_rows * V::row_bytes;
+    Piece next = scaled_piece(0);
+    if constexpr (Traits::k_panels > 0) write_rotated(stage_of(panels_.k, 1) + rows_at);
 #pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel)
-      fill<typename Traits::KPanel>(stage_of(panels_.k, group, 1), group, Traits::first_key_column);
-#pragma unroll 1
-    for (int part = 0; part < Traits::v_parts; ++part)
-      fill<typename Traits::VPart>(stage_of(panels_.v, group, Traits::v_parts - part), group,
-                                   Traits::first_column(part));
-    if (group + 1 < groups) return;
+    for (int part = 0; part < Traits::v_parts; ++part) {
+      const Piece piece = next;
+      if (part + 1 < Traits::v_parts)
+        next = scaled_piece(part + 1);  // on its way under the conversion of this one
+      const unsigned rows_begin = stage_of(panels_.v, Traits::v_parts - part) + rows_at;
+      write_scaled(rows_begin, part, piece);
+      const int rotated = Latent::columns - Traits::first_column(part);
+      if (rotated >= 0 && rotated < V::panels * V::columns)
+        write_rotated(rows_begin + rotated / V::columns * V::panel_bytes);
+    }
+    quad_ += row_copy_warps;
+    if (quad_ < quads) return;
+    converted_.advance(quads);
+    quad_ = converted_.first;
     fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
@@ -104,46 +141,64 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
 
   // Where a stage of the tile lies, so many before the next tile's.
   template <class Pipeline>
-  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int group, int back) {
-    if (group > 0) return pipeline.tile_before(back);
+  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
+    if (quad_ != converted_.first) return pipeline.tile_before(back);
     pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
     const unsigned tile = pipeline.tile();
     pipeline.advance();
     return tile;
   }
 
-  // Writes a group's columns from `first` on to a stage. As many lanes have a row as a panel of it has chunks.
-  template <class Tile>
-  JIT_DEVICE void fill(unsigned tile, int group, int first) const {
-    constexpr int lanes = Tile::row_bytes / chunk_bytes, rows_at_once = warp_size / lanes;
-    static_assert(Latent::group % latent_piece == 0, "a piece has one scale");
-    const int chunk = lane_id() % lanes;
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::panels; ++panel) {
-      const int column = first + panel * Tile::columns + chunk * latent_piece;
-#pragma unroll 1  // beside the loops around it there are registers for one piece
-      for (int step = 0; step < group_rows / rows_at_once; ++step) {
-        const int row = step * rows_at_once + lane_id() / lanes;
-        unsigned wide[4];
-        read(stage_place() + row * row_stride, column, wide);
-        store_shared(
-            Tile::chunk_address(tile + panel * Tile::panel_bytes, tile_row(group * group_rows + row), chunk),
-            wide);
-      }
+  // Lanes have 16 columns each, one behind the other of two rows of a panel: so that neither what they read nor what they
+  // write meets in a bank.
+  static JIT_DEVICE int own_row() { return lane_id() / panel_lanes % quad_rows; }
+  static JIT_DEVICE int own_panel() { return lane_id() / (quad_rows * panel_lanes); }
+  static JIT_DEVICE int own_column(int part) {
+    return Traits::first_column(part) + own_panel() * V::columns + lane_id() % panel_lanes * lane_columns;
+  }
+  static JIT_DEVICE bool is_scaled(int part) { return own_column(part) < Latent::columns; }
+
+  // Columns of e4m3 of a lane, as they are stored, of a part of the values.
+  struct Piece {
+    unsigned words[4];
+    float scale;
+  };
+  JIT_DEVICE Piece scaled_piece(int part) const {
+    Piece piece{};
+    if (!is_scaled(part)) return piece;
+    const unsigned stored = stage_place() + own_row() * row_stride;
+    load_shared(piece.words, stored + own_column(part));
+    piece.scale = scale_of(stored, own_column(part) / Latent::group);
+    static_assert(Latent::group % lane_columns == 0, "columns of a lane have one scale");
+    return piece;
+  }
+  JIT_DEVICE void write_scaled(unsigned rows_begin, int part, const Piece& piece) const {
+    if (!is_scaled(part)) return;
+    const unsigned target = rows_begin + own_row() * V::row_bytes + own_panel() * V::panel_bytes;
+    const int first_chunk = lane_id() % panel_lanes * (lane_columns / latent_piece);
+#pragma unroll
+    for (int i = 0; i < lane_columns / latent_piece; ++i) {
+      unsigned wide[4];
+      halves_of_latents({piece.words[2 * i], piece.words[2 * i + 1]}, wide);
+      scale_latents<Element>(piece.scale, wide);
+      store_shared(target + ((first_chunk + i) ^ swizzle(own_row())) * chunk_bytes, wide);
     }
   }
 
-  // Eight numbers of the row at a shared address. Columns of a panel are of one kind.
-  static JIT_DEVICE void read(unsigned row, int column, unsigned (&wide)[4]) {
-    if (column < Latent::columns) {
-      int words[2];
-      load_shared(words, row + column);
-      halves_of_latents({static_cast<unsigned>(words[0]), static_cast<unsigned>(words[1])}, wide);
-      scale_latents<Element>(scale_of(row, column / Latent::group), wide);
-    } else {
-      load_shared(wide, row + Latent::rotated_begin + (column - Latent::columns) * 2);
-      convert_rotated<Element>(wide);
-    }
+  // Writes the panel of columns of bf16, a chunk for each lane.
+  JIT_DEVICE void write_rotated(unsigned rows_begin) const {
+    static_assert(row_lanes * latent_piece == V::columns, "lanes of a row have a panel");
+    const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes;
+    unsigned wide[4];
+    load_shared(wide, stage_place() + row * row_stride + Latent::rotated_begin + chunk * chunk_bytes);
+    convert_rotated<Element>(wide);
+    store_shared(rows_begin + row * V::row_bytes + (chunk ^ swizzle(row)) * chunk_bytes, wide);
+  }
+
+  // The number that chunks of a row of the quad are exchanged by.
+  JIT_DEVICE int swizzle(int row) const {
+    static_assert(V::row_bytes == 2 * quad_rows * chunk_bytes, "two quads have all swizzles");
+    return quad_ % 2 * quad_rows + row;
   }
 
   // The scale of a group of columns. Those of a page's end lie behind their row.
@@ -154,10 +209,13 @@ class LatentRowCopies : public KeyRowPlaces<Traits> {
     return power_of_two(static_cast<unsigned>(word) >> group % 4 * 8 & 255);
   }
 
+  const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;     // shared address
-  int slot_ = 0;              // where the next group goes
-  bool has_earlier_ = false;  // whether all stages have groups that have not been converted
+  const unsigned stages_;        // shared address
+  OwnQuads copied_, converted_;  // of the tiles that are copied and converted next
+  int quad_;                     // that is converted next
+  int slot_ = 0;                 // where the next quad goes
+  int taken_ = 0;                // stages with quads that have not been converted
 };
 
 }  // namespace jit

@@ -3,18 +3,20 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "mainloop/row_quads.cuh"
 
 namespace jit {
 
-/// Stages of a warp, and rows of each.
-inline constexpr int stored_stages = 3, stored_stage_rows = 8;
+/// Stages of a warp, of a quad of rows each: as many as fit.
+inline constexpr int least_stored_stages = 3, most_stored_stages = 6;
 
-/// Bytes from row to row, each of so many bytes: whole chunks.
-JIT_HOST_DEVICE constexpr int stored_row_stride(int row_bytes) { return (row_bytes + 15) / 16 * 16; }
+/// Bytes from row to row, each of so many bytes: an odd number of halves of what all banks hold, so that halves of two
+/// neighbors lie in different banks.
+JIT_HOST_DEVICE constexpr int stored_row_stride(int row_bytes) { return (row_bytes + 63) / 128 * 128 + 64; }
 
-/// Bytes of the stages of so many warps, for rows of so many bytes.
-JIT_HOST_DEVICE constexpr int stored_latent_bytes(int row_bytes, int warps) {
-  return warps * stored_stages * stored_stage_rows * stored_row_stride(row_bytes);
+/// Bytes of so many stages of each of so many warps, for rows of so many bytes.
+JIT_HOST_DEVICE constexpr int stored_latent_bytes(int row_bytes, int warps, int stages) {
+  return row_bytes == 0 ? 0 : warps * stages * quad_rows * stored_row_stride(row_bytes);
 }
 
 }  // namespace jit

@@ -69,26 +69,40 @@ struct KeyLists {
     return most * block;
   }
 
-  /// Where key `key` along a list stands in its sequence, or lies; negative: it is none.
+  /// Entry `i` of a list of which so many count; negative: it names no key.
+  static JIT_DEVICE int entry(const FunctorTensor* tensors, int list, int kv_head, int i, int count) {
+    if (i >= count) return -1;  // mutate: EntriesOfOtherHeads
+    const FunctorTensor& lists = tensors[slot];
+    return __ldg(static_cast<const int*>(lists.data) + list * lists.strides[0] + kv_head * lists.strides[1] +
+                 i);
+  }
+  /// Where key `key` along a list, of this entry, stands in its sequence, or lies; negative: it is none.
   template <class Config>
-  static JIT_DEVICE int position(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
-                                 int key) {
+  static JIT_DEVICE int position_in(const AttentionParams& params, const ListOwner& owner, int entry,
+                                    int key) {
     constexpr int most_entries = 0x7fffffff / block;
-    const int i = key / block;
-    if (i >= count(params.tensors, list, kv_head)) return -1;  // mutate: EntriesOfOtherHeads
-    const FunctorTensor& lists = params.tensors[slot];
-    const int entry =
-        __ldg(static_cast<const int*>(lists.data) + list * lists.strides[0] + kv_head * lists.strides[1] + i);
     if (entry < 0 || entry >= most_entries) return -1;  // mutate: NegativeEntries
     const int position = entry * block + key % block;
     return position < keys<Config>(params, owner) ? position : -1;  // mutate: EntriesBehindTheSequence
+  }
+  template <class Config>
+  static JIT_DEVICE int position(const AttentionParams& params, const ListOwner& owner, int list, int kv_head,
+                                 int key) {
+    const int i = key / block;
+    return position_in<Config>(
+        params, owner, entry(params.tensors, list, kv_head, i, count(params.tensors, list, kv_head)), key);
   }
 
   /// Where it lies, in which page; page −1: it is none.
   template <class Config>
   static JIT_DEVICE RowPlace place(const AttentionParams& params, const ListOwner& owner, int list,
                                    int kv_head, int key) {
-    const int at = position<Config>(params, owner, list, kv_head, key);
+    return place_of<Config>(params, owner, kv_head, position<Config>(params, owner, list, kv_head, key));
+  }
+  /// The place of a position.
+  template <class Config>
+  static JIT_DEVICE RowPlace place_of(const AttentionParams& params, const ListOwner& owner, int kv_head,
+                                      int at) {
     if (at < 0) return {0, kv_head, -1};
     if constexpr (!has_slots)
       return PagedKv<Config>(params).place(owner.sequence, kv_head, owner.kv.begin + at);

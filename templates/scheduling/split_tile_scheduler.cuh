@@ -373,14 +373,14 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
 
 /// Calls f(info, tiles) for the block's splits of work tiles, one after another, where keys are summed in spans span
 /// by span. `work.work_tile` is the split's. By a whole warp.
-template <class Config, class Work, class F>
+template <class Config, class Tiles = WorkTileKeys<Config>, class Work, class F>
 JIT_DEVICE void for_each_split(const AttentionParams& params, Work& work, F f) {
   // Tiles [begin, end) of the work tile's.
   const auto visit = [&](const auto& info, int begin, int end) {
     const auto mask = mask_of<Config>(params, work.work_tile);
     const KeyRange keys{(work.tiles.begin + begin) * Config::tile_kv,
                         (work.tiles.begin + end) * Config::tile_kv};
-    WorkTileKeys<Config> tiles(mask, queries_of<Config>(work.work_tile), keys, work.work_tile.kv.length);
+    Tiles tiles(mask, queries_of<Config>(work.work_tile), keys, work.work_tile.kv.length);
     if constexpr (has_key_lists<Config>) {
       f(ListInfo{info, mask.owner}, tiles);
     } else {

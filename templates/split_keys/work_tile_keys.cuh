@@ -174,6 +174,16 @@ struct ListMask {
   ListOwner owner;
 
   JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
+    using Lists = typename Config::Lists;
+    return classify(tile, [&](int key, int& position, unsigned& members) {
+      position = Lists::template position<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
+      if (position >= 0) members = Lists::members(params.tensors, work_tile.batch, work_tile.kv_head, key);
+    });
+  }
+
+  /// Class of a tile of whose keys `find` says where they stand, and who sees them.
+  template <class Find>
+  JIT_DEVICE TileClass classify(const ScoreTile& tile, const Find& find) const {
     if (tile.k_begin >= tile.k_end) return TileClass::empty;
     using Lists = typename Config::Lists;
     constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
@@ -181,13 +191,13 @@ struct ListMask {
     bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
 #pragma unroll 1
     for (int key = tile.k_begin + lane_id(); key < tile.k_end; key += warp_size) {
-      const int position =
-          Lists::template position<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
+      int position;
+      unsigned members = 0;
+      find(key, position, members);
       are_all &= position >= 0;
       if (position < 0) continue;
       first = minimum(first, position);
       last = maximum(last, position);
-      const unsigned members = Lists::members(params.tensors, work_tile.batch, work_tile.kv_head, key);
       are_all &= (members & all_queries) == all_queries;  // mutate: TilesWithoutMembersAreFull
     }
     last = __reduce_max_sync(full_warp, last);

@@ -26,6 +26,11 @@ const Subject in_parts = [] {
   subject.head_dim_v = 256;
   return subject;
 }();
+const Subject by_rows_in_parts = [] {
+  Subject subject = in_parts;
+  subject.config = by_rows.config;
+  return subject;
+}();
 // Whose maxima move with nearly every tile.
 const Subject steep = [] {
   Subject subject = by_tma;
@@ -51,7 +56,7 @@ const Subject room_for_more = [] {
 
 TEST(Mla, IsRightUnmutated) {
   for (const Subject& subject :
-       reference::some_of<Subject>({by_tma, by_rows, in_parts, one_tile, room_for_more}, 2))
+       reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -78,27 +83,37 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "LatentRowsBehindTheSequence", removed, {"uninitialized", "not a number"}, room_for_more, true},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
+        TemplateMutation{"KeysAloneWithoutProxyFence", removed, {"proxy"}, by_rows_in_parts},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",
-                         {"Traits::key_warps", "1"},
+                         {"Traits::key_arrivals", "warp_size"},
                          {"data race", "access in flight", "uninitialized", "proxy", "mbarrier"},
                          by_rows,
                          true},
-        TemplateMutation{"HalfOfTheRowsTwice",
-                         {" + warp_", ""},
-                         {"data race", "access in flight", "uninitialized"},
+        TemplateMutation{"RowsOverThoseThatAreMultiplied",
+                         removed,
+                         {"data race", "access in flight", "mbarrier"},
                          by_rows,
                          true},
-        TemplateMutation{
-            "BothWarpsLeaveInfos", {"($)", "(true)"}, {"data race", "deadlock", "mbarrier"}, by_rows, true},
-        TemplateMutation{"EarlierTileNotWaitedFor",
-                         {"<tile_copies>", "<2 * tile_copies>"},
+        TemplateMutation{"StageFullBeforeItsRowsCame",
+                         {"cp_async_mbarrier_arrive", "mbarrier_arrive"},
                          {"data race", "access in flight", "uninitialized", "proxy"},
-                         by_rows},
-        TemplateMutation{"NothingEndedBeforeAWaitForRoom", removed, {"deadlock"}, by_rows},
-        TemplateMutation{"LastTileNotWaitedFor",
-                         {"<0>", "<1>"},
+                         by_rows,
+                         true},
+        TemplateMutation{"PlanTakenBeforeItIsThere",
+                         removed,
+                         {"data race", "uninitialized", "mbarrier", "deadlock"},
+                         by_rows,
+                         true},
+        TemplateMutation{"PlanReleasedBeforeItIsRead", moved_up(1), {"data race"}, by_rows, true},
+        TemplateMutation{"OwnQueriesWithoutWait",
+                         removed,
                          {"data race", "access in flight", "uninitialized", "proxy", "unfinished copy"},
-                         by_rows}),
+                         by_rows},
+        TemplateMutation{"OwnQueriesOfOtherWarpsReadEarly",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows,
+                         true}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -72,14 +72,16 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,
                                      .has_spans = spec.split_keys != 0,
+                                     .copies_rows = config.copies == Copies::cp_async,
                                      .list_words = list_words(spec),
                                      .stored_row_bytes = stored_row_bytes(spec, config)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
-          .register_cap = forward_mla_wgmma::register_shares(config.copies).consumer,
+          .register_cap = forward_mla_wgmma::register_shares(spec, config).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          .register_doubt = 8};
+          // Where blocks merge spans more are asked for than there are, which spills.
+          .register_doubt = spec.split_keys != 0 ? 8 : 2};
 }
 
 std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem) {

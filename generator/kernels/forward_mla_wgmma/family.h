@@ -11,12 +11,6 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. Warps that
-/// copy rows hold addresses of several.
-constexpr RegisterShares register_shares(Copies copies) {
-  if (copies == Copies::cp_async) return {.producer = 64, .consumer = 160, .score = 128};
-  return {.producer = 56, .consumer = 160, .score = 136};
-}
 /// Words that the score warpgroup is told of each key of a list.
 inline int list_words(const AttentionSpec& spec) {
   return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
@@ -25,9 +19,21 @@ inline int list_words(const AttentionSpec& spec) {
 inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && config.copies == Copies::tma;
 }
+/// Whether producer warps make 16-bit numbers of 8-bit latents.
+inline bool converts_rows(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return has_narrow_keys(spec) && !upcasts_ahead(spec, config);
+}
+/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. The score
+/// warpgroup has more where it hands over P late: not where rows are converted, which wait for the room of those before, nor
+/// where queries share lists, for which a producer needs more.
+inline RegisterShares register_shares(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  if (converts_rows(spec, config) || spec.list_queries > 1)
+    return {.producer = 64, .consumer = 160, .score = 128};
+  return {.producer = 56, .consumer = 160, .score = 136};
+}
 /// Bytes of a row that is converted where it is copied.
 inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return has_narrow_keys(spec) && !upcasts_ahead(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
+  return converts_rows(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
 }
 /// The spec of the kernel that reads latents, for which they are 16-bit.
 inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {

@@ -45,7 +45,7 @@ std::string wgmma_products(const AttentionSpec& spec) {
 
 Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const ForwardMlaWgmma& config) {
   const AttentionSpec spec = read_spec(stored, config);
-  const bool converts = has_narrow_keys(stored) && !upcasts_ahead(stored, config);
+  const bool converts = converts_rows(stored, config);
   std::string lines = config_lines(fields(), config) + number_line("tile_kv", tile_kv, "keys per step");
   if (converts)
     lines += fmt::format("  using StoredLatent = {};  // as rows are stored\n",
@@ -56,7 +56,7 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const Forw
                                           (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
                                  .products = wgmma_products(spec),
                                  .config = lines,
-                                 .registers = register_shares(config.copies),
+                                 .registers = register_shares(stored, config),
                                  .needs = footprint(stored, config),
                                  .memory_bytes = sizeof(KernelMemory)});
   if (upcasts_ahead(stored, config)) {
