@@ -20,6 +20,7 @@ struct BlockLists {
 /// The output of a launch.
 enum class BlockMaskStep {
   classes,  ///< the bits of blocks
+  lists,    ///< likewise, of blocks that are listed
   order,    ///< of rows, by these
   scores,   ///< places and bits of the scores of partial blocks, by these
 };

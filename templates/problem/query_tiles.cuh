@@ -15,6 +15,25 @@ struct AscendingTiles {
   JIT_DEVICE int query_tile(int place) const { return place; }
 };
 
+/// Windows of 32 tiles of queries that a producer looks at in a table of blocks at once: from tile to tile it would wait
+/// for memory at each. 0: it has no registers for it.
+template <class Config>
+inline constexpr int looks_at_once = [] {
+  if constexpr (requires { Config::looks_at_once; }) {
+    return Config::looks_at_once;
+  } else {
+    return 0;
+  }
+}();
+template <class Config>
+inline constexpr bool looks_ahead = [] {
+  if constexpr (requires { typename Config::Mask::Look; }) {
+    return looks_at_once<Config> > 0 && Config::Mask::template needs_one_look<Config::tile_q, Config::tile_kv>;
+  } else {
+    return false;
+  }
+}();
+
 /// By whole warps. `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i
 /// steps in front. `Order` tells which tile of a head has which place, `Ranges` which words its queries have.
 template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
@@ -22,7 +41,8 @@ class QueryTiles {
   using Mask = typename Config::Mask;
   using Memory = KeyMemory<Mask>;
   static constexpr int tile_q = Config::tile_q;
-  static constexpr bool goes_from_tile_to_tile = has_next<Mask> && is_same<Order, AscendingTiles>;
+  static constexpr bool goes_from_tile_to_tile =
+      has_next<Mask> && is_same<Order, AscendingTiles> && !looks_ahead<Config>;
   static constexpr bool asks_by_lanes = !has_one_class<Mask> && !goes_from_tile_to_tile &&
                                         !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);
 
@@ -128,6 +148,7 @@ class QueryTiles {
   // Reads so many tiles from memory at once that a sequence is mostly searched in one trip. A producer
   // whose mask has a row's range, too, has no registers for more.
   JIT_DEVICE void know(const Place& first) {
+    if constexpr (looks_ahead<Config>) return know_by_looks(first);
     constexpr int windows = Ranges::are_known ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     const Memory memory(mask, keys_);
@@ -142,6 +163,25 @@ class QueryTiles {
       const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
       const TileClass kind = place < tiles_ ? memory.classify(mask, tile, queries[i]) : TileClass::empty;
       known_ = {.place = first.place + i * warp_size,
+                .seen = __ballot_sync(full_warp, kind != TileClass::empty),
+                .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
+      if (known_.seen != 0) return;
+    }
+  }
+
+  JIT_DEVICE void know_by_looks(const Place& first) requires looks_ahead<Config> {
+    constexpr int windows = looks_at_once<Config>;
+    const Mask mask(sequences_.context(batch_, first_head_ + first.head));
+    typename Mask::Look looks[windows];
+#pragma unroll
+    for (int i = 0; i < windows; ++i)
+      looks[i] = mask.look(tile_at(minimum(first.place + i * warp_size + lane_id(), tiles_ - 1)));
+#pragma unroll
+    for (int i = 0; i < windows; ++i) {
+      const int place = first.place + i * warp_size + lane_id();
+      const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
+      const TileClass kind = place < tiles_ ? mask.classify(tile, looks[i]) : TileClass::empty;
+      known_ = {.place = first.place + i * warp_size,  // mutate: TilesOfTheFirstLook
                 .seen = __ballot_sync(full_warp, kind != TileClass::empty),
                 .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
       if (known_.seen != 0) return;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/one_pass.h"
 #include "generator/program/emit.h"
@@ -122,6 +123,8 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
+  if (block_sides(spec.mask))
+    source += number_line("looks_at_once", 4, "windows of a table of blocks that the producer reads at once");
   source += number_line("producer_registers", shares.producer, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");

@@ -258,7 +258,12 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
   const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
   const auto groups = static_cast<unsigned>(rows * pairs);
-  return {.classes = groups,
+  const auto is_listed = [](const BlockLists& lists) {
+    return lists.counts != nullptr || lists.begins != nullptr;
+  };
+  const bool has_lists = is_listed(params.partial) || is_listed(params.full);
+  return {.classes = has_lists ? 0 : groups,
+          .lists = has_lists && pairs > 0 ? static_cast<unsigned>(rows) : 0,
           .order = has_order ? static_cast<unsigned>(batch * heads * parts) : 0,
           .scores = spec.scores ? groups : 0};
 }
