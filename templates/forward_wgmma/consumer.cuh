@@ -48,14 +48,16 @@ class Consumer {
       output_.clear();
       scores_.begin();
       Outcome outcome{queries_.work(), false, false};
-      if (!keys_.has_any()) {
-        keys_.release_k();
+      const bool has_keys = keys_.has_any();
+      if (!has_keys) {
+        keys_.pass_last();
         if constexpr (releases_early) queries_.release();  // mutate: QueriesWithoutKeysKept
         finish_rows_of_work();
       } else {
         outcome = run_overlapped();
       }
       output_.finish(outcome.done, queries_.scales());
+      if (has_keys) keys_.pass_rest();
       has_work = outcome.has_asked ? outcome.has_work : next_work();
     }
   }
@@ -94,6 +96,7 @@ class Consumer {
       while (!keys_.is_last()) {
         const bool begins_span = Traits::has_spans && keys_.ends_span();
         keys_.take();
+        keys_.pass_to_own();
         if constexpr (Traits::has_spans) {
           if (begins_span) {
             run_on_to_span(keys_.span());
@@ -103,6 +106,7 @@ class Consumer {
         // Only the last tile of a work tile is worth a second copy of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
+        keys_.pass_values();
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -155,6 +159,7 @@ class Consumer {
     if constexpr (has_output_functor<Config>) output_.bring_near(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
+    keys_.pass_first();
     return true;
   }
 

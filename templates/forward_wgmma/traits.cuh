@@ -112,7 +112,7 @@ struct KernelTraits {
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
-      has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
+      has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>> && !has_own_rows<Config>;
 
   /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
   /// holds the values before them, and the producer needs a stage to go on.
@@ -150,6 +150,12 @@ struct KernelTraits {
       upcasts ? 0 : jit::mask_bit_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
   static constexpr bool has_mask_bits = mask_bit_words > 0;
 
+  // A consumer holds the values before the tiles that it passes by.
+  static_assert(!has_own_rows<Config> ||
+                    (Config::own_rows == rows_per_warpgroup && Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
+                     Config::order == WarpgroupOrder::free && !has_spans && !Config::descending),
+                "consumers with rows of their own take no turns");
+
   /// Whether the key producer leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
   /// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
@@ -169,8 +175,8 @@ struct KernelTraits {
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
-  /// last one: the next Q must not wait for the place of O.
-  static constexpr bool runs_on = !o_over_q || Config::stages_q > 1;
+  /// last one: the next Q must not wait for the place of O, nor behind any number of tiles that others see.
+  static constexpr bool runs_on = (!o_over_q || Config::stages_q > 1) && !has_own_rows<Config>;
 
   /// Whether values have a producer of their own: a tile in many boxes takes long to start.
   static constexpr bool has_value_producer = boxes > 1 && !has_spare_converters;
