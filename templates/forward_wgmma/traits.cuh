@@ -152,7 +152,7 @@ struct KernelTraits {
 
   // A consumer holds the values before the tiles that it passes by.
   static_assert(!has_own_rows<Config> ||
-                    (Config::own_rows == rows_per_warpgroup && Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
+                    (queries_asked_together<Config> == rows_per_warpgroup && Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
                      Config::order == WarpgroupOrder::free && !has_spans && !Config::descending),
                 "consumers with rows of their own take no turns");
 
