@@ -183,7 +183,7 @@ JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup
 #pragma unroll 1
   for (int first = 0; first < params.block_words / 2; first += most_words) {
     const int words = minimum(params.block_words / 2 - first, most_words);
-    __syncthreads();  // mutate: NextWindowClearedUnderThisOne
+    __syncthreads();  // mutate: NextBlocksClearedUnderThese
     for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
       asked[i] = full[i] = 0;
     __syncthreads();  // mutate: BlocksMarkedBeforeTheyAreCleared
