@@ -77,7 +77,8 @@ struct KernelTraits {
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
-  static constexpr bool copies_by_lanes = false;  ///< a tile that is one box
+  /// A tile that is one box: where one producer has the tiles of several rows, it has little time for each.
+  static constexpr bool copies_by_lanes = has_own_rows<Config>;
   static constexpr bool loads_panels = false;     ///< stages have whole tiles
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
@@ -178,8 +179,9 @@ struct KernelTraits {
   /// last one: the next Q must not wait for the place of O, nor behind any number of tiles that others see.
   static constexpr bool runs_on = (!o_over_q || Config::stages_q > 1) && !has_own_rows<Config>;
 
-  /// Whether values have a producer of their own: a tile in many boxes takes long to start.
-  static constexpr bool has_value_producer = boxes > 1 && !has_spare_converters;
+  /// Whether values have a producer of their own: a tile in many boxes takes long to start, and one of several rows of
+  /// blocks to find.
+  static constexpr bool has_value_producer = (boxes > 1 || has_own_rows<Config>) && !has_spare_converters;
 
   /// Warps that read the pipeline of work: one of the producers of keys and queries, the other of which tells, that
   /// of values and the storer if there are such, all consumers.

@@ -3,8 +3,7 @@
 //
 // Consumers are served in turns, each with the next block of its row that has not come yet. So a consumer that has blocks
 // left passes by as many tiles at most as there are other consumers, and those of one row do not wait behind another's. A
-// block that several rows list comes once, for all of them: what has come is told by places alone. A row has had what it
-// lists in front of its next block, and so has every other that lists the same.
+// block that several rows list comes once, for all of them.
 #pragma once
 
 #include "base/bit_words.cuh"
@@ -15,8 +14,8 @@
 
 namespace jit {
 
-/// As KvTiles with a look-ahead of 1. `rows` are at most as many as tile infos have flags for. By a whole warp, of which
-/// lane i knows row i.
+/// As KvTiles with a look-ahead of 1. `rows` are at most as many as tile infos have flags for. By a whole warp, whose lanes have
+/// 32 blocks of each row in registers: a look at memory for each tile would take longer than the tile.
 template <class Mask, int tile_kv, int rows, int row_queries>
 class OwnRowTiles {
   static constexpr int none = 0x7fffffff;
@@ -25,21 +24,21 @@ class OwnRowTiles {
   /// `queries` gives the rows of the block; its keys are ignored.
   JIT_DEVICE OwnRowTiles(const Mask& mask, const ScoreTile& queries, int seqlen_kv)
       : mask_(mask), queries_(queries), seqlen_kv_(seqlen_kv) {
-#pragma unroll 1
+#pragma unroll
     for (int row = 0; row < rows; ++row) {
-      const int count = blocks_of(row);
-      if (lane_id() == row) left_ = count;
+      left_[row] = blocks_of(row);
+      window_[row] = 0;
+      read(row, 0);
+      bits_[row] = seen_bits(row, lane_id());
     }
-#pragma unroll 1
-    for (int row = 0; row < rows; ++row) move(row, 0);
     advance();
   }
 
   JIT_DEVICE int key(int /*ahead*/) const { return block_ * tile_kv; }
-  JIT_DEVICE bool has(int ahead) const { return ahead == 0 ? block_ != none : rows_left() != 0; }
+  JIT_DEVICE bool has(int ahead) const { return ahead == 0 ? block_ != none : most_left() > 0; }
   JIT_DEVICE bool is_partial() const { return is_partial_; }
   /// No more than there are from this tile on.
-  JIT_DEVICE int keys_left() const { return (__reduce_max_sync(full_warp, left_) + 1) * tile_kv; }
+  JIT_DEVICE int keys_left() const { return (most_left() + 1) * tile_kv; }
   /// Flags of the tile info of this tile.
   JIT_DEVICE int flags() const {
     constexpr unsigned all = (1u << rows) - 1;
@@ -48,68 +47,102 @@ class OwnRowTiles {
   }
 
   JIT_DEVICE void advance() {
-    const unsigned waiting = rows_left();
-    if (waiting == 0) {
+    if (most_left() == 0) {
       block_ = none;
       return;
     }
-    const unsigned behind = waiting & ~0u << turn_ << 1;  // mutate: OneRowAfterTheOther
-    turn_ = __ffs(static_cast<int>(behind != 0 ? behind : waiting)) - 1;
-    block_ = __shfl_sync(full_warp, next_, turn_);
-    const unsigned bit = 1u << block_ % bits_of_word;
-    const int word = block_ / bits_of_word;
-    const bool sees = (seen_words(lane_id(), word) & bit) != 0;
-    const bool is_full = sees && (mask_.full(first_row() + lane_id(), word) & bit) != 0;
-    if (sees) --left_;
-    seen_ = __ballot_sync(full_warp, sees);
-    last_ = __ballot_sync(full_warp, sees && left_ == 0);
-    is_partial_ = (block_ + 1) * tile_kv > seqlen_kv_ || drops_some(seen_ & ~__ballot_sync(full_warp, is_full));
-    const int block = block_;
-    if (sees && left_ == 0) next_ = none;
+    int turn = turn_;
+#pragma unroll
+    for (int step = rows; step > 0; --step) {  // the row that is next in turn is found last
+      const int row = turn_ + step < rows ? turn_ + step : turn_ + step - rows;
+      if (of_row(left_, row) > 0) turn = row;  // mutate: OneRowAfterTheOther
+    }
+    turn_ = turn;
+    unsigned lanes = __ballot_sync(full_warp, of_row(bits_, turn_) != 0);
 #pragma unroll 1
-    for (unsigned moving = __ballot_sync(full_warp, next_ == block); moving != 0; moving &= moving - 1)
-      move(__ffs(static_cast<int>(moving)) - 1, block + 1);
+    while (lanes == 0) {
+      go_on(turn_);
+      lanes = __ballot_sync(full_warp, of_row(bits_, turn_) != 0);
+    }
+    const int lane = __ffs(static_cast<int>(lanes)) - 1, window = of_row(window_, turn_);
+    const int bit = __ffs(static_cast<int>(__shfl_sync(full_warp, of_row(bits_, turn_), lane))) - 1;
+    block_ = (window + lane) * bits_of_word + bit;
+    unsigned full = 0;
+    seen_ = last_ = 0;
+#pragma unroll
+    for (int row = 0; row < rows; ++row) {
+      unsigned seen = 0, all = 0;
+      if (window_[row] == window) {
+        seen = __shfl_sync(full_warp, bits_[row], lane);
+        all = __shfl_sync(full_warp, full_[row], lane);
+        if (lane_id() == lane) bits_[row] &= ~(1u << bit);  // mutate: BlocksComeTwice
+      } else if (window_[row] < window) {  // those behind it have none left of these
+        seen = seen_bits(row, window + lane);
+        all = full_bits(row, window + lane);
+      }
+      const unsigned sees = seen >> bit & 1;
+      left_[row] -= static_cast<int>(sees);
+      seen_ |= sees << row;
+      full |= (sees & all >> bit) << row;
+      if (sees != 0 && left_[row] == 0) last_ |= 1u << row;
+    }
+    is_partial_ = (block_ + 1) * tile_kv > seqlen_kv_ || drops_some(seen_ & ~full);
   }
 
  private:
-  JIT_DEVICE int first_row() const { return queries_.q_begin / row_queries; }
-  JIT_DEVICE unsigned rows_left() const { return __ballot_sync(full_warp, left_ > 0); }
+  template <class T>
+  static JIT_DEVICE T of_row(const T (&values)[rows], int row) {
+    T value = values[0];
+#pragma unroll
+    for (int i = 1; i < rows; ++i) value = i == row ? values[i] : value;
+    return value;
+  }
+  JIT_DEVICE int most_left() const {
+    int most = left_[0];
+#pragma unroll
+    for (int row = 1; row < rows; ++row) most = maximum(most, left_[row]);
+    return most;
+  }
 
+  JIT_DEVICE int row_of(int row) const { return queries_.q_begin / row_queries + row; }
+  JIT_DEVICE bool has_word(int row, int word) const {
+    return row_of(row) < mask_.block_rows && word * bits_of_word < mask_.key_blocks;
+  }
   // The bits of 32 blocks of a row of the tile's, which may be none.
-  JIT_DEVICE unsigned seen_words(int row, int word) const {
-    if (row >= rows || first_row() + row >= mask_.block_rows || word * bits_of_word >= mask_.key_blocks) return 0;
-    return mask_.seen(first_row() + row, word) & bits_between(word, 0, mask_.key_blocks);
+  JIT_DEVICE unsigned seen_bits(int row, int word) const {
+    return has_word(row, word) ? mask_.seen(row_of(row), word) & bits_between(word, 0, mask_.key_blocks) : 0;
+  }
+  JIT_DEVICE unsigned full_bits(int row, int word) const {
+    return has_word(row, word) ? mask_.full(row_of(row), word) : 0;
   }
 
   JIT_DEVICE int blocks_of(int row) const {
     int own = 0;
 #pragma unroll 1
     for (int word = lane_id(); word * bits_of_word < mask_.key_blocks; word += warp_size)
-      own += __popc(static_cast<int>(seen_words(row, word)));
+      own += __popc(static_cast<int>(seen_bits(row, word)));
     return __reduce_add_sync(full_warp, own);
   }
 
-  // Goes to the first block of a row from `from` on that has not come.
-  JIT_DEVICE void move(int row, int from) {
-    int found = none;
-#pragma unroll 1
-    for (int first = from / bits_of_word; found == none && first * bits_of_word < mask_.key_blocks;
-         first += warp_size) {
-      const int word = first + lane_id();
-      unsigned left = seen_words(row, word) & bits_between(word, from, none);
+  JIT_DEVICE void read(int row, int window) { full_[row] = full_bits(row, window + lane_id()); }
+
+  // Goes to the next window of a row that has blocks left: those of it that have come for another row have come.
+  JIT_DEVICE void go_on(int turn) {
+    const int window = of_row(window_, turn) + warp_size, word = window + lane_id();
+    unsigned bits = seen_bits(turn, word);
 #pragma unroll
-      for (int other = 0; other < rows; ++other) {
-        const int next = __shfl_sync(full_warp, next_, other);
-        // mutate: BlocksComeTwice
-        if (other != row) left &= ~(seen_words(other, word) & bits_between(word, 0, next));
-      }
-      const unsigned lanes = __ballot_sync(full_warp, left != 0);
-      if (lanes == 0) continue;
-      const int lane = __ffs(static_cast<int>(lanes)) - 1;
-      const unsigned bits = __shfl_sync(full_warp, left, lane);
-      found = (first + lane) * bits_of_word + __ffs(static_cast<int>(bits)) - 1;
+    for (int row = 0; row < rows; ++row) {
+      if (row == turn || window_[row] < window) continue;
+      const unsigned listed = seen_bits(row, word);
+      bits &= ~(window_[row] > window ? listed : listed & ~bits_[row]);  // mutate: BlocksOfThisWindowComeTwice
     }
-    if (lane_id() == row) next_ = found;
+#pragma unroll
+    for (int row = 0; row < rows; ++row) {
+      if (row != turn) continue;
+      window_[row] = window;
+      bits_[row] = bits;
+      read(row, window);
+    }
   }
 
   // Whether the mask within drops scores of this tile of one of the rows.
@@ -127,8 +160,11 @@ class OwnRowTiles {
   const Mask& mask_;
   const ScoreTile queries_;
   const int seqlen_kv_;
-  int next_ = 0;  // block of the lane's row that has not come; none: all have
-  int left_ = 0;  // of its row's blocks
+  // Of each row:
+  int left_[rows];      // blocks that have not come
+  int window_[rows];    // the word of the first lane, in steps of 32
+  unsigned bits_[rows];  // of the lane's blocks, those that have not come
+  unsigned full_[rows];  // and those that are full
   int turn_ = rows - 1;
   int block_ = none;
   unsigned seen_ = 0, last_ = 0;  // rows that see it, and that it is the last one of

@@ -132,6 +132,7 @@ class QueryTiles {
 
   // Lanes ask about a tile each, and about as many tiles at once as a warp has lanes.
   JIT_DEVICE void find_by_lanes(Place& next) {
+    if constexpr (looks_ahead<Config>) return find_by_looks(next);
     while (next.place < tiles_) {
       if (next.place - known_.place >= warp_size) know(next);
       const unsigned seen = known_.seen & ~0u << maximum(next.place - known_.place, 0);
@@ -148,7 +149,6 @@ class QueryTiles {
   // Reads so many tiles from memory at once that a sequence is mostly searched in one trip. A producer
   // whose mask has a row's range, too, has no registers for more.
   JIT_DEVICE void know(const Place& first) {
-    if constexpr (looks_ahead<Config>) return know_by_looks(first);
     constexpr int windows = Ranges::are_known ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     const Memory memory(mask, keys_);
@@ -169,7 +169,32 @@ class QueryTiles {
     }
   }
 
-  JIT_DEVICE void know_by_looks(const Place& first) requires looks_ahead<Config> {
+  // The same of several windows of tiles: what has been looked at is kept until all of it is behind.
+  JIT_DEVICE void find_by_looks(Place& next) requires looks_ahead<Config> {
+    constexpr int windows = looks_at_once<Config>;
+#pragma unroll 1
+    while (next.place < tiles_) {
+      if (next.place - known_.place >= windows * warp_size || known_.place == nowhere) look(next);
+      int found = -1;
+      bool is_partial = false;
+#pragma unroll
+      for (int i = windows - 1; i >= 0; --i) {
+        const int from = next.place - known_.place - i * warp_size;
+        const unsigned seen = from >= warp_size ? 0 : looks_.seen[i] & ~0u << maximum(from, 0);
+        if (seen == 0) continue;
+        const int bit = __ffs(static_cast<int>(seen)) - 1;
+        found = i * warp_size + bit;
+        is_partial = (looks_.partial[i] >> bit & 1) != 0;
+      }
+      if (found >= 0) {
+        next.place = known_.place + found;
+        next.partial = is_partial;
+        return;
+      }
+      next.place = known_.place + windows * warp_size;
+    }
+  }
+  JIT_DEVICE void look(const Place& first) requires looks_ahead<Config> {
     constexpr int windows = looks_at_once<Config>;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     typename Mask::Look looks[windows];
@@ -178,14 +203,13 @@ class QueryTiles {
       looks[i] = mask.look(tile_at(minimum(first.place + i * warp_size + lane_id(), tiles_ - 1)));
 #pragma unroll
     for (int i = 0; i < windows; ++i) {
-      const int place = first.place + i * warp_size + lane_id();
+      const int place = first.place + i * warp_size + lane_id();  // mutate: TilesOfTheFirstLook
       const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
       const TileClass kind = place < tiles_ ? mask.classify(tile, looks[i]) : TileClass::empty;
-      known_ = {.place = first.place + i * warp_size,  // mutate: TilesOfTheFirstLook
-                .seen = __ballot_sync(full_warp, kind != TileClass::empty),
-                .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
-      if (known_.seen != 0) return;
+      looks_.seen[i] = __ballot_sync(full_warp, kind != TileClass::empty);
+      looks_.partial[i] = __ballot_sync(full_warp, is_partial(kind, tile));
     }
+    known_.place = first.place;
   }
 
   // The classes of the tiles of the head from a place on, a bit each.
@@ -196,11 +220,18 @@ class QueryTiles {
     unsigned partial = 0;
   };
 
+  // Those of windows that have been looked at.
+  struct Looks {
+    unsigned seen[looks_at_once<Config> + 1];
+    unsigned partial[looks_at_once<Config> + 1];
+  };
+
   const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   Order order_;
   Ranges ranges_;
   KnownTiles known_;
+  Looks looks_;
   int batch_;
   int first_head_;
   int seqlen_q_;

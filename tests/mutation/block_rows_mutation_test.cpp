@@ -19,14 +19,29 @@ const Subject own_rows = {
     .seqlen_kv = 1000,
     .seed = 17};
 
-TEST(OwnRows, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, own_rows), ""); }
+// More blocks than a warp has bits of.
+const Subject two_windows = {
+    .config = "family=forward_wgmma tile_q=128 tile_kv=16 stages_q=1 stages_k=4 stages_v=4 order=free",
+    .mask = "block_mask(64, 16)",
+    .head_dim = 16,
+    .head_dim_v = 16,
+    .heads = 1,
+    .seqlen_q = 120,
+    .seqlen_kv = 16 * 1024 + 400,
+    .seed = 18};
+
+TEST(OwnRows, AreRightUnmutated) {
+  EXPECT_EQ(noticed(nullptr, own_rows), "");
+  EXPECT_EQ(noticed(nullptr, two_windows), "");
+}
 
 INSTANTIATE_TEST_SUITE_P(
     OwnRows, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"TilesOfOtherRows", {"(seen_ ^ all)", "(0 * all)"}, {}, own_rows},
-        TemplateMutation{"OneRowAfterTheOther", {"waiting & ~0u << turn_ << 1", "0u"}, {"deadlock"}, own_rows},
-        TemplateMutation{"BlocksComeTwice", {"if (other != row)", "if (false)"}, {"deadlock"}, own_rows, true},
+        TemplateMutation{"OneRowAfterTheOther", {"of_row(left_, row) > 0", "row == 0 && left_[0] > 0"}, {"deadlock", "timed out"}, own_rows, true},
+        TemplateMutation{"BlocksComeTwice", {"lane_id() == lane", "lane_id() == lane && row == turn_"}, {"deadlock"}, own_rows, true},
+        TemplateMutation{"BlocksOfThisWindowComeTwice", {"listed & ~bits_[row]", "0u"}, {"deadlock"}, two_windows, true},
         TemplateMutation{"PassesValuesThatHaveNotCome",
                          removed,
                          {"data race", "access in flight", "barrier", "uninitialized", "deadlock"},

@@ -335,7 +335,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
-  const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
+  const int producer = consumers == 3 ? (has_own_rows(spec, config)      ? 64
+                                         : reads || upcasts_by_producers ? 56
+                                                                         : 32)
                        : reads_more   ? 56
                        : is_simple    ? 24
                                       : 40;
