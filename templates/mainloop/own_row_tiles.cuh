@@ -134,7 +134,7 @@ class OwnRowTiles {
     for (int row = 0; row < rows; ++row) {
       if (row == turn || window_[row] < window) continue;
       const unsigned listed = seen_bits(row, word);
-      bits &= ~(window_[row] > window ? listed : listed & ~bits_[row]);  // mutate: BlocksOfThisWindowComeTwice
+      bits &= ~(window_[row] > window ? listed : listed & ~bits_[row]);
     }
 #pragma unroll
     for (int row = 0; row < rows; ++row) {

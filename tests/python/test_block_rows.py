@@ -60,6 +60,23 @@ def test_consumers_see_their_own_rows(rng, place, fetch, config, valid):
     exact_attention(*arrays, keep=lists.keep).check(fetch(o), fetch(lse))
 
 
+@pytest.mark.parametrize("consumers", some([2, 3]))
+def test_more_blocks_than_a_warp_has_bits_of(rng, place, fetch, consumers):
+    """1,024: rows come to those behind at different times, and list much alike."""
+    seqlen_kv, rows = 16 * 1100, 2 * consumers
+    arrays = random_qkv(rng, seqlen_q=BLOCK * rows, seqlen_kv=seqlen_kv, heads_q=1, head_dim=16)
+    blocks = numpy.zeros((1, 1, rows, 1100), bool)
+    for row in range(rows):
+        blocks[0, 0, row, rng.permutation(1024)[: rng.integers(0, 6)]] = True
+        blocks[0, 0, row, 1024 + rng.permutation(8)[: rng.integers(2, 8)]] = True
+    q, k, v = map(place, arrays)
+    mask = ja.block_mask(q, k, block_size=(BLOCK, 16), blocks=place(blocks))
+    attention = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=16, mask=mask.mask),
+                           config=f"family=forward_wgmma tile_q={BLOCK * consumers} tile_kv=16 order=free stages_v=4")
+    o, lse = attention(q, k, v, tensors=mask.tensors, return_lse=True)
+    exact_attention(*arrays, keep=lambda b, h, i, j: blocks[b, h, i // BLOCK, j // 16]).check(fetch(o), fetch(lse))
+
+
 def test_with_a_mask_a_score_and_sinks(rng, place, fetch):
     """Within the blocks; sinks read lengths on the device."""
     arrays = random_qkv(rng, seqlen_q=300, seqlen_kv=300, heads_q=2)
