@@ -1,5 +1,5 @@
 // Makes a block mask: what a mask leaves of each block of scores, of those that the caller names or of all. A thread block
-// has the two words of 32 blocks of keys of a row, or a row where blocks are listed, and a warp some of these blocks. Where scores are wanted, what it leaves of
+// has the two words of 32 blocks of keys of a row, and a warp some of these blocks, or, where blocks are listed, a row. Where scores are wanted, what it leaves of
 // each score of partial blocks, too.
 #pragma once
 
@@ -148,7 +148,7 @@ JIT_DEVICE void write_classes(const BlockMaskParams& params, const BlockGroup& g
 }
 
 /// Marks the blocks of a row's list that lie in a window of so many words from word `first` on. Indices may come in any order
-/// and more than once, and a list has no more than there is room for. By a whole thread block.
+/// and more than once, and a list has no more than there is room for. By a whole warp.
 JIT_DEVICE void mark_listed(const BlockLists& lists, const BlockPlace& row, int first, int words,
                             unsigned* marks) {
   if (lists.counts == nullptr && lists.begins == nullptr) return;
@@ -166,7 +166,7 @@ JIT_DEVICE void mark_listed(const BlockLists& lists, const BlockPlace& row, int 
   }
   end = minimum(end, lists.capacity);  // mutate: BlocksBehindTheRoom
 #pragma unroll 1
-  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += static_cast<int>(blockDim.x)) {
+  for (int i = begin + lane_id(); i < end; i += warp_size) {
     const int block = indices[i];
     const int word = block < 0 ? -1 : block / bits_of_word - first;  // mutate: NegativeBlocks
     if (word >= 0 && word < words) atomicOr(marks + word, 1u << block % bits_of_word);
@@ -174,38 +174,42 @@ JIT_DEVICE void mark_listed(const BlockLists& lists, const BlockPlace& row, int 
 }
 
 /// Writes the words of a row whose blocks are listed: a bit for each that is listed, and then what the mask leaves of these.
+/// By a whole warp.
 template <class Config>
 JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup& row,
                                  const typename Config::Mask& mask, const BlockContext& context) {
-  constexpr int most_words = 1024;  // of a window: 32,768 blocks
-  __shared__ unsigned asked[most_words], full[most_words];
+  constexpr int most_words = 2 * warp_size, most_warps = 16;  // of a window: 2,048 blocks
+  __shared__ unsigned marks[most_warps][2][most_words];
+  unsigned* const asked = marks[warp_id()][0];
+  unsigned* const full = marks[warp_id()][1];
   BlockPlace at = row.first;
 #pragma unroll 1
   for (int first = 0; first < params.block_words / 2; first += most_words) {
     const int words = minimum(params.block_words / 2 - first, most_words);
-    __syncthreads();  // mutate: NextBlocksClearedUnderThese
-    for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
-      asked[i] = full[i] = 0;
-    __syncthreads();  // mutate: BlocksMarkedBeforeTheyAreCleared
+    __syncwarp();  // mutate: NextBlocksClearedUnderThese
+    for (int i = lane_id(); i < words; i += warp_size) asked[i] = full[i] = 0;
+    __syncwarp();  // mutate: BlocksMarkedBeforeTheyAreCleared
     mark_listed(params.partial, row.first, first, words, asked);
     mark_listed(params.full, row.first, first, words, full);
-    __syncthreads();  // mutate: BlocksReadBeforeTheyAreMarked
+    __syncwarp();  // mutate: BlocksReadBeforeTheyAreMarked
 #pragma unroll 1
-    for (int i = warp_id(); i < words; i += static_cast<int>(blockDim.x) / warp_size) {
-      const unsigned listed = asked[i] | full[i];
-      unsigned seen = 0, all = 0;
+    for (int i = 0; i < words; ++i) {
+      unsigned all = full[i], seen = all;
 #pragma unroll 1
-      for (unsigned left = listed; left != 0; left &= left - 1) {
+      for (unsigned left = asked[i] & ~all; left != 0; left &= left - 1) {
         const unsigned bit = left & -left;
         at.column = (first + i) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
-        const TileClass kind = class_of_block<Config>(at, mask, context, [&] {
-          return (full[i] & bit) != 0 ? TileClass::full : TileClass::partial;
-        });
+        const TileClass kind =
+            class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
         if (kind != TileClass::empty) seen |= bit;
         if (kind == TileClass::full) all |= bit;
       }
+      const int blocks = at.row * Config::block_q < context.seqlen_q
+                             ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
+                             : 0;
+      const unsigned exist = bits_between(first + i, 0, blocks);
       unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + i);
-      if (lane_id() < 2) pair[lane_id()] = lane_id() == 0 ? seen : all;
+      if (lane_id() < 2) pair[lane_id()] = (lane_id() == 0 ? seen : all) & exist;
     }
   }
 }
@@ -280,7 +284,9 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
     return let_next_grid_start();
   }
   const bool has_lists = params.step == BlockMaskStep::lists;
-  const BlockGroup group(params, has_lists ? blockIdx.x * (params.block_words / 2) : blockIdx.x);
+  const unsigned row = blockIdx.x * (blockDim.x / warp_size) + static_cast<unsigned>(warp_id());
+  if (has_lists && row >= params.rows) return let_next_grid_start();
+  const BlockGroup group(params, has_lists ? row * (params.block_words / 2) : blockIdx.x);
   AttentionParams lengths{};
   lengths.seqlen_q = params.seqlen_q;
   lengths.seqlen_kv = params.seqlen_kv;

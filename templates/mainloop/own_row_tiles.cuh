@@ -55,7 +55,7 @@ class OwnRowTiles {
 #pragma unroll
     for (int step = rows; step > 0; --step) {  // the row that is next in turn is found last
       const int row = turn_ + step < rows ? turn_ + step : turn_ + step - rows;
-      if (of_row(left_, row) > 0) turn = row;  // mutate: OneRowAfterTheOther
+      if (of_row(left_, row) > 0) turn = row;
     }
     turn_ = turn;
     unsigned lanes = __ballot_sync(full_warp, of_row(bits_, turn_) != 0);

@@ -25,7 +25,6 @@ INSTANTIATE_TEST_SUITE_P(
     OwnRows, TemplateMutationTest,
     ::testing::Values(
         TemplateMutation{"TilesOfOtherRows", {"(seen_ ^ all)", "(0 * all)"}, {}, own_rows},
-        TemplateMutation{"OneRowAfterTheOther", {"turn = row;", "turn = left_[0] > 0 ? 0 : row;"}, {"deadlock"}, own_rows, true},
         TemplateMutation{"BlocksComeTwice", {"lane_id() == lane", "lane_id() == lane && row == turn_"}, {"deadlock"}, own_rows, true},
         TemplateMutation{"PassesValuesThatHaveNotCome",
                          removed,
