@@ -199,8 +199,7 @@ JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup
       for (unsigned left = asked[i] & ~all; left != 0; left &= left - 1) {
         const unsigned bit = left & -left;
         at.column = (first + i) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
-        const TileClass kind =
-            class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
+        const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
         if (kind != TileClass::empty) seen |= bit;
         if (kind == TileClass::full) all |= bit;
       }

@@ -33,7 +33,7 @@ struct BlockMaskParams {
   int heads;    ///< of the table
   int heads_q;  ///< of the problem
   int block_rows;
-  unsigned rows;  ///< of all batch entries and heads
+  unsigned rows;    ///< of all batch entries and heads
   int block_words;  ///< of bits
   int cut_row;      ///< the last row where it has fewer queries than the others; else -1
   BlockMaskStep step;

@@ -17,10 +17,12 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   using Base = BlockTraits<Config, Config::tile_rows / rows_per_warpgroup, Config::tile_rows>;
   using Element = typename Config::Element;
   static_assert(Config::tile_rows % rows_per_warpgroup == 0, "a warpgroup multiplies 64 rows");
-  static_assert([] {
-    if constexpr (has_key_lists<Config>) return Config::Lists::block % Config::tile_kv == 0;
-    return true;
-  }(), "a tile is of one entry of a list");
+  static_assert(
+      [] {
+        if constexpr (has_key_lists<Config>) return Config::Lists::block % Config::tile_kv == 0;
+        return true;
+      }(),
+      "a tile is of one entry of a list");
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Whether a warpgroup makes numbers of 16 bits of keys and values.

@@ -79,7 +79,7 @@ struct KernelTraits {
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
   /// A tile that is one box: where one producer has the tiles of several rows, it has little time for each.
   static constexpr bool copies_by_lanes = has_own_rows<Config>;
-  static constexpr bool loads_panels = false;     ///< stages have whole tiles
+  static constexpr bool loads_panels = false;  ///< stages have whole tiles
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
@@ -153,7 +153,8 @@ struct KernelTraits {
 
   // A consumer holds the values before the tiles that it passes by.
   static_assert(!has_own_rows<Config> ||
-                    (queries_asked_together<Config> == rows_per_warpgroup && Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
+                    (queries_asked_together<Config> == rows_per_warpgroup &&
+                     Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
                      Config::order == WarpgroupOrder::free && !has_spans && !Config::descending),
                 "consumers with rows of their own take no turns");
 
@@ -181,7 +182,7 @@ struct KernelTraits {
 
   /// Whether values have a producer of their own: a tile in many boxes takes long to start, and one of several rows of
   /// blocks to find.
-  static constexpr bool has_value_producer = (boxes > 1 || has_own_rows<Config>) && !has_spare_converters;
+  static constexpr bool has_value_producer = (boxes > 1 || has_own_rows<Config>)&&!has_spare_converters;
 
   /// Warps that read the pipeline of work: one of the producers of keys and queries, the other of which tells, that
   /// of values and the storer if there are such, all consumers.

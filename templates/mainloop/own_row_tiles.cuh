@@ -42,8 +42,10 @@ class OwnRowTiles {
   /// Flags of the tile info of this tile.
   JIT_DEVICE int flags() const {
     constexpr unsigned all = (1u << rows) - 1;
-    return static_cast<int>((seen_ ^ all) * key_info_unseen | last_ * key_info_last) |  // mutate: TilesOfOtherRows
-           (has(1) ? 0 : key_info_end) | (is_partial_ ? key_info_partial : 0);
+    return static_cast<int>((seen_ ^ all) * key_info_unseen |
+                            last_ * key_info_last) |  // mutate: TilesOfOtherRows
+           (has(1) ? 0 : key_info_end) |
+           (is_partial_ ? key_info_partial : 0);
   }
 
   JIT_DEVICE void advance() {
@@ -76,7 +78,7 @@ class OwnRowTiles {
         seen = __shfl_sync(full_warp, bits_[row], lane);
         all = __shfl_sync(full_warp, full_[row], lane);
         if (lane_id() == lane) bits_[row] &= ~(1u << bit);  // mutate: BlocksComeTwice
-      } else if (window_[row] < window) {  // those behind it have none left of these
+      } else if (window_[row] < window) {                   // those behind it have none left of these
         seen = seen_bits(row, window + lane);
         all = full_bits(row, window + lane);
       }
@@ -161,8 +163,8 @@ class OwnRowTiles {
   const ScoreTile queries_;
   const int seqlen_kv_;
   // Of each row:
-  int left_[rows];      // blocks that have not come
-  int window_[rows];    // the word of the first lane, in steps of 32
+  int left_[rows];       // blocks that have not come
+  int window_[rows];     // the word of the first lane, in steps of 32
   unsigned bits_[rows];  // of the lane's blocks, those that have not come
   unsigned full_[rows];  // and those that are full
   int turn_ = rows - 1;

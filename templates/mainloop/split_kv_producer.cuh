@@ -38,8 +38,7 @@ JIT_DEVICE RowPlace listed_box(const AttentionParams& params, const SplitWorkTil
   const int key = k_begin + lane_id() * Traits::box_rows;
   RowPlace place{0, work_tile.kv_head, -1};
   if (lane_id() < Traits::boxes) {
-    place =
-        Config::Lists::template place<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
+    place = Config::Lists::template place<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
   }
   if (place.batch >= 0 && !PagedKv<Config>(params).exists(place.batch)) place.batch = -1;
   return place;

@@ -187,7 +187,9 @@ struct TilesByWork {
 /// Whether each consumer of a tile of queries has a row of blocks of its own, and sees the tiles of keys of this row alone
 /// (mainloop/own_row_tiles.cuh).
 template <class Config>
-concept has_own_rows = requires { Config::own_rows; };
+concept has_own_rows = requires {
+  Config::own_rows;
+};
 
 /// Queries of a tile that are asked about together.
 template <class Config>

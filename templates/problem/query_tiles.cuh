@@ -28,7 +28,8 @@ inline constexpr int looks_at_once = [] {
 template <class Config>
 inline constexpr bool looks_ahead = [] {
   if constexpr (requires { typename Config::Mask::Look; }) {
-    return looks_at_once<Config> > 0 && Config::Mask::template needs_one_look<Config::tile_q, Config::tile_kv>;
+    return looks_at_once<Config> > 0 &&
+           Config::Mask::template needs_one_look<Config::tile_q, Config::tile_kv>;
   } else {
     return false;
   }

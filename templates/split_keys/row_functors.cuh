@@ -137,9 +137,8 @@ JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& param
       // mutate: EntriesOfRowsBehindTheSequence
       const bool sees = place.query < owner.queries && list.is_seen(place.query);
       const int end = sees ? minimum(list.end, kept.end) - first : 0;  // mutate: CutEntriesAreSeen
-      scores.for_each_of_row(r, [&](float& s, int column) {
-        s = (column < end) & (column >= begin) ? s : negative_infinity();
-      });
+      scores.for_each_of_row(
+          r, [&](float& s, int column) { s = (column < end) & (column >= begin) ? s : negative_infinity(); });
     } else {
       const auto seen = [&] {
         if constexpr (is_same<Mask, NoMask>) {

@@ -23,14 +23,18 @@ TEST(OwnRows, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, own_rows), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     OwnRows, TemplateMutationTest,
-    ::testing::Values(
-        TemplateMutation{"TilesOfOtherRows", {"(seen_ ^ all)", "(0 * all)"}, {}, own_rows},
-        TemplateMutation{"BlocksComeTwice", {"lane_id() == lane", "lane_id() == lane && row == turn_"}, {"deadlock"}, own_rows, true},
-        TemplateMutation{"PassesValuesThatHaveNotCome",
-                         removed,
-                         {"data race", "access in flight", "barrier", "uninitialized", "deadlock"},
-                         own_rows,
-                         true}),
+    ::testing::Values(TemplateMutation{"TilesOfOtherRows", {"(seen_ ^ all)", "(0 * all)"}, {}, own_rows},
+                      TemplateMutation{"BlocksComeTwice",
+                                       {"lane_id() == lane", "lane_id() == lane && row == turn_"},
+                                       {"deadlock"},
+                                       own_rows,
+                                       true},
+                      TemplateMutation{
+                          "PassesValuesThatHaveNotCome",
+                          removed,
+                          {"data race", "access in flight", "barrier", "uninitialized", "deadlock"},
+                          own_rows,
+                          true}),
     ::testing::PrintToStringParamName());
 
 // More tiles of queries than a look is of, the first of which see none of the last keys; of blocks of 64 keys.
@@ -44,7 +48,10 @@ AttentionCase many_rows() {
 }
 // Tiles of two blocks.
 AttentionCase two_blocks() {
-  return {.spec = {.head_dim = 64, .mask = mask::block_mask(64, 64)}, .seqlen_q = 300, .seqlen_kv = 500, .seed = 7};
+  return {.spec = {.head_dim = 64, .mask = mask::block_mask(64, 64)},
+          .seqlen_q = 300,
+          .seqlen_kv = 500,
+          .seed = 7};
 }
 
 TEST(GradientsOfBlocks, AreRightUnmutated) {
@@ -59,7 +66,8 @@ TEST_P(LookMutationTest, IsCaught) {
 }
 INSTANTIATE_TEST_SUITE_P(GradientsOfBlocks, LookMutationTest,
                          ::testing::Values(TemplateMutation{"TilesOfTheFirstLook", {"+ i * warp_size", ""}},
-                                           TemplateMutation{"LookedAtOneBlock", {"&& seen != asked", "&& false"}}),
+                                           TemplateMutation{"LookedAtOneBlock",
+                                                            {"&& seen != asked", "&& false"}}),
                          ::testing::PrintToStringParamName());
 
 // Two rows that list blocks of two windows, some twice, and some that there are not, beside a list of full ones.

@@ -66,7 +66,9 @@ int score_registers(const AttentionSpec& spec) {
 
 namespace backward_wgmma {
 
-bool has_roles(const AttentionSpec& spec) { return largest_head_dim(spec) > largest_of_rows || has_narrow_blocks(spec); }
+bool has_roles(const AttentionSpec& spec) {
+  return largest_head_dim(spec) > largest_of_rows || has_narrow_blocks(spec);
+}
 bool has_query_consumer(const AttentionSpec& spec) {
   return has_query_consumer(spec.head_dim, spec.value_head_dim(), has_roles(spec));
 }

@@ -289,7 +289,8 @@ bool has_own_rows(const AttentionSpec& spec, const ForwardWgmma& config) {
   const std::optional<BlockSides> sides = lone_block_sides(spec.mask);
   return sides && sides->q == rows_per_warpgroup && config.tile_q > rows_per_warpgroup &&
          sides->kv == config.tile_kv && size_of(spec.dtype) == 2 && !has_narrow_keys(spec) &&
-         !has_positions(spec) && !spec.key_arrivals && spec.split_keys == 0 && score_mask(spec.score) == nullptr;
+         !has_positions(spec) && !spec.key_arrivals && spec.split_keys == 0 &&
+         score_mask(spec.score) == nullptr;
 }
 
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
@@ -406,10 +407,12 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
   }
   if (has_own_rows(spec, config)) {
     if (config.order != WarpgroupOrder::free)
-      return "order must be free where consumers have rows of blocks of their own, which take as long as they take";
+      return "order must be free where consumers have rows of blocks of their own, which take as long as "
+             "they take";
     if (config.stages_v < consumers_of(config)) {
       return fmt::format(
-          "stages_v = {} must be {} where consumers have rows of blocks of their own: each holds values while it "
+          "stages_v = {} must be {} where consumers have rows of blocks of their own: each holds values "
+          "while it "
           "passes by those of others",
           config.stages_v, consumers_of(config));
     }
