@@ -69,7 +69,7 @@ JIT_DEVICE void order_rows(const BlockMaskParams& params) {
   const auto amount_of = [&](int row) {
     if (row >= params.block_rows || row == params.cut_row) return 0x7fffffff;
     int blocks = 0;
-#pragma unroll 4
+#pragma unroll 16  // that wait for memory together
     for (int i = 0; i < params.block_words; i += 2)
       blocks += __popc(static_cast<int>(words[row * params.row_stride + i]));
     return blocks;
