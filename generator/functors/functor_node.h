@@ -96,7 +96,7 @@ struct BlockSides {
 };
 std::optional<BlockSides> block_sides(const Mask& mask);
 
-/// The same of a mask that is a block mask, and neither joined with another nor knows bits of scores.
+/// Sides of a mask that is a block mask, and neither joined with another nor knows bits of scores.
 std::optional<BlockSides> lone_block_sides(const Mask& mask);
 
 /// The sides of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.

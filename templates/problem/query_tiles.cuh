@@ -170,7 +170,7 @@ class QueryTiles {
     }
   }
 
-  // The same of several windows of tiles: what has been looked at is kept until all of it is behind.
+  // Looks at several windows of tiles, and keeps what they are until all of them are behind.
   JIT_DEVICE void find_by_looks(Place& next) requires looks_ahead<Config> {
     constexpr int windows = looks_at_once<Config>;
 #pragma unroll 1
@@ -221,7 +221,7 @@ class QueryTiles {
     unsigned partial = 0;
   };
 
-  // Those of windows that have been looked at.
+  // Classes of the tiles of windows that have been looked at.
   struct Looks {
     unsigned seen[looks_at_once<Config> + 1];
     unsigned partial[looks_at_once<Config> + 1];

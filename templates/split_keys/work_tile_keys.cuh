@@ -141,7 +141,7 @@ struct ListMask {
     if (tile.k_begin >= tile.k_end) return TileClass::empty;
     using Lists = typename Config::Lists;
     constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
-    // Of keys of one entry the first one tells about all.
+    // The first of the keys of one entry tells about all.
     constexpr int step = Lists::block % Config::tile_kv == 0 ? Config::tile_kv : 1;
     int first = 0x7fffffff, last = -1;
     bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
