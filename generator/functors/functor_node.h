@@ -96,9 +96,6 @@ struct BlockSides {
 };
 std::optional<BlockSides> block_sides(const Mask& mask);
 
-/// Sides of a mask that is a block mask, and neither joined with another nor knows bits of scores.
-std::optional<BlockSides> lone_block_sides(const Mask& mask);
-
 /// The sides of blocks whose scores the mask knows by bits; nothing of a mask that is joined of several.
 std::optional<BlockSides> mask_bit_sides(const Mask& mask);
 

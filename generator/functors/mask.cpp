@@ -119,11 +119,6 @@ Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& withi
 
 std::optional<BlockSides> block_sides(const Mask& mask) { return block_sides(node_of(mask)); }
 
-std::optional<BlockSides> lone_block_sides(const Mask& mask) {
-  const MaskNode& node = node_of(mask);
-  return node.row != nullptr && !node.row->knows_scores ? block_sides(node) : std::nullopt;
-}
-
 std::optional<BlockSides> mask_bit_sides(const Mask& mask) {
   const MaskNode& node = node_of(mask);
   return node.row != nullptr && node.row->knows_scores ? block_sides(node) : std::nullopt;

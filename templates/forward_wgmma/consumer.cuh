@@ -48,16 +48,14 @@ class Consumer {
       output_.clear();
       scores_.begin();
       Outcome outcome{queries_.work(), false, false};
-      const bool has_keys = keys_.has_any();
-      if (!has_keys) {
-        keys_.pass_last();
+      if (!keys_.has_any()) {
+        keys_.release_k();
         if constexpr (releases_early) queries_.release();  // mutate: QueriesWithoutKeysKept
         finish_rows_of_work();
       } else {
         outcome = run_overlapped();
       }
       output_.finish(outcome.done, queries_.scales());
-      if (has_keys) keys_.pass_rest();
       has_work = outcome.has_asked ? outcome.has_work : next_work();
     }
   }
@@ -96,7 +94,6 @@ class Consumer {
       while (!keys_.is_last()) {
         const bool begins_span = Traits::has_spans && keys_.ends_span();
         keys_.take();
-        keys_.pass_to_own();
         if constexpr (Traits::has_spans) {
           if (begins_span) {
             run_on_to_span(keys_.span());
@@ -106,7 +103,6 @@ class Consumer {
         // Only the last tile of a work tile is worth a second copy of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
-        keys_.pass_values();
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -159,7 +155,6 @@ class Consumer {
     if constexpr (has_output_functor<Config>) output_.bring_near(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
-    keys_.pass_first();
     return true;
   }
 

@@ -51,10 +51,7 @@ class ConsumerKeys {
   }
 
   /// Whether there is a tile at all.
-  JIT_DEVICE bool has_any() const {
-    if constexpr (has_own_rows<Config>) return (flags_ & key_info_none) == 0 && !is_unseen();
-    return (flags_ & key_info_none) == 0;
-  }
+  JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether it is the last one of which this consumer sees some.
   JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
   /// Whether the next one is of another span.
@@ -120,55 +117,7 @@ class ConsumerKeys {
     }
   }
 
-  // Where consumers have rows of blocks of their own.
-
-  /// In front of the first tile of the own row, or at the last one of others where it has none.
-  JIT_DEVICE void pass_first() {
-    if constexpr (!has_own_rows<Config>) return;
-    while (is_unseen() && !is_end()) {
-      pass();
-      take();
-    }
-  }
-  /// To the next tile of the own row. Values are passed later, behind those that are still to be multiplied with.
-  JIT_DEVICE void pass_to_own() {
-    if constexpr (!has_own_rows<Config>) return;
-    while (is_unseen()) {
-      release_k();
-      ++skipped_;
-      take();
-    }
-  }
-  JIT_DEVICE void pass_values() {
-    if constexpr (!has_own_rows<Config>) return;
-    for (; skipped_ > 0; --skipped_) pass_v();
-  }
-  /// Behind the last one.
-  JIT_DEVICE void pass_rest() {
-    if constexpr (!has_own_rows<Config>) return;
-    while (!is_end()) {
-      take();
-      pass();
-    }
-  }
-  /// The last tile, of a row without any.
-  JIT_DEVICE void pass_last() {
-    release_k();
-    if (has_own_rows<Config> && is_unseen()) pass_v();
-  }
-
  private:
-  JIT_DEVICE bool is_unseen() const { return (flags_ & key_info_unseen << consumer_) != 0; }
-  JIT_DEVICE bool is_end() const { return (flags_ & key_info_end) != 0; }
-  JIT_DEVICE void pass() {
-    release_k();
-    pass_v();
-  }
-  JIT_DEVICE void pass_v() {
-    wait_for_v();  // before, the stage is still of the round before  // mutate: PassesValuesThatHaveNotCome
-    release_v();
-  }
-
   JIT_DEVICE void skip(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     order_barrier.wait();  // mutate: SkipsWithoutTheOrder
     order_barrier.pass();

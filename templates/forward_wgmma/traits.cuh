@@ -77,9 +77,8 @@ struct KernelTraits {
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, has_pages ? Config::page_size : 0);
   static constexpr int boxes = Config::tile_kv / box_rows;
   static_assert(boxes <= warp_size, "each box of a tile has a lane that finds its page");
-  /// A tile that is one box: where one producer has the tiles of several rows, it has little time for each.
-  static constexpr bool copies_by_lanes = has_own_rows<Config>;
-  static constexpr bool loads_panels = false;  ///< stages have whole tiles
+  static constexpr bool copies_by_lanes = false;  ///< a tile that is one box
+  static constexpr bool loads_panels = false;     ///< stages have whole tiles
 
   static constexpr int consumers = Config::tile_q / rows_per_warpgroup;
   static constexpr int consumer_warps = consumers * 4;
@@ -113,7 +112,7 @@ struct KernelTraits {
   /// Whether consumers look for tiles of which they see the lower half alone: the last of each under a causal
   /// mask.
   static constexpr bool has_lower_tiles =
-      has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>> && !has_own_rows<Config>;
+      has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
 
   /// So many of the last tiles, or in descending order of the first ones, a consumer can leave to the others: it still
   /// holds the values before them, and the producer needs a stage to go on.
@@ -151,13 +150,6 @@ struct KernelTraits {
       upcasts ? 0 : jit::mask_bit_words<TileMask<Config>, Config::tile_q, Config::tile_kv>;
   static constexpr bool has_mask_bits = mask_bit_words > 0;
 
-  // A consumer holds the values before the tiles that it passes by.
-  static_assert(!has_own_rows<Config> ||
-                    (queries_asked_together<Config> == rows_per_warpgroup &&
-                     Config::tile_q / rows_per_warpgroup <= Config::stages_v &&
-                     Config::order == WarpgroupOrder::free && !has_spans && !Config::descending),
-                "consumers with rows of their own take no turns");
-
   /// Whether the key producer leaves what the elements of each key, or block of keys, are multiplied by.
   static constexpr bool has_key_scales = has_row_scales<Config>;
   /// Whether each lane fills, and reads, a part of what lies beside a tile of keys.
@@ -177,12 +169,11 @@ struct KernelTraits {
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next tile of queries before it has stored the
-  /// last one: the next Q must not wait for the place of O, nor behind any number of tiles that others see.
-  static constexpr bool runs_on = (!o_over_q || Config::stages_q > 1) && !has_own_rows<Config>;
+  /// last one: the next Q must not wait for the place of O.
+  static constexpr bool runs_on = !o_over_q || Config::stages_q > 1;
 
-  /// Whether values have a producer of their own: a tile in many boxes takes long to start, and one of several rows of
-  /// blocks to find.
-  static constexpr bool has_value_producer = (boxes > 1 || has_own_rows<Config>)&&!has_spare_converters;
+  /// Whether values have a producer of their own: a tile in many boxes takes long to start.
+  static constexpr bool has_value_producer = boxes > 1 && !has_spare_converters;
 
   /// Warps that read the pipeline of work: one of the producers of keys and queries, the other of which tells, that
   /// of values and the storer if there are such, all consumers.

@@ -24,7 +24,6 @@ template <class Traits, class Mask, class Tiles>
 JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin, int range_end,
                               const SeqlenInfo& seqlens) {
   using Config = typename Traits::Config;
-  if constexpr (has_own_rows<Config>) return tiles.flags();
   int flags = tiles.has(1) ? 0 : key_info_all_last;
   if constexpr (requires { requires Traits::has_spans; }) {
     const int span = tiles.key(0) / Config::split_keys, next = tiles.key(1) / Config::split_keys;

@@ -5,7 +5,6 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/arrival_table.cuh"
-#include "mainloop/own_row_tiles.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
 #include "tiles/bounded_box.cuh"
@@ -128,29 +127,6 @@ class KeyOrder {
     producer.load_keys(box, info, beside);
   }
   /// Behind the last work tile.
-  JIT_DEVICE void finish() {}
-};
-
-/// Consumers have a row of blocks each.
-template <has_own_rows Config>
-class KeyOrder<Config> {
-  using Mask = typename Config::Mask;
-  using Base = OwnRowTiles<Mask, Config::tile_kv, Config::tile_q / Config::own_rows, Config::own_rows>;
-
- public:
-  JIT_DEVICE explicit KeyOrder(const AttentionParams&) {}
-
-  template <class Remembered>
-  struct Tiles : Base {
-    JIT_DEVICE Tiles(const KeyOrder&, const Remembered& remembered, const ScoreTile& queries, const KeyRange&,
-                     int seqlen_kv)
-        : Base(remembered.mask, queries, seqlen_kv) {}
-  };
-  template <class Tiles, class Producer, class Box, class Info, class Beside>
-  JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info,
-                       const Beside& beside) {
-    producer.load_keys(box, info, beside);
-  }
   JIT_DEVICE void finish() {}
 };
 

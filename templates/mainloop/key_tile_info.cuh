@@ -21,8 +21,7 @@ enum KeyTileFlags : int {
   key_info_no_more = 512,
   /// The bits of its scores lie beside it.
   key_info_known = 1024,
-  /// Consumer 0 sees nothing of this tile, which is one of the first ones in descending order, or, where consumers have
-  /// rows of blocks of their own, of another row; those of others follow.
+  /// Consumer 0 sees nothing of this tile, which is one of the first ones in descending order; those of others follow.
   key_info_unseen = 2048,
   /// The next tile, if there is one, is of another span.
   key_info_span_end = 16384,

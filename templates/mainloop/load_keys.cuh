@@ -11,7 +11,6 @@
 #include "mainloop/tensor_maps.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
-#include "problem/masks.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "scheduling/work_pipeline.cuh"
 
@@ -49,8 +48,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
     const Mask mask(context_of<Config>(params, own));
     const RememberedMask<Mask, KeyWordRanges<Traits>> remembered{mask, memory, word_ranges, own.batch};
     const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlens.q.length), 0, 0};
-    KeyRange range{};
-    if constexpr (!has_own_rows<Config>) range = remembered.key_range(queries.q_begin, queries.q_end);
+    const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
     typename KeyOrder<Config>::template Tiles<decltype(remembered)> tiles(order, remembered, queries, range,
                                                                           seqlens.kv.length);
     bool has_next = false;

@@ -184,22 +184,8 @@ struct TilesByWork {
   static constexpr bool are_known = false;
 };
 
-/// Whether each consumer of a tile of queries has a row of blocks of its own, and sees the tiles of keys of this row alone
-/// (mainloop/own_row_tiles.cuh).
 template <class Config>
-concept has_own_rows = requires {
-  Config::own_rows;
-};
-
-/// Queries of a tile that are asked about together.
-template <class Config>
-inline constexpr int queries_asked_together = Config::tile_q;
-template <has_own_rows Config>
-inline constexpr int queries_asked_together<Config> = Config::own_rows;
-
-template <class Config>
-using TileMask =
-    typename MaskOfTile<typename Config::Mask, queries_asked_together<Config>, Config::tile_kv>::type;
+using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Config::tile_kv>::type;
 
 /// The terms of any mask that has some: a row_range makes them, too.
 template <class Mask>

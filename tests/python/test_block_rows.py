@@ -1,4 +1,4 @@
-"""Blocks of 64 queries and 64 keys: consumers of a block with a row of blocks each, and gradients of tiles of 64 keys."""
+"""Blocks of 64 queries and 64 keys: tables of lists, and gradients of tiles of 64 keys."""
 
 import jit_attention as ja
 import numpy
@@ -9,11 +9,8 @@ from seeded import some
 SHARE = 3  # kernels take long to compile
 BLOCK = 64
 
-CONFIGS = ["tile_q=128 stages_q=1 stages_k=4 stages_v=4 rescale=lazy output=over_q",
-           "tile_q=192 stages_q=1 stages_k=3 stages_v=3 rescale=lazy output=over_q",
-           "tile_q=128 stages_q=2 stages_k=2 stages_v=2 rescale=on_overflow output=direct",
-           "tile_q=192 stages_q=2 stages_k=1 stages_v=4 rescale=on_overflow output=over_q",
-           "tile_q=128 stages_q=1 stages_k=1 stages_v=2 rescale=lazy output=separate"]
+CONFIGS = ["tile_q=64 tile_kv=64 stages_q=1 stages_k=2 stages_v=2 blocks_per_sm=2",
+           "tile_q=128 tile_kv=64 stages_q=1 stages_k=2 stages_v=2"]
 
 
 @pytest.fixture(autouse=True)
@@ -49,32 +46,15 @@ class Lists:
 
 @pytest.mark.parametrize("valid", [False, True])
 @pytest.mark.parametrize("config", some(CONFIGS))
-def test_consumers_see_their_own_rows(rng, place, fetch, config, valid):
+def test_forward(rng, place, fetch, config, valid):
     arrays = random_qkv(rng, batch=2, seqlen_q=700, seqlen_kv=900, heads_q=2, heads_kv=1)
     lists = Lists(rng, 2, 2, 700, 900, valid=valid, most=some([None, 3])[0])
     q, k, v = map(place, arrays)
     mask = lists.mask(q, k, place)
     attention = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=2, mask=mask.mask),
-                           config=f"family=forward_wgmma tile_kv=64 order=free {config}")
+                           config=f"family=forward_wgmma {config}")
     o, lse = attention(q, k, v, tensors=mask.tensors, return_lse=True)
     exact_attention(*arrays, keep=lists.keep).check(fetch(o), fetch(lse))
-
-
-@pytest.mark.parametrize("consumers", some([2, 3]))
-def test_more_blocks_than_a_warp_has_bits_of(rng, place, fetch, consumers):
-    """1,024: rows come to those behind at different times, and list much alike."""
-    seqlen_kv, rows = 16 * 1100, 2 * consumers
-    arrays = random_qkv(rng, seqlen_q=BLOCK * rows, seqlen_kv=seqlen_kv, heads_q=1, head_dim=16)
-    blocks = numpy.zeros((1, 1, rows, 1100), bool)
-    for row in range(rows):
-        blocks[0, 0, row, rng.permutation(1024)[: rng.integers(0, 6)]] = True
-        blocks[0, 0, row, 1024 + rng.permutation(8)[: rng.integers(2, 8)]] = True
-    q, k, v = map(place, arrays)
-    mask = ja.block_mask(q, k, block_size=(BLOCK, 16), blocks=place(blocks))
-    attention = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=16, mask=mask.mask),
-                           config=f"family=forward_wgmma tile_q={BLOCK * consumers} tile_kv=16 order=free stages_v=4")
-    o, lse = attention(q, k, v, tensors=mask.tensors, return_lse=True)
-    exact_attention(*arrays, keep=lambda b, h, i, j: blocks[b, h, i // BLOCK, j // 16]).check(fetch(o), fetch(lse))
 
 
 def test_with_a_mask_a_score_and_sinks(rng, place, fetch):
@@ -84,7 +64,7 @@ def test_with_a_mask_a_score_and_sinks(rng, place, fetch):
     lists, sinks = Lists(rng, 1, 2, 300, 300), numpy.float32([0.5, -1])
     mask = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(BLOCK, BLOCK), blocks=place(lists.blocks), scores=False)
     attention = ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=64, mask=mask.mask, score=ja.score.softcap(5), sinks=True),
-                           config=f"family=forward_wgmma tile_kv=64 order=free {CONFIGS[0]}")
+                           config=f"family=forward_wgmma {CONFIGS[0]}")
     o, lse = attention(q, k, v, tensors=mask.tensors, sinks=place(sinks), return_lse=True)
     expected = exact_attention(*arrays, keep=lambda b, h, i, j: lists.keep(b, h, i, j) & (j <= i),
                                score=lambda s, *_: 5 * numpy.tanh(s / 5))
@@ -92,12 +72,6 @@ def test_with_a_mask_a_score_and_sinks(rng, place, fetch):
     numpy.testing.assert_allclose(fetch(lse), with_sinks, atol=1e-3)
     share = numpy.exp(expected.lse - with_sinks).transpose(0, 2, 1)[..., None]
     numpy.testing.assert_allclose(fetch(o).astype(float), expected.o * share, atol=4e-3)
-
-
-def test_turns_are_refused():
-    with pytest.raises(ja.NoValidConfigError, match="order must be free"):
-        ja.prepare(ja.AttentionSpec(dtype="fp16", head_dim=64, mask=ja.mask.block_mask(BLOCK, BLOCK)),
-                   config="family=forward_wgmma tile_q=128 tile_kv=64 stages_v=2 order=ping_pong")
 
 
 def gradients(arrays, do, keep):

@@ -43,14 +43,6 @@ int gradient_registers(const AttentionSpec& spec) {
 
 int largest_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, spec.value_head_dim()); }
 
-// Whether 128 keys are those of several blocks of a block mask: rows of them would be multiplied with queries that see a half.
-bool has_narrow_blocks(const AttentionSpec& spec) {
-  const int largest = largest_head_dim(spec);
-  const std::optional<BlockSides> sides = block_sides(spec.mask);
-  return largest > largest_beside_queries && largest <= largest_of_rows && sides &&
-         sides->kv <= keys_of_block(true);
-}
-
 // Whether each of two blocks has a panel of dQ.
 bool has_pairs(const AttentionSpec& spec) {
   return largest_head_dim(spec) > largest_of_rows && panel_count(spec.head_dim) > 1;
@@ -65,6 +57,14 @@ int score_registers(const AttentionSpec& spec) {
 }  // namespace
 
 namespace backward_wgmma {
+
+// Whether 128 keys are those of several blocks of a block mask: rows of them would be multiplied with queries that see a half.
+bool has_narrow_blocks(const AttentionSpec& spec) {
+  const int largest = largest_head_dim(spec);
+  const std::optional<BlockSides> sides = block_sides(spec.mask);
+  return largest > largest_beside_queries && largest <= largest_of_rows && sides &&
+         sides->kv <= keys_of_block(true);
+}
 
 bool has_roles(const AttentionSpec& spec) {
   return largest_head_dim(spec) > largest_of_rows || has_narrow_blocks(spec);

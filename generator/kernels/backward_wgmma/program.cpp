@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <jit/dtype.h>
 
-#include "generator/functors/functor_node.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/one_pass.h"
 #include "generator/program/emit.h"
@@ -123,7 +122,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
-  if (block_sides(spec.mask))
+  if (backward_wgmma::has_narrow_blocks(spec))
     source += number_line("looks_at_once", 4, "windows of a table of blocks that the producer reads at once");
   source += number_line("producer_registers", shares.producer, "per thread, once shared out");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");

@@ -285,14 +285,6 @@ int interpolated_exponentials(const AttentionSpec& spec) {
   return may_be ? exponential_group / 2 : 0;
 }
 
-bool has_own_rows(const AttentionSpec& spec, const ForwardWgmma& config) {
-  const std::optional<BlockSides> sides = lone_block_sides(spec.mask);
-  return sides && sides->q == rows_per_warpgroup && config.tile_q > rows_per_warpgroup &&
-         sides->kv == config.tile_kv && size_of(spec.dtype) == 2 && !has_narrow_keys(spec) &&
-         !has_positions(spec) && !spec.key_arrivals && spec.split_keys == 0 &&
-         score_mask(spec.score) == nullptr;
-}
-
 int consumers_of(const ForwardWgmma& config) { return config.tile_q / rows_per_warpgroup; }
 
 DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config) {
@@ -336,9 +328,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
-  const int producer = consumers == 3 ? (has_own_rows(spec, config)      ? 64
-                                         : reads || upcasts_by_producers ? 56
-                                                                         : 32)
+  const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
                        : reads_more   ? 56
                        : is_simple    ? 24
                                       : 40;
@@ -404,18 +394,6 @@ std::string Family<ForwardWgmma>::rejection(const Case& problem, const ForwardWg
     return reason;
   if (config.order != WarpgroupOrder::free && consumers_of(config) == 1) {
     return "order must be free with tile_q = 64: one consumer warpgroup has nobody to take turns with";
-  }
-  if (has_own_rows(spec, config)) {
-    if (config.order != WarpgroupOrder::free)
-      return "order must be free where consumers have rows of blocks of their own, which take as long as "
-             "they take";
-    if (config.stages_v < consumers_of(config)) {
-      return fmt::format(
-          "stages_v = {} must be {} where consumers have rows of blocks of their own: each holds values "
-          "while it "
-          "passes by those of others",
-          config.stages_v, consumers_of(config));
-    }
   }
   const int output_columns = output_columns_at_once(spec, config);
   const int accumulators = std::max(config.tile_kv, output_columns) / 2;

@@ -231,8 +231,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
   const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);
   const double single_buffer = has_fp8_queries(spec) && config.stages_q == 1 ? single_buffer_clocks : 0;
-  const double covered =
-      block_cover(spec, has_own_rows(spec, config) ? rows_per_warpgroup : config.tile_q, config.tile_kv);
+  const double covered = block_cover(spec, config.tile_q, config.tile_kv);
   const TileWork work = work_of_tile(spec, config, shape);
   const double steps = work.steps + (config.rescale == Rescale::on_overflow ? work.repeated : 0);
   const double per_tile = steps * covered * step_clocks(spec, config) +

@@ -67,8 +67,6 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
 
 namespace forward_wgmma {
 
-/// Whether each consumer has a row of blocks of a block mask, whose tiles of keys it alone sees.
-bool has_own_rows(const AttentionSpec& spec, const ForwardWgmma& config);
 /// Warpgroups of a block that compute.
 int consumers_of(const ForwardWgmma& config);
 /// Whether tiles of keys go from the last one to the first, with fp8: the first keys are those that may stand out, and

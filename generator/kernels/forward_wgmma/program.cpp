@@ -74,9 +74,6 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
                   forward_wgmma::has_sums_by_products(spec, config));
   source += number_line("interpolated_exp2", forward_wgmma::interpolated_exponentials(spec),
                         "of 8 exponentials, how many are interpolated where nothing else is lost");
-  if (forward_wgmma::has_own_rows(spec, config))
-    source += number_line("own_rows", rows_per_warpgroup,
-                          "queries of a row of blocks, of which each consumer has one");
   source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
   source += number_line("consumer_registers", shares.consumer, "the same for consumers");
   if (has_narrow_keys(spec)) {
