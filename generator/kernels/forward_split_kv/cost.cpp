@@ -57,6 +57,8 @@ constexpr double clocks_per_instruction = 6.8;
 constexpr double step_instructions = 150;
 constexpr double copy_instructions = 10;  // of cp.async, for each piece of 16 bytes
 // The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
+// Rows of a list are copied one by one: timed for each key of 16 rows, and of 64.
+constexpr double listed_per_key = 30, listed_per_row = 0.3;
 constexpr double beside_other_families = 0.75;
 
 }  // namespace
@@ -70,7 +72,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / tile_rows);
   const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
-      std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+      std::max(1.0, std::ceil(static_cast<double>(keys_to_read(spec, shape)) / config.tile_kv) *
                         block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
@@ -116,6 +118,9 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
     const double overlap = config.copies == Copies::tma ? blocks : warps_that_issue;
     step = std::pow(std::pow(step, overlap) + std::pow(latency, overlap), 1 / overlap);
   }
+
+  if (has_lists(spec))
+    step = std::max(step, (listed_per_key + listed_per_row * tile_rows) * config.tile_kv * blocks);
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double own_tiles = std::ceil(work_tiles * tiles / slots);
