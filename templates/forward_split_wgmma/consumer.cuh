@@ -113,7 +113,7 @@ class Consumer {
       const ListEntry<Config> entry({params_, splits_.info(), info_.k_begin});
       if (entry.first < 0 || entry.first + Config::tile_kv <= entry.end) return;
       pipelines_.v.consumer_wait();
-      clear_values(entry.end - entry.first);  // mutate: RowsBehindTheEntry
+      clear_values(entry.end - entry.first);
     }
   }
 
