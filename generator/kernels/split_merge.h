@@ -1,4 +1,4 @@
-// What cost models of families that split keys share: merging of work tiles, and keys of lists.
+// Costs that families share which split keys: merging of work tiles, and keys of lists.
 #pragma once
 
 #include <jit/spec.h>

@@ -30,7 +30,7 @@ JIT_DEVICE RowPlace key_box(const AttentionParams& params, const SplitWorkTile& 
                           [&] { return keys_of<typename Traits::Config>(params, work_tile); });
 }
 
-/// The same where keys are a list's, of which a tile is of one entry: there are no boxes of one that names no keys.
+/// Where the lane's box lies if keys are a list's, of which a tile is of one entry: one that names no keys has no boxes.
 template <class Traits>
 JIT_DEVICE RowPlace listed_box(const AttentionParams& params, const SplitWorkTile& work_tile,
                                const ListOwner& owner, int k_begin) {
