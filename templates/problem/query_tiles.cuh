@@ -103,7 +103,9 @@ class QueryTiles {
   // Puts the first tile from `next` on that is not empty at place `ahead`.
   JIT_DEVICE void find(int ahead, Place next) {
     for (; next.head < Config::gqa_ratio; ++next.head, next.place = 0) {
-      if constexpr (asks_by_lanes) {
+      if constexpr (looks_ahead<Config>) {
+        find_by_looks(next);
+      } else if constexpr (asks_by_lanes) {
         find_by_lanes(next);
       } else {
         find_by_warp(next);
@@ -133,7 +135,6 @@ class QueryTiles {
 
   // Lanes ask about a tile each, and about as many tiles at once as a warp has lanes.
   JIT_DEVICE void find_by_lanes(Place& next) {
-    if constexpr (looks_ahead<Config>) return find_by_looks(next);
     while (next.place < tiles_) {
       if (next.place - known_.place >= warp_size) know(next);
       const unsigned seen = known_.seen & ~0u << maximum(next.place - known_.place, 0);
@@ -181,11 +182,11 @@ class QueryTiles {
 #pragma unroll
       for (int i = windows - 1; i >= 0; --i) {
         const int from = next.place - known_.place - i * warp_size;
-        const unsigned seen = from >= warp_size ? 0 : looks_.seen[i] & ~0u << maximum(from, 0);
+        const unsigned seen = from >= warp_size ? 0 : known_.seen_of[i] & ~0u << maximum(from, 0);
         if (seen == 0) continue;
         const int bit = __ffs(static_cast<int>(seen)) - 1;
         found = i * warp_size + bit;
-        is_partial = (looks_.partial[i] >> bit & 1) != 0;
+        is_partial = (known_.partial_of[i] >> bit & 1) != 0;
       }
       if (found >= 0) {
         next.place = known_.place + found;
@@ -207,8 +208,8 @@ class QueryTiles {
       const int place = first.place + i * warp_size + lane_id();  // mutate: TilesOfTheFirstLook
       const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
       const TileClass kind = place < tiles_ ? mask.classify(tile, looks[i]) : TileClass::empty;
-      looks_.seen[i] = __ballot_sync(full_warp, kind != TileClass::empty);
-      looks_.partial[i] = __ballot_sync(full_warp, is_partial(kind, tile));
+      known_.seen_of[i] = __ballot_sync(full_warp, kind != TileClass::empty);
+      known_.partial_of[i] = __ballot_sync(full_warp, is_partial(kind, tile));
     }
     known_.place = first.place;
   }
@@ -221,18 +222,17 @@ class QueryTiles {
     unsigned partial = 0;
   };
 
-  // Classes of the tiles of windows that have been looked at.
-  struct Looks {
-    unsigned seen[looks_at_once<Config> + 1];
-    unsigned partial[looks_at_once<Config> + 1];
+  // Classes of the tiles of all windows that have been looked at.
+  struct KnownWindows : KnownTiles {
+    unsigned seen_of[looks_at_once<Config> + 1];
+    unsigned partial_of[looks_at_once<Config> + 1];
   };
 
   const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   Order order_;
   Ranges ranges_;
-  KnownTiles known_;
-  Looks looks_;
+  typename ChosenType<looks_ahead<Config>, KnownWindows, KnownTiles>::type known_;
   int batch_;
   int first_head_;
   int seqlen_q_;

@@ -42,7 +42,7 @@ constexpr double beside_forward_wgmma = 1.2;
 
 // Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.
 constexpr double listed_clocks = 440;
-// What a multiprocessor reads where so many work tiles list the same keys.
+// Bytes that a multiprocessor reads where so many work tiles list the same keys.
 constexpr double listed_bytes_per_clock = 31, listed_often = 1024;
 
 // And for many queries over keys of 8 bits: timed at 1.6 of what forward_wgmma takes for 16.
