@@ -1,5 +1,7 @@
 #include "generator/kernels/split_merge.h"
 
+#include <algorithm>
+
 #include "templates/split_keys/split_params.cuh"
 
 namespace jit {
@@ -18,6 +20,11 @@ double merge_clocks(const AttentionSpec& spec, double rows, double splits, doubl
   const double bytes =
       rows * partial_floats(1, head_dim_v, column_slices_of_row(true, head_dim_v)) * sizeof(float);
   return latency_clocks + 2 * bytes / l2_bytes_per_clock;
+}
+
+std::int64_t keys_to_read(const AttentionSpec& spec, const ProblemShape& shape) {
+  constexpr std::int64_t entries = 8;
+  return std::max<std::int64_t>(shape.seqlen_kv, entries * spec.list_block);
 }
 
 }  // namespace jit

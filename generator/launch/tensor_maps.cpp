@@ -240,8 +240,10 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
 
 MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionParams& params) {
   check_pages_without_pad(params);
-  const std::array<Operand, 4> all = tma_operands(params);
-  const Operand &q = all[0], &k = all[1], &v = all[2];
+  std::array<Operand, 4> all = tma_operands(params);
+  Operand &q = all[0], &k = all[1], &v = all[2];
+  // Along lists there are other numbers of keys than in pages.
+  if (has_lists(spec) && spec.sequences_kv == SequenceKind::paged) k.seqlen = v.seqlen = spec.page_size;
   check_mappable(k);
   check_mappable(v);
   const DType dtype = spec.key_dtype();

@@ -29,21 +29,21 @@ struct SmemSizes {
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
-/// 64 keys alone fill the registers of a warpgroup, each has a role: dV, dK or dQ.
+/// 64 keys alone fill the registers of a warpgroup, or a block mask has blocks of 64 keys, each has a role: dV, dK or dQ.
 inline constexpr int largest_of_rows = 128;  ///< head dim
-JIT_HOST_DEVICE constexpr bool has_roles(int head_dim, int head_dim_v) {
-  return head_dim > largest_of_rows || head_dim_v > largest_of_rows;
-}
 JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
   return roles ? rows_per_warpgroup : 2 * rows_per_warpgroup;
 }
-/// Whether a consumer of its own has dQ: with roles, and where sums of rows leave registers for one.
-JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v) {
-  constexpr int largest_beside = 64;
-  return has_roles(head_dim, head_dim_v) || (head_dim <= largest_beside && head_dim_v <= largest_beside);
-}
 /// Keys that a block owns: two of a pair share a tile of keys.
 JIT_HOST_DEVICE constexpr int own_keys(int tile_kv, bool pair) { return pair ? tile_kv / 2 : tile_kv; }
+JIT_HOST_DEVICE constexpr bool has_roles(int tile_kv, bool pair) {
+  return own_keys(tile_kv, pair) == keys_of_block(true);
+}
+inline constexpr int largest_beside_queries = 64;  ///< head dim
+/// Whether a consumer of its own has dQ: with roles, and where sums of rows leave registers for one.
+JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, bool roles) {
+  return roles || (head_dim <= largest_beside_queries && head_dim_v <= largest_beside_queries);
+}
 /// Buffers of dO: a pair has no room for two of the largest.
 JIT_HOST_DEVICE constexpr int stages_do(int head_dim, int head_dim_v, int stages, bool pair) {
   constexpr int most_panels = 6;
@@ -66,6 +66,13 @@ JIT_HOST_DEVICE constexpr int dq_part_columns(int head_dim, bool query_consumer)
 }
 /// How many of a block add to a tile of dQ, each its own parts in its own time.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
+
+JIT_HOST_DEVICE constexpr bool has_roles(const SmemSizes& sizes) {
+  return has_roles(sizes.tile_kv, sizes.pair);
+}
+JIT_HOST_DEVICE constexpr bool has_query_consumer(const SmemSizes& sizes) {
+  return has_query_consumer(sizes.head_dim, sizes.head_dim_v, has_roles(sizes));
+}
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
@@ -134,8 +141,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
     if (has_full) pipeline.full = place(pipeline.stages * barrier_bytes, barrier_bytes);
     if (has_empty) pipeline.empty = place(pipeline.stages * barrier_bytes, barrier_bytes);
   };
-  const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
-  const bool queries = has_query_consumer(sizes.head_dim, sizes.head_dim_v);
+  const bool roles = has_roles(sizes), queries = has_query_consumer(sizes);
   const int keys = own_keys(sizes.tile_kv, sizes.pair);
   const int stages_do = backward_wgmma::stages_do(sizes.head_dim, sizes.head_dim_v, sizes.stages, sizes.pair);
   const int peer_panels = sizes.pair ? own_dq_parts(panel_count(sizes.head_dim), true) : 0;
@@ -187,17 +193,17 @@ inline constexpr int largest_smem = 227 * 1024;
 /// Places for gradients that a warp has at most: consumers with roles have none, nor, for boxes that end with their sequence,
 /// those that have dQ, too: such boxes take registers. Gradients in fp32 leave from registers, whole sectors at once.
 JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
-  if (has_roles(sizes.head_dim, sizes.head_dim_v) || sizes.is_wide) return 0;
-  return sizes.is_bounded && !has_query_consumer(sizes.head_dim, sizes.head_dim_v) ? 0 : 2;
+  if (has_roles(sizes) || sizes.is_wide) return 0;
+  return sizes.is_bounded && !has_query_consumer(sizes) ? 0 : 2;
 }
 /// Places of an adder for parts of dQ at most. In turns a consumer of dQ adds from its registers: additions are there sooner.
 JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
-  if (!has_query_consumer(sizes.head_dim, sizes.head_dim_v)) return 1;
+  if (!has_query_consumer(sizes)) return 1;
   return sizes.deterministic ? 0 : 2;
 }
 /// Whether consumers of rows work beside one of dQ.
 JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
-  return has_query_consumer(sizes.head_dim, sizes.head_dim_v) && !has_roles(sizes.head_dim, sizes.head_dim_v);
+  return has_query_consumer(sizes) && !has_roles(sizes);
 }
 /// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
@@ -210,7 +216,7 @@ JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
 /// With as much as there is room for. A second tile of keys is worth more than second places; with roles a place for dQ is
 /// worth more than a second tile of dS.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
-  const bool roles = has_roles(sizes.head_dim, sizes.head_dim_v);
+  const bool roles = has_roles(sizes);
   const int most_ds = most_stages_ds(sizes), most_dq = most_dq_places(sizes),
             least_dq = roles || most_dq == 0 ? 0 : 1;
   SmemLayout layout{};

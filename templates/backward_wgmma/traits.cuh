@@ -28,10 +28,12 @@ struct KernelTraits {
                 "head_dim must be a multiple of 8 from 8 to 256");
   static_assert(Config::head_dim_v % 8 == 0 && Config::head_dim_v >= 8 && Config::head_dim_v <= 256,
                 "head_dim_v must be a multiple of 8 from 8 to 256");
-  static constexpr bool has_roles = backward_wgmma::has_roles(Config::head_dim, Config::head_dim_v);
+  static constexpr bool has_roles = backward_wgmma::has_roles(Config::tile_kv, Config::pair);
+  static_assert(has_roles || (Config::head_dim <= largest_of_rows && Config::head_dim_v <= largest_of_rows),
+                "sums of rows fill the registers of a warpgroup");
   /// Whether a consumer of its own has dQ.
   static constexpr bool has_query_consumer =
-      backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v);
+      backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v, has_roles);
   static_assert(Config::tile_q == step_queries, "dQ has the rows of one wgmma");
   static_assert(has_roles || !Config::pair, "blocks whose consumers have roles go in pairs");
   static constexpr int own_keys = backward_wgmma::own_keys(Config::tile_kv, Config::pair);  ///< of the block

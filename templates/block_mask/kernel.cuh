@@ -1,5 +1,5 @@
 // Makes a block mask: what a mask leaves of each block of scores, of those that the caller names or of all. A thread block
-// has the two words of 32 blocks of keys of a row, and a warp some of these blocks. Where scores are wanted, what it leaves of
+// has the two words of 32 blocks of keys of a row, and a warp some of these blocks, or, where blocks are listed, a row. Where scores are wanted, what it leaves of
 // each score of partial blocks, too.
 #pragma once
 
@@ -24,44 +24,13 @@ struct BlockPlace {
   int column;
 };
 
-JIT_DEVICE bool has_lists(const BlockLists& lists) {
-  return lists.counts != nullptr || lists.begins != nullptr;
-}
-
-/// Whether a list has the block. By a whole warp. Indices may come in any order and more than once, and a list has no more
-/// than there is room for.
-JIT_DEVICE bool has_block(const BlockLists& lists, const BlockPlace& at) {
-  if (!has_lists(lists)) return false;
-  const auto from = [&](const long long(&strides)[3]) {
-    return at.batch * strides[0] + at.head * strides[1] + at.row * strides[2];
-  };
-  const long long row = from(lists.count_strides);
-  const int* indices = lists.indices + from(lists.index_strides);
-  int begin = 0, end;
-  if (lists.begins != nullptr) {
-    begin = maximum(lists.begins[row], 0);
-    end = lists.begins[row + lists.count_strides[2]];
-  } else {
-    end = lists.counts[row];
-  }
-  end = minimum(end, lists.capacity);
-  bool is_there = false;
-#pragma unroll 1
-  for (int i = begin + lane_id(); i < end; i += warp_size) is_there |= indices[i] == at.column;
-  return __any_sync(full_warp, is_there) != 0;
-}
-
-/// The caller's class of a block; partial: the mask is to be asked. By a whole warp.
+/// The caller's class of a block where there are no lists; partial: the mask is to be asked.
 JIT_DEVICE TileClass named_class(const BlockMaskParams& params, const BlockPlace& at) {
-  if (params.map != nullptr) {
-    const unsigned char may_be_seen =
-        params.map[at.batch * params.map_strides[0] + at.head * params.map_strides[1] +
-                   at.row * params.map_strides[2] + at.column * params.map_strides[3]];
-    if (may_be_seen == 0) return TileClass::empty;
-  }
-  if (!has_lists(params.partial) && !has_lists(params.full)) return TileClass::partial;
-  if (has_block(params.full, at)) return TileClass::full;
-  return has_block(params.partial, at) ? TileClass::partial : TileClass::empty;
+  if (params.map == nullptr) return TileClass::partial;
+  const unsigned char may_be_seen =
+      params.map[at.batch * params.map_strides[0] + at.head * params.map_strides[1] +
+                 at.row * params.map_strides[2] + at.column * params.map_strides[3]];
+  return may_be_seen == 0 ? TileClass::empty : TileClass::partial;
 }
 
 /// The class that the scores of a tile have, asked one by one until two differ. By a whole warp.
@@ -100,7 +69,7 @@ JIT_DEVICE void order_rows(const BlockMaskParams& params) {
   const auto amount_of = [&](int row) {
     if (row >= params.block_rows || row == params.cut_row) return 0x7fffffff;
     int blocks = 0;
-#pragma unroll 4
+#pragma unroll 16  // that wait for memory together
     for (int i = 0; i < params.block_words; i += 2)
       blocks += __popc(static_cast<int>(words[row * params.row_stride + i]));
     return blocks;
@@ -125,10 +94,10 @@ struct BlockGroup {
   BlockPlace first;
   int word;  ///< of the row, counted in pairs
 
-  JIT_DEVICE explicit BlockGroup(const BlockMaskParams& params) {
+  JIT_DEVICE BlockGroup(const BlockMaskParams& params, unsigned index) {
     const unsigned words = params.block_words / 2;
-    const unsigned row_index = blockIdx.x / words, slice = row_index / params.block_rows;
-    word = static_cast<int>(blockIdx.x % words);
+    const unsigned row_index = index / words, slice = row_index / params.block_rows;
+    word = static_cast<int>(index % words);
     first = {.batch = static_cast<int>(slice / params.heads),
              .head = static_cast<int>(slice % params.heads),
              .row = static_cast<int>(row_index % params.block_rows),
@@ -142,6 +111,20 @@ JIT_DEVICE unsigned* words_of_blocks(const BlockMaskParams& params, const BlockP
          row * params.row_stride + 2 * word;
 }
 
+/// The class of a block. `named`, a function without arguments, is the caller's, asked where there is such a block. By a
+/// whole warp.
+template <class Config, class Named>
+JIT_DEVICE TileClass class_of_block(const BlockPlace& at, const typename Config::Mask& mask,
+                                    const BlockContext& context, const Named& named) {
+  const int q_begin = at.row * Config::block_q, k_begin = at.column * Config::block_kv;
+  if (q_begin >= context.seqlen_q || k_begin >= context.seqlen_kv) return TileClass::empty;
+  if (const TileClass kind = named(); kind != TileClass::partial) return kind;
+  const ScoreTile tile{q_begin, minimum(q_begin + Config::block_q, context.seqlen_q), k_begin,
+                       minimum(k_begin + Config::block_kv, context.seqlen_kv)};
+  const TileClass kind = mask.classify(tile);
+  return kind == TileClass::partial ? class_of_scores(mask, tile) : kind;
+}
+
 /// Writes what is left of blocks.
 template <class Config>
 JIT_DEVICE void write_classes(const BlockMaskParams& params, const BlockGroup& group,
@@ -151,15 +134,7 @@ JIT_DEVICE void write_classes(const BlockMaskParams& params, const BlockGroup& g
 #pragma unroll 1
   for (int i = warp_id(); i < warp_size; i += blockDim.x / warp_size) {
     at.column = group.first.column + i;
-    TileClass kind = TileClass::empty;
-    const int q_begin = at.row * Config::block_q, k_begin = at.column * Config::block_kv;
-    if (q_begin < context.seqlen_q && k_begin < context.seqlen_kv) {
-      const ScoreTile tile{q_begin, minimum(q_begin + Config::block_q, context.seqlen_q), k_begin,
-                           minimum(k_begin + Config::block_kv, context.seqlen_kv)};
-      kind = named_class(params, at);
-      if (kind == TileClass::partial) kind = mask.classify(tile);
-      if (kind == TileClass::partial) kind = class_of_scores(mask, tile);
-    }
+    const TileClass kind = class_of_block<Config>(at, mask, context, [&] { return named_class(params, at); });
     if (lane_id() == 0) classes[i] = kind;
   }
   __syncthreads();
@@ -169,6 +144,72 @@ JIT_DEVICE void write_classes(const BlockMaskParams& params, const BlockGroup& g
     const unsigned full = __ballot_sync(full_warp, kind == TileClass::full);
     unsigned* const pair = words_of_blocks(params, group.first, group.first.row, group.word);
     if (lane_id() < 2) pair[lane_id()] = lane_id() == 0 ? seen : full;
+  }
+}
+
+/// Marks the blocks of a row's list that lie in a window of so many words from word `first` on. Indices may come in any order
+/// and more than once, and a list has no more than there is room for. By a whole warp.
+JIT_DEVICE void mark_listed(const BlockLists& lists, const BlockPlace& row, int first, int words,
+                            unsigned* marks) {
+  if (lists.counts == nullptr && lists.begins == nullptr) return;
+  const auto from = [&](const long long(&strides)[3]) {
+    return row.batch * strides[0] + row.head * strides[1] + row.row * strides[2];
+  };
+  const long long place = from(lists.count_strides);
+  const int* indices = lists.indices + from(lists.index_strides);
+  int begin = 0, end;
+  if (lists.begins != nullptr) {
+    begin = maximum(lists.begins[place], 0);
+    end = lists.begins[place + lists.count_strides[2]];
+  } else {
+    end = lists.counts[place];
+  }
+  end = minimum(end, lists.capacity);  // mutate: BlocksBehindTheRoom
+#pragma unroll 1
+  for (int i = begin + lane_id(); i < end; i += warp_size) {
+    const int block = indices[i];
+    const int word = block < 0 ? -1 : block / bits_of_word - first;  // mutate: NegativeBlocks
+    if (word >= 0 && word < words) atomicOr(marks + word, 1u << block % bits_of_word);
+  }
+}
+
+/// Writes the words of a row whose blocks are listed: a bit for each that is listed, and then what the mask leaves of these.
+/// By a whole warp.
+template <class Config>
+JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup& row,
+                                 const typename Config::Mask& mask, const BlockContext& context) {
+  constexpr int most_words = 2 * warp_size, most_warps = 16;  // of a window: 2,048 blocks
+  __shared__ unsigned marks[most_warps][2][most_words];
+  unsigned* const asked = marks[warp_id()][0];
+  unsigned* const full = marks[warp_id()][1];
+  BlockPlace at = row.first;
+#pragma unroll 1
+  for (int first = 0; first < params.block_words / 2; first += most_words) {
+    const int words = minimum(params.block_words / 2 - first, most_words);
+    __syncwarp();  // mutate: NextBlocksClearedUnderThese
+    for (int i = lane_id(); i < words; i += warp_size) asked[i] = full[i] = 0;
+    __syncwarp();  // mutate: BlocksMarkedBeforeTheyAreCleared
+    mark_listed(params.partial, row.first, first, words, asked);
+    mark_listed(params.full, row.first, first, words, full);
+    __syncwarp();  // mutate: BlocksReadBeforeTheyAreMarked
+#pragma unroll 1
+    for (int i = 0; i < words; ++i) {
+      unsigned all = full[i], seen = all;
+#pragma unroll 1
+      for (unsigned left = asked[i] & ~all; left != 0; left &= left - 1) {
+        const unsigned bit = left & -left;
+        at.column = (first + i) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
+        const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
+        if (kind != TileClass::empty) seen |= bit;
+        if (kind == TileClass::full) all |= bit;
+      }
+      const int blocks = at.row * Config::block_q < context.seqlen_q
+                             ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
+                             : 0;
+      const unsigned exist = bits_between(first + i, 0, blocks);
+      unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + i);
+      if (lane_id() < 2) pair[lane_id()] = (lane_id() == 0 ? seen : all) & exist;
+    }
   }
 }
 
@@ -241,7 +282,10 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
     order_rows(params);
     return let_next_grid_start();
   }
-  const BlockGroup group(params);
+  const bool has_lists = params.step == BlockMaskStep::lists;
+  const unsigned row = blockIdx.x * (blockDim.x / warp_size) + static_cast<unsigned>(warp_id());
+  if (has_lists && row >= params.rows) return let_next_grid_start();
+  const BlockGroup group(params, has_lists ? row * (params.block_words / 2) : blockIdx.x);
   AttentionParams lengths{};
   lengths.seqlen_q = params.seqlen_q;
   lengths.seqlen_kv = params.seqlen_kv;
@@ -257,7 +301,11 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
       return let_next_grid_start();
     }
   }
-  write_classes<Config>(params, group, mask, context);
+  if (has_lists) {
+    write_listed_row<Config>(params, group, mask, context);
+  } else {
+    write_classes<Config>(params, group, mask, context);
+  }
   let_next_grid_start();
 }
 

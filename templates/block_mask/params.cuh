@@ -20,6 +20,7 @@ struct BlockLists {
 /// The output of a launch.
 enum class BlockMaskStep {
   classes,  ///< the bits of blocks
+  lists,    ///< likewise, of blocks that are listed
   order,    ///< of rows, by these
   scores,   ///< places and bits of the scores of partial blocks, by these
 };
@@ -32,6 +33,7 @@ struct BlockMaskParams {
   int heads;    ///< of the table
   int heads_q;  ///< of the problem
   int block_rows;
+  unsigned rows;    ///< of all batch entries and heads
   int block_words;  ///< of bits
   int cut_row;      ///< the last row where it has fewer queries than the others; else -1
   BlockMaskStep step;

@@ -87,6 +87,7 @@ class Consumer {
     exponentiate(scores_, state_, scale_log2());
     p_.pack_scores(scores_);
     while ((info_.flags & key_info_end) == 0) {
+      clear_behind_entry();
       take_keys();
       start_scores_and_output();
       apply_functors();
@@ -98,12 +99,24 @@ class Consumer {
       if (move) output_.scale_rows(correction);
       p_.pack_scores(scores_);
     }
+    clear_behind_entry();
     pipelines_.v.consumer_wait();
     const int keys = splits_.info().kv.length - info_.k_begin;
     // mutate: RowsBehindTheSequence
     if (keys < Config::tile_kv) clear_values(keys);
     p_.multiply_pv(output_, pipelines_.v.tile(), false);
     finish_output();
+  }
+
+  // Where an entry of a list ends behind its sequence: before the values are multiplied.
+  JIT_DEVICE void clear_behind_entry() const {
+    if constexpr (has_key_lists<Config>) {
+      if ((info_.flags & key_info_partial) == 0) return;
+      const ListEntry<Config> entry({params_, splits_.info(), info_.k_begin});
+      if (entry.first < 0 || entry.first + Config::tile_kv <= entry.end) return;
+      pipelines_.v.consumer_wait();
+      clear_values(entry.end - entry.first);
+    }
   }
 
   // Rows from `first` on are not the sequence's. By all consumers; they read the tile behind it.

@@ -23,7 +23,7 @@ struct SmemLayout {
   PipelinePlace v;
   PipelinePlace stored_k;
   PipelinePlace stored_v;
-  PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
+  PipelinePlace splits;  ///< SplitInfo, SpanInfo or ListInfo for each stage
   int key_tile_infos;    ///< KeyTileInfo for each stage of K
   int stored_infos;      ///< the same of stored K
   int total;
@@ -38,6 +38,7 @@ struct SmemSizes {
   int stages;         ///< of K, and of V
   int stages_stored;  ///< the same of 8 bits; 0: there are none
   bool has_spans;
+  bool has_lists;
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -54,7 +55,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   }
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.stored_infos = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyTileInfo)));
-  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans));
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.has_lists));
   place.barriers(layout.q, sizes.stages_q);
   place.barriers(layout.k, sizes.stages);
   place.barriers(layout.v, sizes.stages);

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "forward_split_wgmma/smem_layout.cuh"
 #include "jit/options.h"
+#include "problem/key_lists.cuh"
 #include "split_keys/block_traits.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
@@ -16,6 +17,12 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   using Base = BlockTraits<Config, Config::tile_rows / rows_per_warpgroup, Config::tile_rows>;
   using Element = typename Config::Element;
   static_assert(Config::tile_rows % rows_per_warpgroup == 0, "a warpgroup multiplies 64 rows");
+  static_assert(
+      [] {
+        if constexpr (has_key_lists<Config>) return Config::Lists::block % Config::tile_kv == 0;
+        return true;
+      }(),
+      "a tile is of one entry of a list");
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
   /// Whether a warpgroup makes numbers of 16 bits of keys and values.
@@ -49,7 +56,8 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
                                       .stages_q = Config::stages_q,
                                       .stages = Config::stages,
                                       .stages_stored = Config::stages_stored,
-                                      .has_spans = Config::split_keys != 0};
+                                      .has_spans = Config::split_keys != 0,
+                                      .has_lists = has_key_lists<Config>};
   static constexpr SmemLayout layout = smem_layout(sizes);
 
   static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;

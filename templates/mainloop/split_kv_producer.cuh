@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "mainloop/kv_producer.cuh"
 #include "mainloop/tile_boxes.cuh"
+#include "problem/key_lists.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
@@ -27,6 +28,20 @@ template <class Traits>
 JIT_DEVICE RowPlace key_box(const AttentionParams& params, const SplitWorkTile& work_tile, int k_begin) {
   return lane_box<Traits>(params, work_tile.batch, work_tile.kv_head, work_tile.kv, k_begin,
                           [&] { return keys_of<typename Traits::Config>(params, work_tile); });
+}
+
+/// Where the lane's box lies if keys are a list's, of which a tile is of one entry: one that names no keys has no boxes.
+template <class Traits>
+JIT_DEVICE RowPlace listed_box(const AttentionParams& params, const SplitWorkTile& work_tile,
+                               const ListOwner& owner, int k_begin) {
+  using Config = typename Traits::Config;
+  const int key = k_begin + lane_id() * Traits::box_rows;
+  RowPlace place{0, work_tile.kv_head, -1};
+  if (lane_id() < Traits::boxes) {
+    place = Config::Lists::template place<Config>(params, owner, work_tile.batch, work_tile.kv_head, key);
+  }
+  if (place.batch >= 0 && !PagedKv<Config>(params).exists(place.batch)) place.batch = -1;
+  return place;
 }
 
 /// A Traits is that of the Producer and of split_keys/split_pipeline.cuh; `values_in_keys` says whether values are columns
@@ -61,15 +76,23 @@ class SplitKvProducer {
       producer_.load_values();  // without them nobody comes to this code, to make room for what follows
       return producer_.tell(key_info_none);
     }
-    RowPlace box = key_box<Traits>(params_, work_tile, tiles.key(0));
+    RowPlace box = box_at(work_tile, info, tiles.key(0));
     while (tiles.has(0)) {
       producer_.load_keys(box, info_of(tiles));
       // The next tile's pages are on the way while values wait for room.
-      const RowPlace next = tiles.has(1) ? key_box<Traits>(params_, work_tile, tiles.key(1)) : box;
+      const RowPlace next = tiles.has(1) ? box_at(work_tile, info, tiles.key(1)) : box;
       producer_.load_values();
       if constexpr (!Traits::values_in_keys) producer_.put_values(box);
       box = next;
       tiles.advance();
+    }
+  }
+
+  JIT_DEVICE RowPlace box_at(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
+    if constexpr (has_key_lists<Config>) {
+      return listed_box<Traits>(params_, work_tile, info.owner, k_begin);
+    } else {
+      return key_box<Traits>(params_, work_tile, k_begin);
     }
   }
 

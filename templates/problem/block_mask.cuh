@@ -93,6 +93,31 @@ struct BlockMask {
     return kind == TileClass::full && !is_covered ? TileClass::partial : kind;
   }
 
+  /// A lane's look at the words of a tile's blocks, which must be of one row and one pair of words.
+  struct Look {
+    unsigned seen;
+    unsigned full;
+  };
+  template <int tile_q, int tile_kv>
+  static constexpr bool needs_one_look =
+      !needs_warp && block_q % tile_q == 0 &&
+      (block_kv % tile_kv == 0 || (tile_kv % block_kv == 0 && bits_of_word % (tile_kv / block_kv) == 0));
+  JIT_DEVICE Look look(const ScoreTile& tile) const {
+    const int row = tile.q_begin / block_q, i = tile.k_begin / block_kv / bits_of_word;
+    const bool exists = row < block_rows && i * bits_of_word < key_blocks;
+    return {exists ? seen(row, i) : 0, exists ? full(row, i) : 0};
+  }
+  /// classify(tile), after a look at it.
+  JIT_DEVICE TileClass classify(const ScoreTile& tile, const Look& look) const {
+    const int first = tile.k_begin / block_kv, end = rounded_up_quotient(tile.k_end, block_kv);
+    const unsigned asked = bits_between(first / bits_of_word, first, end);
+    const unsigned seen = look.seen & bits_between(first / bits_of_word, first, minimum(end, key_blocks));
+    if (seen == 0) return TileClass::empty;
+    if ((look.full & seen) == asked) return TileClass::full;
+    const TileClass kind = within.classify(tile);
+    return kind == TileClass::full && seen != asked ? TileClass::partial : kind;  // mutate: LookedAtOneBlock
+  }
+
   /// From key k on the first that one of the queries may see; seqlen_kv: none.
   __device__ int next_key(int q_begin, int q_end, int k) const {
     const int first = k / block_kv, end = minimum(rounded_up_quotient(q_end, block_q), block_rows);

@@ -121,8 +121,7 @@ struct KeyLists {
     return at.batch * Config::page_size + at.seq;
   }
 
- private:
-  // Positions that there are, or places.
+  /// Positions that there are, or places.
   template <class Config>
   static JIT_DEVICE int keys(const AttentionParams& params, const ListOwner& owner) {
     if constexpr (!has_slots) return owner.kv.length;

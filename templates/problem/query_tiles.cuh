@@ -15,6 +15,26 @@ struct AscendingTiles {
   JIT_DEVICE int query_tile(int place) const { return place; }
 };
 
+/// Windows of 32 tiles of queries that a producer looks at in a table of blocks at once: from tile to tile it would wait
+/// for memory at each. 0: it has no registers for it.
+template <class Config>
+inline constexpr int looks_at_once = [] {
+  if constexpr (requires { Config::looks_at_once; }) {
+    return Config::looks_at_once;
+  } else {
+    return 0;
+  }
+}();
+template <class Config>
+inline constexpr bool looks_ahead = [] {
+  if constexpr (requires { typename Config::Mask::Look; }) {
+    return looks_at_once<Config> > 0 &&
+           Config::Mask::template needs_one_look<Config::tile_q, Config::tile_kv>;
+  } else {
+    return false;
+  }
+}();
+
 /// By whole warps. `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i
 /// steps in front. `Order` tells which tile of a head has which place, `Ranges` which words its queries have.
 template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
@@ -22,7 +42,8 @@ class QueryTiles {
   using Mask = typename Config::Mask;
   using Memory = KeyMemory<Mask>;
   static constexpr int tile_q = Config::tile_q;
-  static constexpr bool goes_from_tile_to_tile = has_next<Mask> && is_same<Order, AscendingTiles>;
+  static constexpr bool goes_from_tile_to_tile =
+      has_next<Mask> && is_same<Order, AscendingTiles> && !looks_ahead<Config>;
   static constexpr bool asks_by_lanes = !has_one_class<Mask> && !goes_from_tile_to_tile &&
                                         !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);
 
@@ -82,7 +103,9 @@ class QueryTiles {
   // Puts the first tile from `next` on that is not empty at place `ahead`.
   JIT_DEVICE void find(int ahead, Place next) {
     for (; next.head < Config::gqa_ratio; ++next.head, next.place = 0) {
-      if constexpr (asks_by_lanes) {
+      if constexpr (looks_ahead<Config>) {
+        find_by_looks(next);
+      } else if constexpr (asks_by_lanes) {
         find_by_lanes(next);
       } else {
         find_by_warp(next);
@@ -148,6 +171,49 @@ class QueryTiles {
     }
   }
 
+  // Looks at several windows of tiles, and keeps what they are until all of them are behind.
+  JIT_DEVICE void find_by_looks(Place& next) requires looks_ahead<Config> {
+    constexpr int windows = looks_at_once<Config>;
+#pragma unroll 1
+    while (next.place < tiles_) {
+      if (next.place - known_.place >= windows * warp_size || known_.place == nowhere) look(next);
+      int found = -1;
+      bool is_partial = false;
+#pragma unroll
+      for (int i = windows - 1; i >= 0; --i) {
+        const int from = next.place - known_.place - i * warp_size;
+        const unsigned seen = from >= warp_size ? 0 : known_.seen_of[i] & ~0u << maximum(from, 0);
+        if (seen == 0) continue;
+        const int bit = __ffs(static_cast<int>(seen)) - 1;
+        found = i * warp_size + bit;
+        is_partial = (known_.partial_of[i] >> bit & 1) != 0;
+      }
+      if (found >= 0) {
+        next.place = known_.place + found;
+        next.partial = is_partial;
+        return;
+      }
+      next.place = known_.place + windows * warp_size;
+    }
+  }
+  JIT_DEVICE void look(const Place& first) requires looks_ahead<Config> {
+    constexpr int windows = looks_at_once<Config>;
+    const Mask mask(sequences_.context(batch_, first_head_ + first.head));
+    typename Mask::Look looks[windows];
+#pragma unroll
+    for (int i = 0; i < windows; ++i)
+      looks[i] = mask.look(tile_at(minimum(first.place + i * warp_size + lane_id(), tiles_ - 1)));
+#pragma unroll
+    for (int i = 0; i < windows; ++i) {
+      const int place = first.place + i * warp_size + lane_id();  // mutate: TilesOfTheFirstLook
+      const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
+      const TileClass kind = place < tiles_ ? mask.classify(tile, looks[i]) : TileClass::empty;
+      known_.seen_of[i] = __ballot_sync(full_warp, kind != TileClass::empty);
+      known_.partial_of[i] = __ballot_sync(full_warp, is_partial(kind, tile));
+    }
+    known_.place = first.place;
+  }
+
   // The classes of the tiles of the head from a place on, a bit each.
   static constexpr int nowhere = -warp_size;
   struct KnownTiles {
@@ -156,11 +222,17 @@ class QueryTiles {
     unsigned partial = 0;
   };
 
+  // Classes of the tiles of all windows that have been looked at.
+  struct KnownWindows : KnownTiles {
+    unsigned seen_of[looks_at_once<Config> + 1];
+    unsigned partial_of[looks_at_once<Config> + 1];
+  };
+
   const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   Order order_;
   Ranges ranges_;
-  KnownTiles known_;
+  typename ChosenType<looks_ahead<Config>, KnownWindows, KnownTiles>::type known_;
   int batch_;
   int first_head_;
   int seqlen_q_;

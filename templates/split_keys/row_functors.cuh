@@ -32,6 +32,7 @@ JIT_DEVICE ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& k
 /// Where the keys of a tile stand that are a list's, from key `first` along it on; negative for those that are none.
 template <class Config>
 struct ListInMemory {
+  static constexpr bool is_one_entry = false;
   using Lists = typename Config::Lists;
   const AttentionParams& params;
   const ListInfo& info;
@@ -47,6 +48,7 @@ struct ListInMemory {
 /// Places that a producer has left, at shared address `words`.
 template <class Config>
 struct ListInWords {
+  static constexpr bool is_one_entry = false;
   unsigned words;
 
   JIT_DEVICE int position(int key) const { return load_shared(words + key * 4); }
@@ -55,6 +57,36 @@ struct ListInWords {
     return static_cast<unsigned>(load_shared(words + (Config::tile_kv + key) * 4));
   }
 };
+
+/// Keys that are all of one entry of a list, and so stand side by side.
+template <class Config>
+struct ListEntry {
+  static constexpr bool is_one_entry = true;
+  using Lists = typename Config::Lists;
+  int first;  ///< position of the first one; negative: they are none
+  int end;    ///< of positions
+  unsigned seen_by;
+
+  JIT_DEVICE explicit ListEntry(const ListInMemory<Config>& list)
+      : first(list.position(0)),
+        end(Lists::template keys<Config>(list.params, list.info.owner)),
+        seen_by(first < 0 ? 0 : list.members(0)) {}
+  JIT_DEVICE int position(int key) const { return first + key; }
+  /// Whether a query of the list's sees them.
+  JIT_DEVICE bool is_seen(int query) const {
+    return (seen_by >> query & 1) != 0;  // mutate: EntriesOfOtherMembers
+  }
+};
+
+/// The list as rows are asked about its keys.
+template <class Config>
+JIT_DEVICE auto list_of_tile(const ListInMemory<Config>& list) {
+  if constexpr (has_row_range<typename Config::Mask> && Config::Lists::block % Config::tile_kv == 0) {
+    return ListEntry<Config>(list);
+  } else {
+    return list;
+  }
+}
 
 /// Which keys of a tile the query of a row sees, of those that a lane has scores of: a bit for each, found in a loop, as what
 /// is looked up takes registers. `query` is the row's among those of the list.
@@ -98,23 +130,34 @@ JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& param
       });
     }
     if (!origin.is_partial) return;
-    const auto seen = [&] {
-      if constexpr (is_same<Mask, NoMask>) {
-        return seen_keys<Scores>(list, place.query, [](int) { return true; });
-      } else {
-        const RowMask<Mask> mask(context, query);
-        return seen_keys<Scores>(list, place.query, [&](int position) {
-          return mask.keeps(position);  // mutate: MasksOfPlacesInLists
-        });
-      }
-    }();
-    const bool exists = place.query < owner.queries;  // mutate: KeysOfRowsBehindTheSequence
+    if constexpr (List::is_one_entry) {
+      KeyRange kept{0, list.end};
+      if constexpr (!is_same<Mask, NoMask>) kept = Mask(context).row_range(query);  // mutate: MasksOfEntries
+      const int first = list.position(Scores::Layout::lane_column(lane_id())), begin = kept.begin - first;
+      // mutate: EntriesOfRowsBehindTheSequence
+      const bool sees = place.query < owner.queries && list.is_seen(place.query);
+      const int end = sees ? minimum(list.end, kept.end) - first : 0;  // mutate: CutEntriesAreSeen
+      scores.for_each_of_row(
+          r, [&](float& s, int column) { s = (column < end) & (column >= begin) ? s : negative_infinity(); });
+    } else {
+      const auto seen = [&] {
+        if constexpr (is_same<Mask, NoMask>) {
+          return seen_keys<Scores>(list, place.query, [](int) { return true; });
+        } else {
+          const RowMask<Mask> mask(context, query);
+          return seen_keys<Scores>(list, place.query, [&](int position) {
+            return mask.keeps(position);  // mutate: MasksOfPlacesInLists
+          });
+        }
+      }();
+      const bool exists = place.query < owner.queries;  // mutate: KeysOfRowsBehindTheSequence
 #pragma unroll
-    for (int n = 0; n < Scores::column_blocks; ++n) {
+      for (int n = 0; n < Scores::column_blocks; ++n) {
 #pragma unroll
-      for (int i = 0; i < Scores::pair; ++i) {
-        float& s = scores.at(r, n, i);
-        s = exists && (seen >> (n * Scores::pair + i) & 1) != 0 ? s : negative_infinity();
+        for (int i = 0; i < Scores::pair; ++i) {
+          float& s = scores.at(r, n, i);
+          s = exists && (seen >> (n * Scores::pair + i) & 1) != 0 ? s : negative_infinity();
+        }
       }
     }
   });
@@ -131,7 +174,8 @@ JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params
   using Factors = ScoreFactors<Score>;
   if (Score::is_identity && !origin.is_partial) return;
   if constexpr (has_key_lists<Config>) {
-    apply_list_functors<Config>(scores, params, info, origin, ListInMemory<Config>{params, info, origin.key});
+    apply_list_functors<Config>(scores, params, info, origin,
+                                list_of_tile(ListInMemory<Config>{params, info, origin.key}));
     return;
   }
   const int first_key = origin.key + Layout::lane_column(lane_id());

@@ -187,17 +187,25 @@ struct ListMask {
     if (tile.k_begin >= tile.k_end) return TileClass::empty;
     using Lists = typename Config::Lists;
     constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
+    // The first of the keys of one entry tells about all.
+    constexpr int step = Lists::block % Config::tile_kv == 0 ? Config::tile_kv : 1;
     int first = 0x7fffffff, last = -1;
     bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
 #pragma unroll 1
-    for (int key = tile.k_begin + lane_id(); key < tile.k_end; key += warp_size) {
+    for (int key = tile.k_begin + lane_id() * step; key < tile.k_end; key += warp_size * step) {
       int position;
       unsigned members = 0;
       find(key, position, members);
       are_all &= position >= 0;
       if (position < 0) continue;
       first = minimum(first, position);
-      last = maximum(last, position);
+      if constexpr (step == 1) {
+        last = maximum(last, position);
+      } else {
+        const int end = minimum(position + step, Lists::template keys<Config>(params, owner));
+        last = maximum(last, end - 1);
+        are_all &= end - position == step;  // mutate: CutEntriesAreFull
+      }
       are_all &= (members & all_queries) == all_queries;  // mutate: TilesWithoutMembersAreFull
     }
     last = __reduce_max_sync(full_warp, last);

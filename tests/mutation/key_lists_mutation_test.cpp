@@ -212,6 +212,12 @@ constexpr Problem long_lists{.config = by_rows, .block = 48, .is_latent = true};
 constexpr Problem stored{.config = by_rows, .block = 48, .is_latent = true, .is_stored = true};
 constexpr Problem blocks{.config = by_splits, .block = 16, .heads_kv = 2};
 constexpr Problem causal{.config = by_splits, .block = 16, .heads_kv = 2, .is_causal = true};
+constexpr Problem wide_blocks{.config = by_splits,
+                              .block = 64,
+                              .heads_kv = 2,
+                              .queries = 2,
+                              .is_causal = true};  // a tile is of one entry
+constexpr Problem cut_blocks{.config = by_splits, .block = 64};
 
 struct ListMutation {
   TemplateMutation mutation;
@@ -233,7 +239,7 @@ TEST_P(KeyListsMutationTest, IsCaught) {
 }
 
 TEST(KeyLists, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, shared, long_lists, stored, blocks, causal})
+  for (const Problem& problem : {tokens, shared, long_lists, stored, blocks, causal, wide_blocks, cut_blocks})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
   EXPECT_EQ(noticed_of_union(nullptr), "");
 }
@@ -257,6 +263,13 @@ INSTANTIATE_TEST_SUITE_P(
         ListMutation{{"KeysOfOtherMembers", removed}, shared},
         ListMutation{{"KeysOfRowsBehindTheSequence", {"place.query < owner.queries", "true"}}, shared},
         ListMutation{{"MasksOfPlacesInLists", {"mask.keeps(position)", "mask.keeps(position / 2)"}}, causal},
+        ListMutation{{"EntriesOfOtherMembers", {"(seen_by >> query & 1) != 0", "true"}}, wide_blocks},
+        ListMutation{{"MasksOfEntries", {"if constexpr (!is_same<Mask, NoMask>)", "if (false)"}},
+                     wide_blocks},
+        ListMutation{{"EntriesOfRowsBehindTheSequence", {"place.query < owner.queries &&", ""}}, wide_blocks},
+        ListMutation{{"CutEntriesAreFull", removed}, cut_blocks},
+        ListMutation{{"CutEntriesAreSeen", {"minimum(list.end, kept.end) - first", "Config::tile_kv"}},
+                     cut_blocks},
         ListMutation{
             {"ListWordsOfOneStage", {"stage * Traits::list_words", "0 * Traits::list_words"}, {"data race"}},
             long_lists},

@@ -158,3 +158,27 @@ def test_latents_of_neighbors(rng, place, fetch):
     own = own[: sum(batch.lengths_q)]
     seen = int32([numpy.where(bits, entries, -1) for entries, _, bits in own])
     check(batch, fetch(o), fetch(lse), seen, int32([count for _, count, _ in own]), block, keep=alike)
+
+
+@pytest.mark.parametrize("block,page_size,tile_rows,tile_kv",
+                         some([(128, 128, 64, 128), (64, 16, 128, 64), (64, 0, 64, 32), (128, 64, 64, 64)]))
+def test_blocks_by_wgmma(rng, place, fetch, block, page_size, tile_rows, tile_kv):
+    """Tiles of one entry by TMA: shared by four queries of eight heads each, or of one."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("forward_split_wgmma is of sm_90a")
+    for queries in (1, 4):
+        batch = requests(rng, [2 * queries, 0, 3 * queries], [300, 17, 141], heads_kv=2, ratio=8, head_dim=64)
+        groups = Requests([q[::queries] for q in batch.q], batch.k, batch.v)
+        lists, counts = random_lists(rng, groups, 2 if queries == 1 else 6, block)  # fewer keys than pages have, or more
+        members = rng.integers(-(2**31), 2**31, lists.shape).astype(numpy.int32)
+        arrays = paged(rng, batch, page_size) if page_size else {
+            "k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v), "cu_seqlens_k": boundaries(batch.lengths_k)}
+        arrays["sinks"] = rng.standard_normal(16).astype(numpy.float32)
+        o, lse = call(place, batch, arrays, lists, counts, block, members=members if queries > 1 else None,
+                      mask=ja.mask.causal() if queries > 1 else ja.mask.none(),
+                      config=f"family=forward_split_wgmma tile_rows={tile_rows} tile_kv={tile_kv} stages=2")
+        if queries > 1:
+            rows = [(lists[g], counts[g], members[g] >> i & 1) for g in range(len(lists)) for i in range(queries)]
+            lists = int32([numpy.where(bits, entries, -1) for entries, _, bits in rows])
+            counts = int32([count for _, count, _ in rows])
+        check(batch, fetch(o), fetch(lse), lists, counts, block, keep=alike if queries > 1 else None, sinks=arrays["sinks"])

@@ -12,6 +12,7 @@ sys.path.insert(0, str(BENCH))
 from comparison import environment  # noqa: E402
 
 PROGRAMS = {
+    "block_lists_time": [],
     "block_mask_time": [],
     "dropout_time": [],
     "engine_host_time": [],

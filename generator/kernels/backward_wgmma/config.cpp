@@ -41,9 +41,11 @@ int gradient_registers(const AttentionSpec& spec) {
   return backward_wgmma::has_roles(spec) ? std::max(dk, dv) : dk + dv;
 }
 
+int largest_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, spec.value_head_dim()); }
+
 // Whether each of two blocks has a panel of dQ.
 bool has_pairs(const AttentionSpec& spec) {
-  return backward_wgmma::has_roles(spec) && panel_count(spec.head_dim) > 1;
+  return largest_head_dim(spec) > largest_of_rows && panel_count(spec.head_dim) > 1;
 }
 
 // Registers of S and dP, and of P and dS, rounded, or of one of these with roles.
@@ -56,9 +58,19 @@ int score_registers(const AttentionSpec& spec) {
 
 namespace backward_wgmma {
 
-bool has_roles(const AttentionSpec& spec) { return has_roles(spec.head_dim, spec.value_head_dim()); }
+// Whether 128 keys are those of several blocks of a block mask: rows of them would be multiplied with queries that see a half.
+bool has_narrow_blocks(const AttentionSpec& spec) {
+  const int largest = largest_head_dim(spec);
+  const std::optional<BlockSides> sides = block_sides(spec.mask);
+  return largest > largest_beside_queries && largest <= largest_of_rows && sides &&
+         sides->kv <= keys_of_block(true);
+}
+
+bool has_roles(const AttentionSpec& spec) {
+  return largest_head_dim(spec) > largest_of_rows || has_narrow_blocks(spec);
+}
 bool has_query_consumer(const AttentionSpec& spec) {
-  return has_query_consumer(spec.head_dim, spec.value_head_dim());
+  return has_query_consumer(spec.head_dim, spec.value_head_dim(), has_roles(spec));
 }
 int own_keys(const AttentionSpec& spec) { return keys_of_block(has_roles(spec)); }
 int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
@@ -69,6 +81,7 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 // consumers enough of fewer, and the producers, which ask the mask, more. A producer that looks up positions needs 40.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
+  if (has_narrow_blocks(spec)) return {.producer = 64, .consumer = 192, .dq = 64};
   if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec) <= small) return {.producer = 56, .consumer = 224};
   if (has_positions(spec)) return {.producer = 40, .consumer = 232};

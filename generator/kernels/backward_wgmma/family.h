@@ -63,6 +63,9 @@ namespace backward_wgmma {
 /// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
 /// block.
 bool has_roles(const AttentionSpec& spec);
+/// Whether 128 keys are those of several blocks of a block mask: then a tile of keys has 64, though head dims leave rows
+/// room.
+bool has_narrow_blocks(const AttentionSpec& spec);
 bool has_query_consumer(const AttentionSpec& spec);
 int own_keys(const AttentionSpec& spec);
 /// Keys of a tile: those of a block, or of both of a pair.

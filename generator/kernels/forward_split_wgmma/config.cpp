@@ -130,6 +130,10 @@ std::string Family<ForwardSplitWgmma>::rejection(const Case& problem, const Forw
   if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
+  if (has_lists(spec) && spec.list_block % config.tile_kv != 0) {
+    return fmt::format("tile_kv = {} must divide list_block = {}: a tile of keys is of one entry of a list",
+                       config.tile_kv, spec.list_block);
+  }
   if (config.requests != Requests::all) {
     if (config.requests != part)
       return fmt::format("requests must be all or few_queries with family={}", name);
@@ -157,7 +161,8 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .stages_q = config.stages_q,
                                      .stages = config.stages,
                                      .stages_stored = config.stages_stored,
-                                     .has_spans = spec.split_keys != 0})
+                                     .has_spans = spec.split_keys != 0,
+                                     .has_lists = has_lists(spec)})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0) +

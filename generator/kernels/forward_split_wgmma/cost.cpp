@@ -40,6 +40,11 @@ constexpr double beside_other_families = 0.7;
 // That of forward_wgmma comes out higher for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
 
+// Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.
+constexpr double listed_clocks = 440;
+// Bytes that a multiprocessor reads where so many work tiles list the same keys.
+constexpr double listed_bytes_per_clock = 31, listed_often = 1024;
+
 // And for many queries over keys of 8 bits: timed at 1.6 of what forward_wgmma takes for 16.
 constexpr double stored_prefill = 1.2;
 
@@ -74,7 +79,7 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double row_tiles = std::ceil(static_cast<double>(shape.seqlen_q) * spec.gqa_ratio / config.tile_rows);
   const double work_tiles = static_cast<double>(shape.batch) * heads_kv * row_tiles;
   const double tiles =
-      std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
+      std::max(1.0, std::ceil(static_cast<double>(keys_to_read(spec, shape)) / config.tile_kv) *
                         block_cover(spec, config.tile_rows / spec.gqa_ratio, config.tile_kv));
 
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
@@ -82,11 +87,14 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const bool is_stored = has_narrow_keys(spec);
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double on_the_way = tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks;
-  const double memory = tile_bytes / memory_bytes_per_clock / row_tiles *
-                            (1 + std::pow(scarce_bytes / std::min(enough_bytes, on_the_way), 3) +
-                             std::max(0.0, on_the_way - enough_bytes) / crowded_bytes) +
-                        tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
-                        (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
+  const bool are_read_often = has_lists(spec) && work_tiles >= listed_often;
+  const double memory = are_read_often
+                            ? tile_bytes / listed_bytes_per_clock
+                            : tile_bytes / memory_bytes_per_clock / row_tiles *
+                                      (1 + std::pow(scarce_bytes / std::min(enough_bytes, on_the_way), 3) +
+                                       std::max(0.0, on_the_way - enough_bytes) / crowded_bytes) +
+                                  tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles) +
+                                  (spec.sequences_kv == SequenceKind::paged ? page_clocks : 0);
   const double products = config.tile_kv / 2.0 * (d + dv) / 16;
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
@@ -100,6 +108,8 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
     step = std::max(step, stored_clocks + stored_per_element * config.tile_kv * (d + dv));
   if (config.stages == 1) step *= single_stage;
   if (is_stored && config.stages_stored == 1) step *= single_stage;
+
+  if (has_lists(spec)) step += listed_clocks;
 
   const double slots = static_cast<double>(limits.sm_count) * blocks;
   const double seen = is_prefill ? seen_tiles(spec, shape, tiles) : tiles;

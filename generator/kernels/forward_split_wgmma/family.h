@@ -16,6 +16,7 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
   static constexpr Pass pass = Pass::forward;
   static constexpr FamilyOutputs outputs = largest_and_quantized;
   static constexpr bool applies_output = true;
+  static constexpr bool reads_lists = true;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels
   static constexpr bool may_spill = false;
   static constexpr ForwardSplitWgmma smallest = {.tile_rows = 64, .tile_kv = 16, .stages = 1};

@@ -21,6 +21,17 @@ constexpr double l2_share = 0.3;
 // to row (bench/row_order.py counts what is read).
 constexpr int block_mask_section_slices = 4;
 
+double key_bytes_of(const AttentionSpec& spec) {
+  return static_cast<double>(spec.head_dim + spec.value_head_dim()) * element_bytes / spec.gqa_ratio;
+}
+
+// Where rows read blocks from anywhere, slices that do not fit the cache together read all from memory.
+int fewest_of_block_mask(const AttentionSpec& spec, const WorkSize& size) {
+  const double slice_bytes = key_bytes_of(spec) * std::max(1, size.seqlen_kv);
+  return std::clamp(static_cast<int>(static_cast<double>(size.l2_bytes) / slice_bytes), 1,
+                    block_mask_section_slices);
+}
+
 }  // namespace
 
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
@@ -32,7 +43,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
   const bool has_block_mask = sides && sides->q % size.tile_q == 0 && !has_positions(spec);
   order.section_slices =
       section_slices(size.slices, section_keys(spec, size.l2_bytes) / std::max(1, size.seqlen_kv),
-                     has_block_mask ? block_mask_section_slices : fewest_section_slices);
+                     sides ? fewest_of_block_mask(spec, size) : fewest_section_slices);
   if (size.seqlen_q <= few_tokens) return order;
   if (has_block_mask) {
     const int wave_rows = ceil_div(size.blocks, std::max(1, size.slices));
@@ -45,9 +56,7 @@ WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size) {
 }
 
 int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes) {
-  const double key_bytes =
-      static_cast<double>(spec.head_dim + spec.value_head_dim()) * element_bytes / spec.gqa_ratio;
-  return static_cast<int>(std::min(static_cast<double>(l2_bytes) * l2_share / key_bytes, 1e9));
+  return static_cast<int>(std::min(static_cast<double>(l2_bytes) * l2_share / key_bytes_of(spec), 1e9));
 }
 
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks) {

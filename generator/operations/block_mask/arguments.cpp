@@ -256,9 +256,16 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (rows > most / std::max<std::int64_t>(pairs, 1))
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
+  params.rows = static_cast<unsigned>(rows);
+  constexpr unsigned rows_of_block = block_mask_threads / 32;  // a warp has a row
   const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
   const auto groups = static_cast<unsigned>(rows * pairs);
-  return {.classes = groups,
+  const auto is_listed = [](const BlockLists& lists) {
+    return lists.counts != nullptr || lists.begins != nullptr;
+  };
+  const bool has_lists = is_listed(params.partial) || is_listed(params.full);
+  return {.classes = has_lists ? 0 : groups,
+          .lists = has_lists && pairs > 0 ? (params.rows + rows_of_block - 1) / rows_of_block : 0,
           .order = has_order ? static_cast<unsigned>(batch * heads * parts) : 0,
           .scores = spec.scores ? groups : 0};
 }

@@ -12,6 +12,7 @@ namespace jit {
 /// Thread blocks of the launches; 0: there is nothing to write.
 struct BlockMaskGrids {
   unsigned classes = 0;
+  unsigned lists = 0;
   unsigned order = 0;
   unsigned scores = 0;
 

@@ -34,6 +34,7 @@ void BlockMask::operator()(const BlockMaskArguments& arguments, Stream stream) c
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
   for (const auto& [step, blocks] : {std::pair{BlockMaskStep::classes, grids.classes},
+                                     {BlockMaskStep::lists, grids.lists},
                                      {BlockMaskStep::order, grids.order},
                                      {BlockMaskStep::scores, grids.scores}}) {
     params.step = step;

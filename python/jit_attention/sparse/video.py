@@ -69,7 +69,7 @@ def video_mask(
     valid_rows: Array | None = None,
 ) -> BlockMask:
     """Makes the block mask of the lists of `video`, for `attention(…, block_mask=)`: once where several calls have the same
-    lists. Making it may take longer than attention.
+    lists.
 
     Args:
         q: As in `video`; its shape alone is read.

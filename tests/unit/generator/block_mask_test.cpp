@@ -76,7 +76,7 @@ TEST(BlockMaskArgumentsTest, OneForAllHasNoStride) {
       .partial = {tensor(2, DType::int32, {1, 3, 4}), tensor(3, DType::int32, {1, 3, 4, 9})},
       .full = {tensor(4, DType::int32, {2, 1, 4}), tensor(5, DType::int32, {2, 1, 4, 1})}};
   BlockMaskParams params;
-  EXPECT_EQ(fill_params(spec, arguments, params), (BlockMaskGrids{.classes = 2 * 3 * 4 * 2, .order = 0}));
+  EXPECT_EQ(fill_params(spec, arguments, params), (BlockMaskGrids{.lists = 2}));
   EXPECT_EQ(params.partial.count_strides[0], 0);
   EXPECT_EQ(params.partial.count_strides[1], 4);
   EXPECT_EQ(params.partial.index_strides[1], 36);
