@@ -49,6 +49,14 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
   std::vector<KernelConfig> configs = config_space(problem, shape);
   std::erase_if(configs, [&](const KernelConfig& config) { return !has_room(problem, shape, config); });
   if (configs.empty()) {
+    ProblemShape known = shape;
+    known.has_device_lengths = false;
+    if (shape.has_device_lengths && !config_space(problem, known).empty())
+      throw Error(
+          ErrorCode::no_valid_config, "configure", "spec",
+          fmt::format("no kernel of {} on {} reads lengths that only the device knows: leave out seqused_q, "
+                      "seqused_k and cache_leftpad, or lay sequences end to end (cu_seqlens_q, cu_seqlens_k)",
+                      to_string(spec), to_string(limits.arch)));
     throw Error(ErrorCode::no_valid_config, "configure", "spec",
                 fmt::format("no config fits {} on {}: {}", to_string(spec), to_string(limits.arch),
                             smallest_rejection(problem, shape.pass)));

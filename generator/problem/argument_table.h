@@ -36,6 +36,8 @@ struct ArgumentRow {
   /// The field of a spec in whose calls the tensor has no place.
   std::string_view needs = {};
   bool is_output = false;  ///< written: shares no byte with any other tensor
+  /// Specs whose calls read it all the same.
+  bool (*is_read)(const AttentionSpec&) = [](const AttentionSpec&) { return false; };
   /// Rows keep spec.alignment, and the elements of one are dense; else elements keep their own alignment.
   bool has_aligned_rows = true;
   /// The last dimension has stride 1, as one always has that no stride is known of; of those without aligned rows.
@@ -418,6 +420,7 @@ inline constexpr std::array argument_table = {
                 .presence = [](const AttentionSpec& spec) { return required_if(has_quantized_output(spec)); },
                 .needs = "out_dtype of fp8_e4m3 or int8",
                 .is_output = true,
+                .is_read = [](const AttentionSpec& spec) { return !spec.o_descale; },
                 .has_aligned_rows = false}};
 
 /// Dimensions of what an output functor reads at a place of o. A size of 1 stands for all.

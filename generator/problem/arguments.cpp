@@ -282,10 +282,10 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
 }
 
 // Outputs share no byte with anything else, and no two of their elements one.
-void check_outputs(const AttentionArguments& arguments) {
+void check_outputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
   for (const ArgumentRow& output : argument_table) {
     const TensorView& written = arguments.*output.view;
-    if (!output.is_output || !written.is_present()) continue;
+    if (!output.is_output || output.is_read(spec) || !written.is_present()) continue;
     check_no_self_overlap(output.name, written);
     const ByteRange range = byte_range(written);
     // Every other one that stands before: of two outputs, the second one is named.
@@ -431,7 +431,7 @@ bool fill_params(const AttentionSpec& spec, const ArgumentRules& rules,
                  const std::vector<FunctorTensorUse>& tensors, const AttentionArguments& arguments,
                  AttentionParams& params) {
   const bool has_work = fill_params_of_reader(spec, rules, tensors, arguments, params);
-  check_outputs(arguments);
+  check_outputs(spec, arguments);
   return has_work;
 }
 

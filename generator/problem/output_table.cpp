@@ -70,11 +70,13 @@ std::optional<Refusal> refuse_output_scales(const SpecField& field, const Attent
                   fmt::format("must be false with o of {}: only o of fp8_e4m3 and int8 has scales",
                               to_string(output_dtype(spec))),
                   "false");
-  if (spec.value_head_dim() <= most_found_columns) return {};
+  // Columns of o are shared out as those of the wider of k and v are.
+  if (std::max(spec.head_dim, spec.value_head_dim()) <= most_found_columns) return {};
   return refuse(
       field, "true",
-      fmt::format("must be false with head_dim_v = {}, above {}: several warps share the columns of a row",
-                  spec.value_head_dim(), most_found_columns),
+      fmt::format("must be false with head dims of {} and {}, one above {}: several warps share the "
+                  "columns of a row",
+                  spec.head_dim, spec.value_head_dim(), most_found_columns),
       "false");
 }
 

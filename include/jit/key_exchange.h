@@ -26,8 +26,8 @@
 /// A small kernel copies the rank's rows to where they stand in the sequence, and copy engines take what others need of them into
 /// their buffers, chunk by chunk, and a word behind each chunk. The kernel of the call
 /// visits its own rows first, then chunks in the order of their words, always the same: equal inputs give bitwise identical
-/// results. Keys that have not come before the deadline count as NaN, so that every row that sees them is NaN, and fault()
-/// tells whom it waited for. The context lives on.
+/// results. Keys that have not come before the deadline count as NaN, so that every row that sees them is NaN, or 0 in o of
+/// int8, and fault() tells whom it waited for. The context lives on.
 ///
 /// All ranks make the same sequence of calls, with equal specs and placements, each on one stream, and launch the kernel of
 /// every call. Calls use the halves of the buffers in turn.

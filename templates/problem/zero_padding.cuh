@@ -60,6 +60,11 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
       params.outputs.o_descale[VariableSequences<Config>::query_offset(params.outputs.o_descale_strides,
                                                                        batch, head, row)] = 1;
   }
+  if constexpr (has_mean_score<Config>) {
+    for (int head = lane_id(); head < params.heads_q; head += warp_size)
+      params.outputs.mean_score[VariableSequences<Config>::query_offset(params.outputs.mean_score_strides,
+                                                                        batch, head, row)] = 0;
+  }
   if (params.lse == nullptr) return;
   for (int head = lane_id(); head < params.heads_q; head += warp_size)
     params.lse[VariableSequences<Config>::query_offset(params.lse_strides, batch, head, row)] =

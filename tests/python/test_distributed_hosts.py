@@ -67,6 +67,16 @@ def test_windows_of_the_own_host_and_empty_shards(ranks, rng):
     check(placement, results, exact(seed, seqlen, torch.eye(seqlen, dtype=torch.bool)))
 
 
+def test_sinks_of_hosts_whose_own_keys_nobody_sees(ranks, rng):
+    seed, seqlen = int(rng.integers(2**31)), 128
+    mask, sinks = ja.mask.prefix(50), (3 + rng.standard_normal(6)).astype("float32")
+    placement = ja.distributed.balance(mask, seqlen=seqlen, ranks=4, granule=16, mode="contiguous")
+    results = ranks.run(compute, seed, (seqlen, *SIZES), placement, dict(mask=mask, sinks=sinks))
+    leaf = torch.from_numpy(sinks).double().requires_grad_()
+    keep = (torch.arange(seqlen) < 50).expand(seqlen, seqlen)
+    check(placement, results, exact(seed, seqlen, keep, sinks=leaf, leaves=[leaf]), ["sinks"])
+
+
 def test_dropout_drops_what_one_device_drops(ranks, rng):
     seed, seqlen = int(rng.integers(2**31)), 128
     state = rng.integers(2**40, size=2).astype("int64")

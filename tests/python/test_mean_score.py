@@ -57,6 +57,20 @@ def families():
     return FAMILIES if ja.devices()[0].arch == "sm_90a" else FAMILIES[:1]
 
 
+@pytest.mark.parametrize("head_dim", [64, 72])
+def test_padding_rows(rng, place, fetch, head_dim):
+    """With zero_padding their means are 0; without, nothing is written."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("sequences end to end have means on sm_90a")
+    q, k, v = (place(x[0]) for x in random_qkv(rng, batch=1, seqlen_q=150, seqlen_kv=90, heads_q=2, heads_kv=1,
+                                               head_dim=head_dim, dtype="bf16"))
+    ends = dict(cu_seqlens_q=place(numpy.int32([0, 70, 100])), cu_seqlens_k=place(numpy.int32([0, 40, 90])))
+    for padding in (False, True):
+        means = place(numpy.full((2, 150), 7, numpy.float32))
+        ja.attention(q, k, v, return_aux={"mean_score": means}, zero_padding=padding, **ends)
+        assert (fetch(means)[:, 100:] == (0 if padding else 7)).all() and not (fetch(means)[:, :100] == 7).any()
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sinks", [False, True])
 def test_all_families(rng, place, fetch, case, sinks):
@@ -213,6 +227,8 @@ def test_what_is_refused(rng, place):
                 mean_score=True, values_in_keys=True)),
             (ja.Error, "forward_split_kv does not compute mean_score", lambda: ja.compile(
                 ja.AttentionSpec(mean_score=True), "sm_90a", "family=forward_split_kv")),
+            (ja.Error, "reads lengths that only the device knows", lambda: ja.attention(
+                q, k, v, return_aux=("mean_score",), seqused_q=place(numpy.full(1, 3, numpy.int32)))),
             (ja.Error, "rescale must be lazy with mean_score", lambda: ja.compile(
                 ja.AttentionSpec(mean_score=True), "sm_90a", "family=forward_wgmma rescale=on_overflow"))):
         with pytest.raises(error) as caught:

@@ -232,6 +232,16 @@ def test_padding_rows(rng, place, fetch, seqlen_q, head_dim):
         assert (fetch(scale)[1, :, 7:] == (1 if padding else 7)).all() and not (fetch(scale)[1, :, :7] == 7).any()
 
 
+def test_a_scale_that_many_rows_share(rng, place, fetch):
+    """It is read, so that its rows may be one in memory."""
+    q, k, v = (place(one) for one in random_qkv(rng, batch=1, seqlen_q=33, seqlen_kv=50, heads_q=2, heads_kv=1, head_dim=64,
+                                                dtype="bf16"))
+    each = place(numpy.float32([0.02, 0.03]).reshape(1, 2, 1))
+    rows = numpy.broadcast_to(each, (1, 2, 33)) if isinstance(each, numpy.ndarray) else each.expand(1, 2, 33)
+    one, all_rows = (ja.attention(q, k, v, out_dtype="int8", o_descale=scale) for scale in (each, rows))
+    assert (fetch(one) == fetch(all_rows)).all()
+
+
 @pytest.mark.parametrize("alignment, head_dim_v", [(8, 64), (4, 72), (2, 8), (16, 24)])
 def test_alignment(rng, place, fetch, alignment, head_dim_v):
     """Rows of o lie as far apart as they may, and nothing is written between them."""
@@ -273,7 +283,8 @@ def test_what_is_refused(rng, place):
     refused(argument, "'uint8'", lambda: attend(out_dtype="uint8"))
     make = lambda **options: ja.AttentionSpec(**{"out_dtype": "fp8_e4m3", **options})
     refused(spec, "must be bf16, fp32, fp8_e4m3 or int8", lambda: make(out_dtype="fp8_e5m2"))
-    refused(spec, "must be false with head_dim_v = 264, above 256", lambda: make(head_dim=264, o_descale=True))
+    refused(spec, "must be false with head dims of 264 and 264, one above 256", lambda: make(head_dim=264, o_descale=True))
+    refused(spec, "one above 256", lambda: make(head_dim=320, head_dim_v=256, o_descale=True))
     refused(spec, "with k and v of 8 or 4 bits", lambda: make(kv_dtype="int8"))
     refused(spec, "must be bf16 or fp16 or fp32", lambda: make(dtype="fp8_e4m3"))
     refused(spec, "with values_in_keys", lambda: make(values_in_keys=True))

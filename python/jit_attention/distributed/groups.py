@@ -33,14 +33,14 @@ def hosts_of(group: Any) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _flat(mesh: Any) -> Any:
-    """The group of all ranks of a mesh of hosts."""
+def _flat(mesh: Any, world: Any) -> Any:
+    """The group of all ranks of a mesh of hosts, of the processes that `world` has now."""
     ranks = mesh.mesh.flatten().tolist()
     if ranks != sorted(ranks):
         raise InvalidArgumentError(f"group: is a device mesh of the ranks {ranks} in this order; ranks of a mesh of hosts "
                                    "must ascend, host by host", "arguments", "group")
     if len(ranks) == dist.get_world_size():
-        return dist.group.WORLD
+        return world
     return dist.new_group(ranks, use_local_synchronization=True)
 
 
@@ -57,7 +57,7 @@ def group_of(group: Any) -> Any:
         if group.ndim > 2:
             raise InvalidArgumentError(f"group: is a device mesh of {group.ndim} dimensions; give the one of the sequence, "
                                        'such as mesh["cp"], or two, hosts and ranks of each', "arguments", "group")
-        return group.get_group() if group.ndim == 1 else _flat(group)
+        return group.get_group() if group.ndim == 1 else _flat(group, dist.group.WORLD)
     if not isinstance(group, dist.ProcessGroup):
         raise InvalidArgumentError("group: must be a ProcessGroup of which this process is a member, a DeviceMesh of one "
                                    f"dimension or two, or None, not {group!r}", "arguments", "group")

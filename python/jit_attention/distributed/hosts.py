@@ -139,7 +139,7 @@ def _steps(problem: Problem, hosts: _Hosts, ring: _Ring):
         started = ring.start(held, source) if number + 1 < hosts.count else None
         step = _step_of(placement, hosts.count, problem.rank, source, problem.k.device)
         rows = held[:0]
-        if step.has_work or step.route.travels:
+        if step.has_work or step.route.travels or number == 0:  # sinks are asked beside the own keys
             rows = gather_rows(hosts.inner, step.route, held, step.rows, problem.timeout)
         keep_places(problem, ("host", source), positions_of(_of_hosts(placement, hosts.count), source, problem.k.device))
         yield source, step, *apart(rows, problem.k, problem.v)

@@ -9,7 +9,7 @@ def beside(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Keys and values (batch, rows, heads, …) as (rows, batch, elements of both); without a copy of what `apart` has returned."""
     both = k._base
     if both is not None and both is v._base and both.dim() == 3 and k.data_ptr() == both.data_ptr():
-        if all(x.data_ptr() == y.data_ptr() and x.stride() == y.stride() for x, y in zip((k, v), apart(both, k, v))):
+        if all((x.data_ptr(), x.shape, x.stride()) == (y.data_ptr(), y.shape, y.stride()) for x, y in zip((k, v), apart(both, k, v))):
             return both
     return torch.cat([k.transpose(0, 1).flatten(2), v.transpose(0, 1).flatten(2)], -1)
 
