@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What o of 8 bits costs beside o of 16: forward passes and decoding, with scales of rows found or given.
+"""Times of 8-bit o beside 16-bit o: forward passes and decoding, with scales of rows found or given.
 
     bench/quantized_output_time.py
     bench/quantized_output_time.py --seconds 3

@@ -161,7 +161,7 @@ class Variant(JitAttention):
 def of_fp8(contender, cell, inputs):
     """o of q, k and v in e4m3, and no LSE. Raises Unsupported where a contender has no such call."""
     if getattr(contender, "make_fp8", None) is None or getattr(contender, "fields", None):
-        raise Unsupported("no q, k and v of fp8")
+        raise Unsupported("no FP8 q, k and v")
     runner = contender.make_fp8(backward_of(cell, cell.suite, Fp8Cell), inputs)
     with runner.context():
         return (runner.compared or runner.call)(), None

@@ -13,7 +13,7 @@ class JitAttention(ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3", *KINDS)
     reads_values_in_keys = True
-    interpolated_exponentials = False  # of fp8
+    interpolated_exponentials = False
 
     def __init__(self, tuning="first_run"):
         self.tuning = tuning
@@ -248,13 +248,13 @@ class Bf16Cache(JitAttention):
 
 
 class InterpolatedExponentials(JitAttention):
-    """jit-attention with half of the exponentials of fp8 interpolated."""
+    """jit-attention with half of FP8's exponentials interpolated."""
 
     name, label, color = "ours_interpolated", "jit-attention, interpolated exponentials", "#7a4a3a"
     interpolated_exponentials = True
 
     def with_lse(self, cell, inputs):
-        raise Unsupported("calls of fp8 without LSE alone interpolate")
+        raise Unsupported("only FP8 calls without LSE interpolate")
 
     def preparing(self, problem):
         return self.make_fp8 if isinstance(problem, Fp8Cell) else None

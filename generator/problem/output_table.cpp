@@ -29,7 +29,7 @@ std::string output_rejection(const AttentionSpec& spec, std::string_view family,
 
 std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies) {
   if (!applies && has_quantized_output(spec))
-    return fmt::format("{} writes o of 16 bits or more; spec.out_dtype is {}", family,
+    return fmt::format("{} does not write 8-bit o; spec.out_dtype is {}", family,
                        to_string(output_dtype(spec)));
   if (applies || spec.output.is_none()) return "";
   return fmt::format("{} applies no output functors; spec.output is {}", family, spec.output.to_string());

@@ -15,7 +15,7 @@
 namespace jit {
 
 /// The outputs of a family. Those that keep the largest score of each row know two. Scales of o are of families that write
-/// o of 8 bits.
+/// 8-bit o.
 using FamilyOutputs = std::span<bool AttentionSpec::*const>;
 inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max};
 inline constexpr std::array largest_and_quantized = {&AttentionSpec::max_logit, &AttentionSpec::row_max,

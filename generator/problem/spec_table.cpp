@@ -20,7 +20,6 @@ namespace jit {
 namespace {
 
 using Samples = std::vector<AttentionSpec>;
-
 constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "varlen", "paged", "padded"};
 // Kinds that a spec may have; the last one follows from a call.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();

@@ -153,7 +153,8 @@ struct WorkTileMask {
 };
 
 template <class Config>
-requires knows_seen_keys<Config> struct WorkTileMask<Config> {
+requires knows_seen_keys<Config>
+struct WorkTileMask<Config> {
   const AttentionParams& params;
   const SplitWorkTile& work_tile;
   KeyRange seen;
@@ -161,7 +162,8 @@ requires knows_seen_keys<Config> struct WorkTileMask<Config> {
   JIT_DEVICE WorkTileMask(const AttentionParams& given, const SplitWorkTile& tile)
       : params(given), work_tile(tile), seen(seen_by_all<Config>(given, tile)) {}
   JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
-    if (tile.k_begin >= seen.begin && tile.k_end <= seen.end) return TileClass::full;  // mutate: SeenTilesGoFurther
+    const bool is_seen = tile.k_begin >= seen.begin && tile.k_end <= seen.end;  // mutate: SeenTilesGoFurther
+    if (is_seen) return TileClass::full;
     return jit::classify<Config>(params, work_tile, tile);
   }
 };
