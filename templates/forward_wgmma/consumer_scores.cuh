@@ -83,18 +83,10 @@ class ConsumerScores {
         p_(consumer) {}
 
   /// Before the first tile of a work tile.
-  JIT_DEVICE void begin() {
-    state_ = State();
-    clear_exact_sums();
-  }
-  /// The state of all tiles so far. With sums_by_products sums are those of exponentials where LSE is wanted, and else
-  /// nothing.
+  JIT_DEVICE void begin() { state_ = State(); }
+  /// The state of all tiles so far, whose sums lack what `product_share` says: nothing where LSE is wanted.
   JIT_DEVICE State state() const {
     State state = state_;
-    if constexpr (Traits::sums_by_products) {
-#pragma unroll
-      for (int r = 0; r < Traits::Scores::rows; ++r) state.row_sum[r] = exact_sums_[r];
-    }
     if constexpr (Traits::looks_later && has_row_max<Config>) {
       for (float& largest : state.largest)
         largest = MmaLayout::reduce(largest, [](float x, float y) { return fmaxf(x, y); });
@@ -197,7 +189,7 @@ class ConsumerScores {
     if (move) {
       if constexpr (interpolates) are_spread = are_known(of_lane, limits_);
       move = raise_to_scores(scores_, limits_, of_lane, state_, queries.scale_log2(), least_sum_, correction);
-      if (move) scale_all(correction, scale_output);
+      if (move) scale_output(correction);
     }
     set_offsets(state_, queries.scale_log2());
     if constexpr (asks_for_spread) are_spread = are_spread && weigh_enough(state_.row_sum, least_sum_);
@@ -234,27 +226,11 @@ class ConsumerScores {
     } else {
       begin_maximum<Traits::rescale>(scores_, state_, queries.scale_log2());
     }
-    clear_exact_sums();
     // mutate: KeysOfEarlierWorkTilesCount
     if constexpr (knows_limits) least_sum_ = least_sum_of_keys(Config::tile_kv);
     if constexpr (asks_for_spread) {
       if (!are_small(state_.row_max, queries.scale_log2()))
         least_sum_ = -negative_infinity();  // no sum is enough
-    }
-  }
-
-  JIT_DEVICE void clear_exact_sums() {
-#pragma unroll
-    for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] = 0;
-  }
-
-  template <class ScaleOutput>
-  JIT_DEVICE void scale_all(const RowFactors& correction, const ScaleOutput& scale_output) {
-    scale_output(correction);
-    if constexpr (Traits::sums_by_products) {
-#pragma unroll
-      // mutate: ExactSumsUnscaled
-      for (int r = 0; r < Traits::Scores::rows; ++r) exact_sums_[r] *= correction[r];
     }
   }
 
@@ -283,19 +259,12 @@ class ConsumerScores {
   JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool are_spread = false) {
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
-    RowFactors of_tile = {};
-    RowFactors& row_sum = by_products ? of_tile : state_.row_sum;
-    are_spread = are_spread && asks_for_spread;                             // mutate: ManyKeysShareAllRows
+    are_spread = are_spread && asks_for_spread && params_.lse == nullptr;   // mutate: ManyKeysShareAllRows
     if constexpr (by_products) product_share_ = are_spread ? 0.25f : 0.0f;  // mutate: SumsOfProductsToo
-    if (are_spread && params_.lse == nullptr) {                             // mutate: Interpolates
-      exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, row_sum, next);
+    if (are_spread) {
+      exponentiate_by_steps<Config::interpolated_exp2, !by_products>(queries, state_.row_sum, next);
     } else {
-      exponentiate_by_steps<0, true>(queries, row_sum, next);
-#pragma unroll
-      for (int r = 0; by_products && r < Traits::Scores::rows; ++r) {
-        exact_sums_[r] += of_tile[r];
-        if (!are_spread) state_.row_sum[r] += of_tile[r];
-      }
+      exponentiate_by_steps<0, true>(queries, state_.row_sum, next);
     }
     keys.remember(next);
   }
@@ -377,11 +346,9 @@ class ConsumerScores {
   typename Traits::Scores scores_;
   Kept kept_;  // of them
   State state_;
-  RowFactors limits_;  // of scores, where they are known
-  float least_sum_;    // of P of the work tile's keys, there, too
-  // With sums_by_products:
-  RowFactors exact_sums_;  // where LSE is wanted
-  float product_share_ = 0;
+  RowFactors limits_;        // of scores, where they are known
+  float least_sum_;          // of P of the work tile's keys, there, too
+  float product_share_ = 0;  // with sums_by_products
 };
 
 }  // namespace jit::forward_wgmma

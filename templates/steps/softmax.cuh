@@ -22,8 +22,8 @@ namespace jit {
 /// cancels when the row is normalized, and may become 448 / 2^8 times the maximum.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
-/// What part of a row's sum one key may be before the maximum must move to it, so that it is exact. Elements of 8 bits keep
-/// three digits, so that a key that is a sixteenth of its row is already most of the row's error.
+/// The part of a row's sum that one key may be before the maximum must move to it, so that it is exact. Elements of 8 bits
+/// keep three digits, so that a key that is a sixteenth of its row is already most of the row's error.
 template <class Element>
 inline constexpr float largest_part = sizeof(Element) == 1 ? 1.0f / 16 : 1.0f;
 /// The factor of probabilities that become elements, and its log2, by which their exponents are raised.

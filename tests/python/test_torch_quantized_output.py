@@ -1,10 +1,10 @@
 """o of e4m3 and int8 of the PyTorch operator: eager, compiled, and beside gradients, which it has none of."""
 
 import jit_attention as ja
-import jit_attention.torch as jt
 import pytest
 
 torch = pytest.importorskip("torch")
+jt = pytest.importorskip("jit_attention.torch")
 
 
 @pytest.mark.parametrize("out_dtype", [torch.float8_e4m3fn, "int8"])

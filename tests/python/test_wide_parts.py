@@ -67,7 +67,7 @@ def test_varlen_rows_and_large_ones(rng, place, fetch):
 
 def test_what_is_refused(rng, place):
     q, k, v = map(place, random_qkv(rng, seqlen_q=20, seqlen_kv=20, head_dim=64))
-    with pytest.raises(ja.InvalidSpecError, match="out_dtype = bf16 must be that of q, fp16, or fp32"):
+    with pytest.raises(ja.InvalidSpecError, match="out_dtype = bf16 must be that of q, fp16, fp8_e4m3, int8, or fp32"):
         ja.attention(q, k, v, out_dtype="bf16")
     with pytest.raises(ja.InvalidSpecError, match="without pages and split_keys"):
         ja.attention(q, k, v, out_dtype="fp32", split_keys=64)

@@ -99,7 +99,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
       {{.interpolated_exponentials = true},
        "interpolated_exponentials",
        "true",
-       "is for q, k and v of fp8, whose probabilities may be interpolated",
+       "is for q, k and v of fp8, whose probabilities are rounded to 8 bits",
        "false"},
       {{.kv_dtype = DType::fp8_e4m3, .interpolated_exponentials = true},
        "interpolated_exponentials",
