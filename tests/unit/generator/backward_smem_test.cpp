@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "templates/backward_wgmma/smem_layout.cuh"
@@ -8,7 +10,7 @@ namespace {
 SmemSizes sizes_of(int head_dim, int head_dim_v, int stages = 2) {
   return {.head_dim = head_dim,
           .head_dim_v = head_dim_v,
-          .tile_kv = keys_of_block(has_roles(head_dim, head_dim_v)),
+          .tile_kv = keys_of_block(std::max(head_dim, head_dim_v) > largest_of_rows),
           .stages = stages,
           .pair = false,
           .deterministic = false,

@@ -104,7 +104,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
       {{.kv_dtype = DType::fp8_e4m3, .interpolated_exponentials = true},
        "interpolated_exponentials",
        "true",
-       "beside q of 16 bits all are exact: leave it out, or set dtype to fp8_e4m3",
+       "beside q of 16 bits all are computed: leave it out, or set dtype to fp8_e4m3",
        "false"},
       {{.kv_dtype = DType::int8, .max_logit = true},
        "max_logit",
@@ -155,7 +155,7 @@ TEST(Supports, NamesFieldValueRuleAndNearest) {
   }
 }
 
-TEST(Supports, ExactExponentialsWhereverFp8Is) {
+TEST(Supports, InterpolatedExponentialsWhereverFp8Is) {
   for (const DType dtype : {DType::fp8_e4m3, DType::fp8_e5m2}) {
     const AttentionSpec spec{.dtype = dtype, .interpolated_exponentials = true};
     for (const Arch& arch : known_archs()) EXPECT_THAT(refusals_of(spec, arch), IsEmpty()) << to_string(arch);
