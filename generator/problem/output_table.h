@@ -115,7 +115,7 @@ inline constexpr SpecField output_functor_field{
 
 /// Why a family with these outputs cannot serve a spec; empty: it can.
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);
-/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can. Those that do write o of 8 bits.
+/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can. The former write 8-bit o, too.
 std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies);
 
 }  // namespace jit

@@ -432,8 +432,7 @@ constexpr std::array fields = {
     SpecField{
         .name = "interpolated_exponentials",
         .member = &AttentionSpec::interpolated_exponentials,
-        .doc =
-            "whether probabilities of q, k and v of fp8 may be interpolated, which is faster and less exact",
+        .doc = "whether FP8 probabilities may be interpolated, which is faster and less exact",
         .record_name = "interpolated_exponentials",
         .comment = "whether probabilities may be interpolated",
         .text_label = " interpolated_exponentials=",

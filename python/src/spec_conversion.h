@@ -20,10 +20,10 @@ std::optional<float> scale_of(nb::handle softmax_scale);
 /// None, or an element type by name or as frameworks show it ("bf16", "bfloat16", torch.bfloat16,
 /// numpy.float16).
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
-/// The same of those that q may have.
-/// The same of what a result may have: floats, fp8_e4m3 and int8.
-std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument);
+/// Element types that q may have.
 std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
+/// Element types of results: floats, fp8_e4m3 and int8.
+std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument);
 /// The same of any type of floating-point numbers of 16 bits or more.
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);
 /// The same of 8-bit ones.

@@ -71,7 +71,7 @@ struct OutputParams {
   void* o_raw;  ///< as o, null: nobody asked; if the Config has an output functor
   TensorStrides o_raw_strides;
   union {
-    float* o_descale;           ///< of each row of O of 8 bits: written if Config::o_descale, else read
+    float* o_descale;           ///< scales of rows of 8-bit O: written if Config::o_descale, else read
     const float* d_mean_score;  ///< of a backward call: the gradient of mean_score, as lse
   };
   union {

@@ -98,7 +98,7 @@ int launched_registers(const ForwardWgmma& config) {
 
 // Looking for maxima takes up to a tenth of the time (docs/records/notebook.md). But where most tiles exceed those of the tiles
 // before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
-// under a mask that does not say what its rows see, is measured. P of 8 bits is cut off long before its sum shows it. Where rows
+// under a mask that does not say what its rows see, is measured. 8-bit P is cut off long before its sum shows it. Where rows
 // move alone, with split_keys, looking is the faster way but at head dims around 128.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   if (has_fp8_queries(spec) || !are_steady(spec.score) || spec.mean_score) return {Rescale::lazy};
