@@ -412,7 +412,7 @@ def test_interpolated_exponentials(rng, place, fetch, interpolated_exponentials)
         ({"dtype": None}, "q", "holds bytes; say with dtype"),
         ({"q_descale": (3,)}, "q_descale", "has heads = 3; it must be 2"),
         ({"kv_dtype": "fp8_e5m2"}, "kv_dtype", "must be that of q, fp8_e4m3"),
-        ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be None"),
+        ({"out_dtype": "fp8_e4m3"}, "out_dtype", "must be bf16 or fp16 or fp32"),
         ({"k_descale": (2, 33, 2)}, "q_descale", "is missing; give a tensor (batch, seqlen_q, heads_q)"),
         ({"k": BF16, "v": BF16}, "k", "is bf16; it must be fp8_e4m3"),
         ({"k": FP8["fp8_e5m2"]}, "k", "is fp8_e5m2; it must be fp8_e4m3, as q is"),
