@@ -53,7 +53,8 @@ struct ForwardWgmma {
   Requests requests = Requests::all;
   int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  /// That upcast these, or transpose values beside q of 8 bits: 2 of the producers', or 4 of a warpgroup of their own.
+  /// Warps that upcast the stored tiles, or that transpose values beside 8-bit q: 2 of the producer
+  /// warpgroup, or 4 of a warpgroup of their own.
   int converter_warps = 0;
   bool upcast_ahead = false;  ///< a kernel before this one upcasts all keys and values, into a workspace
   bool dropout_mask_ahead = false;  ///< one draws which scores dropout keeps, into a workspace

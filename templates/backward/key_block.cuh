@@ -16,7 +16,8 @@ struct KeyBlock {
   int k_begin;
 };
 
-/// That of this block in a grid of (…, key tiles, batch); of varlen keys, in one of (…, places of tiles), perhaps nobody's.
+/// The tile of keys of this block, in a grid of (…, key tiles, batch). With varlen keys the grid is (…, places of
+/// tiles), and a place may have no tile.
 template <class Config>
 JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients, int kv_head) {
   const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);

@@ -7,7 +7,7 @@
 // So the next tile's keys and first queries come while gradients of this one leave; with two places of keys
 // they come while this one is worked at.
 //
-// Of Pipelines they use `keys`, whose stages go on with each tile, and `key_tile_info`, where the tile info of a stage lies.
+// Pipelines provides `keys`, whose stage advances with each tile, and `key_tile_info`, the place of a stage's tile info.
 #pragma once
 
 #include "backward/key_tile.cuh"

@@ -102,13 +102,12 @@ struct HeadVisits {
   }
 };
 
-// Where it is recorded how many tiles of keys add to a tile of queries before each one (turns.cuh). Written by the kernel
-// that runs before (write_turns.cuh). Compiled by the host and by NVRTC.
+// Records how many tiles of keys add to a tile of queries before each one (turns.cuh). A kernel that runs before writes the
+// record (write_turns.cuh). Host and NVRTC compile this file.
 //
-// Of dense sequences counts: (tiles of queries of the call, tiles of keys of a head, rounded up), so that four of them can be
-// copied at once. Of sequences whose lengths the device alone knows, words: (tiles of queries of the call, words of a head's
-// tiles of keys, rounded up), so that two of them can be copied at once, with a bit for each tile of keys, counted within
-// its sequence.
+// Dense sequences have counts, (tiles of queries of the call, tiles of keys of a head), rounded up so that four are copied at
+// once. Sequences whose lengths only the device knows have words, (tiles of queries of the call, words of a head's tiles of
+// keys), rounded up so that two are copied at once, with a bit for each tile of keys, counted within its sequence.
 
 /// Which of 32 tiles of keys add to a tile of queries, and how many of those in front of them do (turns.cuh).
 struct TurnWord {

@@ -86,7 +86,7 @@ struct KeyShares {
   int length;        ///< of a block's work range of it
   int num_splits;    ///< 1: a work tile is all of the block's in whose work range it begins
   int plain_length;  ///< of a work tile, where all are alike and cut alike; else 0
-  /// That it takes in the tile space then: so many whole work ranges, or a whole split of one.
+  /// Length that a work tile occupies in the tile space then: so many whole work ranges, or one split.
   int cut_length;
   /// Whether work tiles are scheduled whole, in turns: work tile i is that of block i modulo their number.
   bool is_scheduled;

@@ -47,7 +47,7 @@ void measure(std::vector<BenchRow>& rows, const Problem& problem, const Argument
   }
 }
 
-// What a call would run.
+// The config that a call would run.
 BenchRow chosen_row(const Attention& attention, const AttentionArguments& arguments) {
   const CompiledKernel chosen = attention.kernel(arguments);
   return {.name = "chosen", .why = chosen.why(), .configs = {chosen.config()}};
@@ -100,7 +100,7 @@ int run_bench(BenchOptions& options, const CLI::App& app) {
   options.rows.ladder = !options.ladder.empty();
   Problem problem = build_problem(options.problem);
   validate(options.rows);
-  // What has no gradients is refused before a device is looked for.
+  // Specs without gradients are refused before a device is looked for.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   if (options.backward && options.rows.ladder)
     throw BadInput("--ladder is of forward; leave it or --backward out");

@@ -181,7 +181,7 @@ Row cublas_row(const Product& product) {
 
 std::uint64_t number(const Json& counts, const char* name) { return counts.value(name, std::uint64_t{0}); }
 
-// What the launches of a row counted, for figures that an emulated device has.
+// Sums the counts of a row's launches, for figures that an emulated device has.
 Json counts_of(const std::vector<LaunchTrace>& launches) {
   std::uint64_t instructions = 0, products = 0, bank = 0, ideal = 0, read = 0;
   for (const LaunchTrace& launch : launches) {

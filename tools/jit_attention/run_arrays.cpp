@@ -209,7 +209,7 @@ std::vector<std::string> input_files(const RunOptions& options) {
 
 namespace {
 
-// What --quantize cannot be beside.
+// Checks that no option excludes --quantize.
 void check_quantize(const RunOptions& options) {
   if (!options.page_table.empty())
     throw BadInput(
@@ -224,12 +224,12 @@ void check_quantize(const RunOptions& options) {
   if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
 }
 
-// What rows of q, k and v are aligned to whose elements have 8 bits.
+// The alignment of rows of q, k and v with 8-bit elements.
 int alignment_of(const AttentionSpec& spec) {
   return std::min(16, 1 << std::countr_zero(static_cast<unsigned>(spec.head_dim | spec.value_head_dim())));
 }
 
-// Of files that hold what `spec.dtype` says; `option` is why these are bytes.
+// Reads files that hold elements of `spec.dtype`; `option` is the reason why they are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
   const bool are_made = options.scales.quantize.scales.has_value(),
              has_bytes = has_narrow_keys(spec) && !are_made;
@@ -257,7 +257,7 @@ void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec
   spec.dtype = DType::fp16;
 }
 
-// What tells a quantizer which rows are a sequence's.
+// The kind of sequences that tells a quantizer which rows belong together.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
   if (is_varlen(arrays.q)) return SequenceKind::varlen;
   const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();

@@ -1,4 +1,4 @@
-// What jit-attention does with a command line.
+// Runs the command line of jit-attention.
 #include "run_tool.h"
 
 #include <fcntl.h>

@@ -30,7 +30,7 @@ std::vector<FunctorText> read_functors(const char* option, const std::vector<std
   return functors;
 }
 
-// What is meant when only files are given: all of them.
+// Joins all texts, for options that give files alone.
 std::string join_texts(const std::vector<FunctorText>& texts, const char* separator) {
   std::string joined;
   for (const FunctorText& text : texts) {

@@ -35,7 +35,7 @@ TuningResult measure(const TuneOptions& options, const Problem& problem,
 
 int run_tune(const TuneOptions& options) {
   Problem problem = build_problem(options.problem);
-  // What has no gradients is refused before a device is looked for.
+  // Specs without gradients are refused before a device is looked for.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;

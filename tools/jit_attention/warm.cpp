@@ -61,7 +61,8 @@ void apply_options(const WarmOptions& options, ModelAttention& model) {
   }
 }
 
-// Of latent attention, what no target has kernels for; one sentence tells of it, and of what only some have.
+// Leaves out latent attention that no target has kernels for; one sentence reports it, and what only some
+// targets lack.
 void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> targets,
                        ModelAttention& model) {
   if (model.latent_specs.empty()) return;

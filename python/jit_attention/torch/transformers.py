@@ -18,7 +18,7 @@ from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse, causal_of, is_causal_bi
 
 _CAUSAL = _mask.causal()
 
-# What a model may ask of its attention and would not get: other results than its author meant.
+# Arguments that change what attention computes and that this function does not serve.
 _UNSERVED = {
     "head_mask": "factors of heads",
     "block_indices": "blocks of keys by index",

@@ -23,7 +23,7 @@ if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
 _CAUSAL = _mask.causal()
 _ALL = _mask.none()
 
-# Of a batch entry: first token, end of the tokens, and whether all between them are tokens.
+# For each batch entry: its first token, the end of its tokens, and whether every position between is a token.
 _PADDING = _mask.text(
     "return is_token[b * seqlen_kv + k];",
     name="padding",
