@@ -1,5 +1,5 @@
-// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
-// rows of several heads with which a split begins, and scales of tokens or of blocks of columns.
+// The producer warp, which plans steps and loads their tiles: K and V in TMA boxes and, by cp.async, the rows of
+// several heads with which a split begins, and scales of tokens or of blocks of columns.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,4 +1,4 @@
-// From what the warps of a block have come to for a tile of rows to a result of the block.
+// Merges the partial results that the warps of a block have for a tile of rows into one result of the block.
 #pragma once
 
 #include "base/params.cuh"

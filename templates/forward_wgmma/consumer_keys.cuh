@@ -1,4 +1,4 @@
-// K and V as a consumer takes them: tile by tile, with what the key producer says of each.
+// K and V as a consumer reads them: tile by tile, with the producer's tile info of each.
 #pragma once
 
 #include "base/prelude.cuh"

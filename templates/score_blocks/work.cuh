@@ -35,7 +35,7 @@ template <class Config>
 struct ScoreBlocksItem {
   int batch = 0;
   int head;
-  int q_begin;     ///< of the tile; none of the sequence's where the place is nobody's
+  int q_begin;     ///< of the tile; outside of the sequence where the place is empty
   int tile_begin;  ///< tiles of keys, seen or not
   int tile_end;
 

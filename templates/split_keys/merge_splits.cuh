@@ -88,7 +88,7 @@ JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& s
           }
         });
     if (!is_group || info.split != 0) return;
-    is_group = false;  // what groups have come to
+    is_group = false;  // from here on: results of groups
     place = info.splits;
     count = (info.splits + splits_of_group - 1) / splits_of_group;
   }

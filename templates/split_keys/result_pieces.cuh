@@ -1,4 +1,4 @@
-// Pieces of rows of O that some keys came to, and how results of different keys are summed.
+// Pieces of partial results of rows of O, and the merge of results of different keys.
 //
 // A result of some keys is, for each row, O not normalized, the maximum m of its scores and the sum l of its
 // exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
