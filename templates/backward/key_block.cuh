@@ -1,4 +1,4 @@
-// Which tile of keys a block has, of kernels of dK and dV with a block for each: dense or varlen.
+// The tile of keys of a block, in kernels of dK and dV with a block for each: dense or varlen.
 #pragma once
 
 #include "base/gradient_params.cuh"

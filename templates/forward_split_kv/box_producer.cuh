@@ -149,7 +149,7 @@ class BoxProducer {
     pipeline_.advance();
   }
 
-  // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
+  // Behind the loads of one more stage: no warp that waits for the queries has yet to release that one.
   JIT_DEVICE void await_queries() {
     if (awaited_ == 0) return;
     cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait

@@ -31,7 +31,7 @@ class ConsumerKeys {
   }
 
   /// A look ahead at the next tile of keys: asked for, read a little later and remembered later still, so that
-  /// nobody waits in between.
+  /// no thread waits in between.
   struct NextTile {
     bool is_full;
     unsigned info;

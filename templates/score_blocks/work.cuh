@@ -1,4 +1,4 @@
-// An item of work: a tile of queries of a head by a range of keys. Thread blocks stay and take one item after another;
+// An item of work: a tile of queries of a head by a range of keys. Thread blocks are persistent and take one item after another;
 // producers and consumers find the same ones by themselves.
 #pragma once
 
