@@ -34,10 +34,10 @@ constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
   return false;
 }
 
-/// Refuses outputs of a spec whose scores nobody keeps.
+/// Refuses outputs of a spec whose kernels keep no scores.
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
 
-/// Refuses means of scores of a spec in which nobody computes them.
+/// Refuses means of scores of a spec whose kernels do not compute them.
 std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec);
 /// Refuses scales of rows of o that have none, or that no warp has in whole.
 std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec);
@@ -93,7 +93,7 @@ inline constexpr std::array output_spec_fields = {
         .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
 };
 
-/// Refuses an output functor of a spec in which nobody applies it.
+/// Refuses an output functor of a spec whose kernels do not apply it.
 std::optional<Refusal> refuse_output_functor(const SpecField& field, const AttentionSpec& spec);
 
 /// The field of a spec that says what happens to o where it is written.

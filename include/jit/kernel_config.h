@@ -69,7 +69,7 @@ struct ForwardSplitKv {
   int key_warps = 4;                 ///< warps that share the keys of a tile
   int tile_kv = 64;                  ///< keys per step
   int stages = 3;                    ///< buffers for tiles of keys and values
-  Copies copies = Copies::cp_async;  ///< how tiles of keys and values come to shared memory
+  Copies copies = Copies::cp_async;  ///< the way of tiles of keys and values to shared memory
   int blocks_per_sm = 2;             ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardSplitKv&) const = default;  ///< member by member
@@ -106,7 +106,7 @@ struct ForwardSplitCluster {
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
   int stages = 2;  ///< tiles of keys that have room in shared memory; half a tile more where that fits
-  Copies copies = Copies::tma;  ///< how keys come to shared memory
+  Copies copies = Copies::tma;  ///< the way of keys to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };
