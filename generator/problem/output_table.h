@@ -48,7 +48,7 @@ std::optional<Refusal> refuse_quantized_output(const SpecField& field, const Att
 inline constexpr std::array output_spec_fields = {
     SpecField{.name = "max_logit",
               .member = &AttentionSpec::max_logit,
-              .doc = "whether calls raise the largest score of each query head: beside 16-bit k and v",
+              .doc = "whether calls update the largest score of each query head; needs 16-bit k and v",
               .record_name = "max_logit",
               .comment = "whether the largest score of each head is wanted",
               .text_label = " max_logit=",
@@ -58,7 +58,7 @@ inline constexpr std::array output_spec_fields = {
               .samples = [] { return std::vector<AttentionSpec>{{.max_logit = true}}; }},
     SpecField{.name = "row_max",
               .member = &AttentionSpec::row_max,
-              .doc = "whether calls raise the largest score of each query: beside 16-bit k and v",
+              .doc = "whether calls update the largest score of each query; needs 16-bit k and v",
               .record_name = "row_max",
               .comment = "whether the largest score of each query is wanted",
               .text_label = " row_max=",
@@ -69,8 +69,7 @@ inline constexpr std::array output_spec_fields = {
     SpecField{
         .name = "mean_score",
         .member = &AttentionSpec::mean_score,
-        .doc =
-            "whether calls write the mean of each query's scores: beside 16-bit k and v, without split_keys",
+        .doc = "whether calls write the mean score of each query; needs 16-bit k and v, without split_keys",
         .record_name = "mean_score",
         .comment = "whether the mean of each query's scores is wanted",
         .text_label = " mean_score=",
@@ -81,8 +80,8 @@ inline constexpr std::array output_spec_fields = {
     SpecField{
         .name = "o_descale",
         .member = &AttentionSpec::o_descale,
-        .doc =
-            "with out_dtype fp8_e4m3 or int8, whether calls find a scale for each row of o; else it is given",
+        .doc = "with out_dtype fp8_e4m3 or int8: whether calls compute a scale for each row of o; otherwise "
+               "they give scales",
         .record_name = "o_descale",
         .comment = "whether a scale is found for each row of O",
         .text_label = " o_descale=",
@@ -100,7 +99,7 @@ std::optional<Refusal> refuse_output_functor(const SpecField& field, const Atten
 inline constexpr SpecField output_functor_field{
     .name = "output",
     .member = &AttentionSpec::output,
-    .doc = "what happens to o, in fp32, where it is written: a gate, a residual, a text",
+    .doc = "functions applied to o in fp32 before it is written: a gate, a residual, a text",
     .record_name = "output_functor",
     .text_label = " output=",
     .name_label = "_output_",

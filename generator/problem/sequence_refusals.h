@@ -21,7 +21,7 @@ std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const Attenti
 inline constexpr SpecField key_arrivals_field = {
     .name = "key_arrivals",
     .member = &AttentionSpec::key_arrivals,
-    .doc = "whether keys come from other devices while the kernel computes",
+    .doc = "whether keys arrive from other devices while the kernel computes",
     .record_name = "key_arrivals",
     .comment = "whether keys come while the kernel computes",
     .text_label = " key_arrivals=",
@@ -34,7 +34,7 @@ inline constexpr SpecField key_arrivals_field = {
 inline constexpr std::array position_spec_fields = {
     SpecField{.name = "q_positions",
               .member = &AttentionSpec::q_positions,
-              .doc = "whether calls say where queries stand in a sequence of which they have a part",
+              .doc = "whether calls give the positions of queries in a sequence of which they hold a part",
               .record_name = "q_positions",
               .comment = "whether tables say where queries stand",
               .text_label = " q_positions=",
@@ -44,7 +44,7 @@ inline constexpr std::array position_spec_fields = {
               .samples = [] { return std::vector<AttentionSpec>{{.q_positions = true}}; }},
     SpecField{.name = "k_positions",
               .member = &AttentionSpec::k_positions,
-              .doc = "the same for keys",
+              .doc = "whether calls give the positions of keys in a sequence of which they hold a part",
               .record_name = "k_positions",
               .comment = "whether tables say where keys stand",
               .text_label = " k_positions=",

@@ -157,21 +157,24 @@ void add_bench(CLI::App& app, Commands& commands) {
   command
       ->add_option("--ladder", options->ladder,
                    "Time the steps of a ladder: of attention (the default), interleaved with the other "
-                   "kernels, or of a "
-                   "matrix product (matmul), beside cuBLAS; on an emulated device the latter counts instead")
+                   "kernels, or of a matrix product (matmul), beside cuBLAS; an emulated device counts "
+                   "instructions of the latter instead")
       ->expected(0, 1)
       ->default_str("attention")
       ->check(CLI::IsMember({"attention", "matmul"}));
   add_matmul_options(*command, options->matmul);
   add_whole_option(*command, "--samples", options->samples, "Timed launches of each kernel", {1, 100000})
       ->capture_default_str();
-  CLI::Option* const backward =
-      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  CLI::Option* const backward = command->add_flag("--backward", options->backward,
+                                                  "Kernels of the backward pass: gradients of q, k and v");
   command
-      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->add_flag("--deterministic", options->deterministic,
+                 "Deterministic gradients: bitwise identical for equal inputs")
       ->needs(backward);
-  add_whole_option(*command, "--num-splits", options->num_splits,
-                   "Blocks that may share the keys of some queries, at most; 0: as many as pay", {0, 1 << 20})
+  add_whole_option(
+      *command, "--num-splits", options->num_splits,
+      "Largest number of blocks that share the keys of a tile of queries; 0: chosen by the library",
+      {0, 1 << 20})
       ->capture_default_str()
       ->excludes(backward);
   command->add_flag("--json", options->as_json, "Print JSON");

@@ -79,10 +79,11 @@ void add_tune(CLI::App& app, Commands& commands) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure configs on the GPU and record the fastest for these sizes");
   add_problem_options(*command, options->problem);
-  CLI::Option* const backward =
-      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  CLI::Option* const backward = command->add_flag("--backward", options->backward,
+                                                  "Kernels of the backward pass: gradients of q, k and v");
   command
-      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->add_flag("--deterministic", options->deterministic,
+                 "Deterministic gradients: bitwise identical for equal inputs")
       ->needs(backward);
   CLI::Option* const exhaustive = command->add_flag("--exhaustive", options->exhaustive,
                                                     "Measure every legal config, however long it takes");
