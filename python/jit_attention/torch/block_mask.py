@@ -78,7 +78,7 @@ def _read_by(mask, tensors):
 
 
 def _kind_of(scores):
-    """Of how many blocks scores are known, as a number: of none, of all, of some. How many makes no difference to a call."""
+    """A number that tells whether scores are known of no, all or some blocks. Calls ignore the count."""
     return int(scores) if isinstance(scores, bool) else 2
 
 
