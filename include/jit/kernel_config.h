@@ -46,7 +46,7 @@ struct ForwardWgmma {
   int stages_k = 2;                             ///< buffers for K tiles
   int stages_v = 1;                             ///< buffers for V tiles
   OutputPlace output = OutputPlace::over_q;     ///< the way of O from registers to memory
-  WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
+  WarpgroupOrder order = WarpgroupOrder::free;  ///< the order of consumer warpgroups
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
   /// The requests that it computes: all, or, in a call of two kernels, those of many queries.
