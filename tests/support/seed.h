@@ -18,6 +18,10 @@ std::uint64_t next_seed();
 /// JIT_ATTENTION_TEST_ALL=1 each one does.
 bool is_in_this_run(std::uint64_t index, std::uint64_t count);
 
+/// The same for whole tests, by other digits of the seed: a test would else go through the same share of its own
+/// whenever its turn is.
+bool is_turn(std::uint64_t index, std::uint64_t count);
+
 /// Those of `all` that are in this run.
 template <class T>
 std::vector<T> some_of(const std::vector<T>& all, std::uint64_t count) {

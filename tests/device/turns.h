@@ -1,0 +1,12 @@
+// Which cases a run leaves to others: of what two architectures run alike, and of many variants of one feature.
+#pragma once
+
+#include <jit/arch.h>
+
+namespace jit::testing {
+
+/// Whether this run takes the GoogleTest case that is running, on an emulated device of this architecture. All cases are
+/// taken without JIT_ATTENTION_TEST_SEED, which tools/test sets, and with JIT_ATTENTION_TEST_ALL=1.
+bool is_turn_of_case(Arch arch);
+
+}  // namespace jit::testing
