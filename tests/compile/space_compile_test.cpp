@@ -244,7 +244,7 @@ TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
   const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
-  for (const auto& [spec, shape] : reference::some_of(cases, 3)) {
+  for (const auto& [spec, shape] : reference::some_of(cases, 6)) {
     const BuiltKernel kernel =
         choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_90a});
     EXPECT_TRUE(kernel.image->resources.is_clean())
