@@ -13,7 +13,7 @@ namespace jit::testing {
 namespace {
 
 enum class Turn {
-  each_run,  ///< all that is in no row below, too
+  each_run,  ///< also what has no row
   one_arch,  ///< on sm_80 and sm_90a: one of the two in each run
   halves,    ///< every second case in each run
 };
@@ -25,7 +25,7 @@ struct Row {
 
 // The first row that fits decides.
 constexpr Row rows[] = {
-    // For one of the two architectures alone.
+    // Cases that one of the two architectures has alone.
     {"BackwardTest.Configs", Turn::each_run},
     {"BackwardTest.Pairs", Turn::each_run},
     {"BackwardTest.Blocks", Turn::each_run},
@@ -37,7 +37,7 @@ constexpr Row rows[] = {
     {"QuantizeTest.Norm", Turn::each_run},
     {"QuantizeTest.Layouts", Turn::each_run},
     {"QuantizeTest.Equal", Turn::each_run},
-    // For both.
+    // Cases of both.
     {"AppendTest.", Turn::one_arch},
     {"AttentionTest.MasksAndScores", Turn::one_arch},
     {"BackwardTest.", Turn::one_arch},
@@ -80,7 +80,7 @@ Turn turn_of(std::string_view name) {
   return Turn::each_run;
 }
 
-// Its place among the cases of its suite: neighbors, which are alike, take turns.
+// The place of the running case in its suite: neighbors, which are alike, take turns.
 std::uint64_t place_in_suite() {
   const auto* const unit = ::testing::UnitTest::GetInstance();
   const ::testing::TestSuite& suite = *unit->current_test_suite();

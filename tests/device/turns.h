@@ -1,4 +1,4 @@
-// Which cases a run leaves to others: of what two architectures run alike, and of many variants of one feature.
+// Cases that a run leaves to others: those that two architectures run alike, and variants of one feature.
 #pragma once
 
 #include <jit/arch.h>
