@@ -26,17 +26,17 @@ struct Row {
 // The first row that fits decides.
 constexpr Row rows[] = {
     // Cases that one of the two architectures has alone.
-    {"BackwardTest.Configs", Turn::each_run},
-    {"BackwardTest.Pairs", Turn::each_run},
-    {"BackwardTest.Blocks", Turn::each_run},
-    {"BlockScoresTest.Forward", Turn::each_run},
-    {"BlockScoresTest.ElementsOf8Bits", Turn::each_run},
-    {"QuantizeTest.HeadDims", Turn::each_run},
-    {"QuantizeTest.Means", Turn::each_run},
-    {"QuantizeTest.Rotates", Turn::each_run},
-    {"QuantizeTest.Norm", Turn::each_run},
-    {"QuantizeTest.Layouts", Turn::each_run},
-    {"QuantizeTest.Equal", Turn::each_run},
+    {"BackwardTest.Blocks", Turn::halves},
+    {"BackwardTest.Configs", Turn::halves},
+    {"BackwardTest.Pairs", Turn::halves},
+    {"BlockScoresTest.ElementsOf8Bits", Turn::halves},
+    {"BlockScoresTest.Forward", Turn::halves},
+    {"QuantizeTest.Equal", Turn::halves},
+    {"QuantizeTest.HeadDims", Turn::halves},
+    {"QuantizeTest.Layouts", Turn::halves},
+    {"QuantizeTest.Means", Turn::halves},
+    {"QuantizeTest.Norm", Turn::halves},
+    {"QuantizeTest.Rotates", Turn::halves},
     // Cases of both.
     {"AppendTest.", Turn::one_arch},
     {"AttentionTest.MasksAndScores", Turn::one_arch},
@@ -51,13 +51,16 @@ constexpr Row rows[] = {
     {"QuantizeTest.", Turn::one_arch},
     {"ThreadsTest.", Turn::one_arch},
     {"VarlenBackwardTest.RowsInUse", Turn::one_arch},
-    // Variants of one feature.
+    // Many cases for one feature, or one family of kernels.
+    {"AttentionTest.", Turn::halves},
     {"BackwardTcgen05Test.", Turn::halves},
     {"BackwardTensorsTest.", Turn::halves},
     {"BackwardTuningTest.", Turn::halves},
     {"DropoutMaskAheadTest.", Turn::halves},
+    {"DropoutTest.", Turn::halves},
     {"ForwardMmaTmaTest.", Turn::halves},
     {"ForwardTcgen05Test.", Turn::halves},
+    {"ForwardWgmmaTest.", Turn::halves},
     {"Fp8CacheWgmmaTest.", Turn::halves},
     {"Fp8InterpolationTest.", Turn::halves},
     {"Fp8MmaTest.", Turn::halves},
@@ -66,6 +69,7 @@ constexpr Row rows[] = {
     {"MixedTest.", Turn::halves},
     {"MlaTest.", Turn::halves},
     {"QuantizeResidentTest.", Turn::halves},
+    {"SplitKeysTest.", Turn::halves},
     {"UpcastAheadTest.", Turn::halves},
     {"VarlenBackwardTest.", Turn::halves},
     {"VarlenTurnsTest.", Turn::halves},
@@ -80,13 +84,23 @@ Turn turn_of(std::string_view name) {
   return Turn::each_run;
 }
 
-// The place of the running case in its suite: neighbors, which are alike, take turns.
+// "Suite.Case" without the names of sets of parameters and of parameters.
+std::string name_of(const ::testing::TestInfo& info) {
+  const std::string suite = info.test_suite_name(), test = info.name();
+  return suite.substr(suite.find('/') + 1) + "." + test.substr(0, test.find('/'));
+}
+
+// The place of the running case in its suite: neighbors, which are alike, take turns. So do parameters of a case.
 std::uint64_t place_in_suite() {
   const auto* const unit = ::testing::UnitTest::GetInstance();
   const ::testing::TestSuite& suite = *unit->current_test_suite();
-  int place = 0;
-  while (suite.GetTestInfo(place) != unit->current_test_info()) ++place;
-  return static_cast<std::uint64_t>(place);
+  std::uint64_t number = 0, parameter = 0;
+  for (int i = 0; suite.GetTestInfo(i) != unit->current_test_info(); ++i) {
+    const bool is_next = name_of(*suite.GetTestInfo(i)) != name_of(*suite.GetTestInfo(i + 1));
+    number += is_next;
+    parameter = is_next ? 0 : parameter + 1;
+  }
+  return number + parameter;
 }
 
 TEST(Turns, EachRowNamesCases) {
@@ -96,7 +110,7 @@ TEST(Turns, EachRowNamesCases) {
     for (int i = 0; i < unit->total_test_suite_count(); ++i) {
       const ::testing::TestSuite& suite = *unit->GetTestSuite(i);
       for (int j = 0; j < suite.total_test_count(); ++j)
-        count += (std::string(suite.name()) + "." + suite.GetTestInfo(j)->name()).starts_with(row.cases);
+        count += name_of(*suite.GetTestInfo(j)).starts_with(row.cases);
     }
     EXPECT_GT(count, 0) << row.cases;
   }
@@ -109,7 +123,7 @@ bool is_turn_of_case(Arch arch) {
   if (seed == nullptr || *seed == 0) return true;
   const ::testing::TestInfo& info = *::testing::UnitTest::GetInstance()->current_test_info();
   const bool is_sm_80 = arch == Arch{8, 0}, is_sm_90a = arch == Arch{9, 0, 'a'};
-  switch (turn_of(std::string(info.test_suite_name()) + "." + info.name())) {
+  switch (turn_of(name_of(info))) {
     case Turn::each_run:
       return true;
     case Turn::one_arch:

@@ -1,4 +1,4 @@
-// Cases that a run leaves to others: those that two architectures run alike, and variants of one feature.
+// Cases that a run leaves to others: those that two architectures run alike, and every second one of long suites.
 #pragma once
 
 #include <jit/arch.h>
