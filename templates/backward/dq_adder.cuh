@@ -4,6 +4,7 @@
 
 #include "backward/dq_sums.cuh"
 #include "backward/key_tiles.cuh"
+#include "backward/listed_queries.cuh"
 #include "backward/query_tile.cuh"
 #include "backward/turn_waiter.cuh"
 #include "ptx/atomic.cuh"

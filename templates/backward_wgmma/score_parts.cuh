@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backward/key_tile.cuh"
-#include "backward/listed_queries.cuh"
+#include "backward_wgmma/listed_scores.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"

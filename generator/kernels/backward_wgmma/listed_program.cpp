@@ -23,11 +23,11 @@ bool has_query_consumer(const AttentionSpec& spec) {
   return backward_wgmma::has_query_consumer(spec.head_dim, spec.value_head_dim(), has_roles(spec));
 }
 
-// As those of other one-pass kernels, but for a producer that looks up rows.
+// As those of other one-pass kernels: with fewer for consumers, ptxas lets wgmma wait for one another.
 backward_wgmma::RegisterShares register_shares(const AttentionSpec& spec) {
   if (has_roles(spec)) return {.producer = 64, .consumer = 192, .dq = 64};
-  if (has_query_consumer(spec)) return {.producer = 48, .consumer = 200, .dq = 64};
-  return {.producer = 40, .consumer = 232};
+  if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
+  return {.producer = 24, .consumer = 240};
 }
 
 backward_wgmma::SmemLayout layout_of(const AttentionSpec& spec) {
