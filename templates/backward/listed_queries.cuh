@@ -6,7 +6,9 @@ namespace jit {
 
 /// Whether a one-pass kernel has such tiles: Config::QueryLists are the lists then.
 template <class Config>
-inline constexpr bool has_listed_queries = requires { typename Config::QueryLists; };
+inline constexpr bool has_listed_queries = requires {
+  typename Config::QueryLists;
+};
 
 /// The position of a row that is no query's.
 inline constexpr int no_query = -1;

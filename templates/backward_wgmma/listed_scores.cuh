@@ -36,13 +36,13 @@ JIT_DEVICE void differentiate_listed(Product& scores, Product& weights, int key,
         const int own_key = MmaLayout::row(key, r / 2, r % 2);
         float& s = scores.at(r, n, i);
         if constexpr (!Score::is_identity) {
-          const Dual applied = score.apply(Dual(s * scale, 1.0f), query, minimum(own_key, context.seqlen_kv - 1));
+          const Dual applied =
+              score.apply(Dual(s * scale, 1.0f), query, minimum(own_key, context.seqlen_kv - 1));
           s = applied.value;
           weights.at(r, n, i) *= applied.derivative;  // mutate: SlopesOfListedRows
         }
-        // mutate: ListedRowsUnmasked
         if (is_partial && !(position != no_query && own_key < context.seqlen_kv && mask.keeps(own_key)))
-          s = negative_infinity();
+          s = negative_infinity();  // mutate: ListedRowsUnmasked
       }
     }
   }

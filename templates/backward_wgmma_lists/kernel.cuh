@@ -21,7 +21,8 @@ JIT_DEVICE void list_gradients(const AttentionParams& params, const GradientPara
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<Config>(smem);
   __syncthreads();  // mutate: BarriersOfListsAreNotThereYet
-  if (threadIdx.x >= warpgroup_size) return run_consumer<Config>(params, gradients, maps, params.dropout, smem);
+  if (threadIdx.x >= warpgroup_size)
+    return run_consumer<Config>(params, gradients, maps, params.dropout, smem);
   setmaxnreg_dec<Config::producer_registers>();
   const int warp = uniform(threadIdx.x / warp_size);
   const WarpRole role = role_of_producer<Config>(warp);

@@ -30,10 +30,11 @@ struct ListedWork {
   int* blocks;  ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
   const int* places;  ///< (KV heads, lists · entries)
-  int* slots;              ///< (KV heads, lists · entries): the first slot of a place, counted in all tiles; −1: it has none
+  int*
+      slots;  ///< (KV heads, lists · entries): the first slot of a place, counted in all tiles; −1: it has none
   ListedRowNumbers* rows;  ///< (rows of q, query heads)
-  float* sums;             ///< dK and dV of items before the last one, (KV heads, block_limit), as consumers hold them
-  int* done;               ///< (KV heads, block_limit): how many warps have added to sums, in this launch
+  float* sums;  ///< dK and dV of items before the last one, (KV heads, block_limit), as consumers hold them
+  int* done;    ///< (KV heads, block_limit): how many warps have added to sums, in this launch
   int block_limit;
   int blocks_of_head;  ///< places of blocks
   int head_tiles;      ///< places of tiles
@@ -77,6 +78,8 @@ JIT_HOST_DEVICE constexpr int listed_item_slots(int gqa_ratio) {
 }
 
 /// Floats of a block's sums: of dK, and of dV.
-JIT_HOST_DEVICE constexpr int listed_sum_floats(int block, int padded_columns) { return block * padded_columns; }
+JIT_HOST_DEVICE constexpr int listed_sum_floats(int block, int padded_columns) {
+  return block * padded_columns;
+}
 
 }  // namespace jit

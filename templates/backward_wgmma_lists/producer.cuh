@@ -45,8 +45,8 @@ class ListedLoads {
       for (int i = 0; i < own_slots; ++i)
         is_partial = is_partial || (slots.position[i] != no_query && !sees_all(keys, slots.position[i]));
       is_partial = __any_sync(full_warp, is_partial);
-      const int flags = (is_partial ? query_info_partial : 0) |
-                        (first + tile_slots >= item.slots ? query_info_end : 0);
+      const int flags =
+          (is_partial ? query_info_partial : 0) | (first + tile_slots >= item.slots ? query_info_end : 0);
       const int tile = item.kv_head * maps_.work.head_tiles + item.first_tile + first / tile_slots;
       load(slots, item, step, flags, tile);
     }
@@ -63,8 +63,7 @@ class ListedLoads {
   JIT_DEVICE void find(Slots& slots, const ListedItem& item, const KeyTile<Config>& keys, int first) const {
     const ListedWork& work = maps_.work;
     const long long room = static_cast<long long>(item.kv_head) * work.lists * work.entries;
-    const int begin =
-        work.starts[static_cast<long long>(item.kv_head) * (work.block_limit + 1) + item.block];
+    const int begin = work.starts[static_cast<long long>(item.kv_head) * (work.block_limit + 1) + item.block];
 #pragma unroll
     for (int i = 0; i < own_slots; ++i) {
       const int own = first + lane_id() + i * warp_size;
@@ -110,7 +109,8 @@ class ListedLoads {
       positions[j] = __shfl_sync(full_warp, slots.position[i], row / ratio);
       numbers[j] = {-negative_infinity(), 0};
       if (own != no_row)
-        numbers[j] = maps_.work.rows[static_cast<long long>(own) * params_.heads_q + first_head + row % ratio];
+        numbers[j] =
+            maps_.work.rows[static_cast<long long>(own) * params_.heads_q + first_head + row % ratio];
     }
     pipelines_.q.producer_acquire(step);  // mutate: ListedQueriesAreOverwritten
 #pragma unroll
@@ -134,16 +134,16 @@ class ListedLoads {
       store_shared(pipelines_.delta(step) + Traits::statistic_place(lane + j * warp_size) * 4,
                    __float_as_int(numbers[j].minus_delta));
     __syncwarp();  // mutate: DeltasOfOtherLanesAreSaidToBeThere
-    load_boxes<typename Traits::DoTile>(slots, pipelines_.d_o.tile(step), maps_.d_o, pipelines_.d_o.full_at(step),
-                                        first_head);
+    load_boxes<typename Traits::DoTile>(slots, pipelines_.d_o.tile(step), maps_.d_o,
+                                        pipelines_.d_o.full_at(step), first_head);
   }
 
   // Boxes of a panel of a slot's rows, which follow one another.
   template <class Tile>
   static JIT_DEVICE void load_boxes(const Slots& slots, unsigned to, const TensorMap& map, unsigned full,
                                     int first_head) {
+    // Bytes that come before count all the same: the phase waits for the arrival.
     if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);
-    __syncwarp();
 #pragma unroll
     for (int i = 0; i < own_slots; ++i) {
       if (lane_id() >= tile_slots) continue;
@@ -181,13 +181,15 @@ JIT_DEVICE void load_listed_tiles(const AttentionParams& params, const GradientP
     const bool has_queries = item.slots > 0, leaves = work.is_last && item.is_last;
     if (!has_queries && !work.is_first && !leaves) continue;
     const bool adds = !work.is_first || item.number > 0;  // mutate: SumsOfEarlierItemsLeftOut
-    const int share = (adds ? share_adds : 0) | (leaves ? share_leaves : 0) | item.number << share_number_shift;
-    pipelines.keys.producer_acquire(round);
+    const int share =
+        (adds ? share_adds : 0) | (leaves ? share_leaves : 0) | item.number << share_number_shift;
+    pipelines.keys.producer_acquire(round);  // mutate: ListedKeysAreOverwritten
     if (lane_id() == 0) {
       store_shared(smem + KernelTraits<Config>::layout.shares + pipelines.keys.stage(round) * 4, share);
       if (has_queries) {
         const SequencesOf<Config> sequences = keys.sequences(params);
-        const TileLoads<Pipelines<Config>, ListedMaps> loads(params, gradients, maps, sequences, keys, pipelines);
+        const TileLoads<Pipelines<Config>, ListedMaps> loads(params, gradients, maps, sequences, keys,
+                                                             pipelines);
         store_key_info(pipelines, round, key_tile, true);
         loads.load_keys(round);
         loads.load_values(round);

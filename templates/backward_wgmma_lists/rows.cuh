@@ -38,11 +38,9 @@ JIT_DEVICE void number_blocks(const ListedParams& params) {
   const ListOwner owner = owner_of<Listed<Config>>(attention, list);
   const int count = owner.queries == 0 ? 0 : Lists::count(attention.tensors, list, kv_head);
   const int entry = Lists::entry(attention.tensors, list, kv_head, i, count);
-  // mutate: BlocksOfListedEntriesThatAreNone
-  const bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0 && i < count;
-  work.blocks[own] = counts ? static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block)) +
-                                  entry
-                            : -1;
+  const bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
+  const int first = static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block));
+  work.blocks[own] = counts ? first + entry : -1;  // mutate: BlocksOfListedEntriesThatAreNone
   work.slots[(static_cast<long long>(kv_head) * work.lists + own_list) * work.entries + i] = -1;
 }
 
@@ -56,7 +54,8 @@ JIT_DEVICE void find_row_numbers(const ListedParams& params) {
   const long long own = listed_thread() / lanes;
   const int heads = attention.heads_q, total = attention.sequences.total_q;
   const bool exists = own < static_cast<long long>(total) * heads;
-  const int row = exists ? static_cast<int>(own / heads) : 0, head = exists ? static_cast<int>(own % heads) : 0;
+  const int row = exists ? static_cast<int>(own / heads) : 0,
+            head = exists ? static_cast<int>(own % heads) : 0;
   const ListOwner owner = owner_of<Listed<Config>>(attention, row / Config::QueryLists::queries);
   // mutate: NumbersOfRowsBehindTheSequence
   const bool is_seen = exists && row % Config::QueryLists::queries < owner.queries;
@@ -108,7 +107,8 @@ JIT_DEVICE void clear_other_keys(const ListedParams& params) {
     if (row >= kv.begin && row < kv.begin + kv.length) return;
   }
   const auto clear = [&](void* first, const TensorStrides& strides, int columns) {
-    uint4* const to = reinterpret_cast<uint4*>(static_cast<Element*>(first) + row * strides.seq + head * strides.head);
+    uint4* const to =
+        reinterpret_cast<uint4*>(static_cast<Element*>(first) + row * strides.seq + head * strides.head);
     for (int i = 0; i < columns / ElementTraits<Element>::per_chunk; ++i) to[i] = make_uint4(0, 0, 0, 0);
   };
   clear(gradients.dk, gradients.dk_strides, Config::head_dim);
@@ -132,15 +132,17 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const int rows = minimum(work.lists * Lists::queries, attention.sequences.total_q - first_row);
   if (own >= static_cast<long long>(rows) * heads * of_query) return;
   const int place = static_cast<int>(own % of_query);
-  const int kv_head = static_cast<int>(own / of_query % heads), query = static_cast<int>(own / of_query / heads);
+  const int kv_head = static_cast<int>(own / of_query % heads),
+            query = static_cast<int>(own / of_query / heads);
   const int half = place % halves, lane = place / halves % (octet * 4),
             warp = place / halves / (octet * 4) % warps, block = place / halves / (octet * 4) / warps;
   const int head = warp * 16 + half * 8 + lane / 4, column = block * 8 + lane % 4 * 2;
 
   const int list = query / Lists::queries, member = query % Lists::queries;
   const int* const slots = work.slots + (static_cast<long long>(kv_head) * work.lists + list) * work.entries;
-  const float* const parts = dq_sums<Traits>(params.gradients, static_cast<long long>(kv_head) * work.head_tiles) +
-                             block / blocks * Traits::dq_part_floats + block % blocks * warpgroup_size * 4;
+  const float* const parts =
+      dq_sums<Traits>(params.gradients, static_cast<long long>(kv_head) * work.head_tiles) +
+      block / blocks * Traits::dq_part_floats + block % blocks * warpgroup_size * 4;
   float2 sum = make_float2(0, 0);
 #pragma unroll 4
   for (int i = 0; i < work.entries; ++i) {

@@ -41,10 +41,9 @@ class SharedGradients {
   }
   JIT_DEVICE void write_dk(const KeyTile<Config>& keys, const typename Traits::KeyGradient& dk) const {
     // mutate: DkOfListsUnscaled
-    write<Config::head_dim>(keys, dk, params_.softmax_scale, threads * values_of_thread,
-                            [&](const Gradients<Config>& gradients) {
-                              return gradients.dk_rows(keys.batch, keys.kv_head);
-                            });
+    write<Config::head_dim>(
+        keys, dk, params_.softmax_scale, threads * values_of_thread,
+        [&](const Gradients<Config>& gradients) { return gradients.dk_rows(keys.batch, keys.kv_head); });
   }
   static JIT_DEVICE void end() {}
 
@@ -74,7 +73,7 @@ class SharedGradients {
         while (load_acquire(done) < before) {  // mutate: SumsBeforeTheyAreThere
         }
       }
-      __syncwarp();
+      __syncwarp();  // mutate: LanesReadSumsTooEarly
 #pragma unroll
       for (int n = 0; n < Product::column_blocks; ++n) {
         const float4 x = load_relaxed(own + n * threads);

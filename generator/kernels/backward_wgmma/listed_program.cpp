@@ -5,9 +5,9 @@
 #include "generator/functors/functor_tensors.h"
 #include "generator/kernels/backward_wgmma/family.h"
 #include "generator/kernels/listed_gradients.h"
+#include "generator/problem/tma_operands.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
-#include "generator/problem/tma_operands.h"
 #include "templates/backward_wgmma/smem_layout.cuh"
 #include "templates/base/element.cuh"
 
@@ -82,8 +82,8 @@ bool serves(const AttentionSpec& spec) {
 
 Sizes sizes(const AttentionSpec& spec) {
   return {.tile_floats = backward_wgmma::step_queries * backward_wgmma::dq_columns(spec.head_dim),
-          .sum_floats = spec.list_block *
-                        (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim()))};
+          .sum_floats =
+              spec.list_block * (padded_head_dim(spec.head_dim) + padded_head_dim(spec.value_head_dim()))};
 }
 
 Program program(const AttentionSpec& spec) {
@@ -98,7 +98,9 @@ Program program(const AttentionSpec& spec) {
   std::string& source = program.source;
   source = fmt::format("// Gradients from lists of keys: {}. Generated: change the spec, not this file.\n",
                        to_string(spec));
-  source += "#include \"backward_wgmma_lists/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";
+  source +=
+      "#include \"backward_wgmma_lists/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace "
+      "jit;\n\n";
   source += functors.definitions + config_text(spec, functors);
   source += params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(

@@ -37,16 +37,14 @@ SourceFile backward_wgmma::wgmma_products(const AttentionSpec& spec, bool roles,
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  WgmmaProduct dq{
-      .dtype = spec.dtype,
-      .n = dq_part_columns(spec.head_dim, queries),
-      .steps = keys_of_block(roles) / mma_k,
-      .b_along_rows = true};
+  WgmmaProduct dq{.dtype = spec.dtype,
+                  .n = dq_part_columns(spec.head_dim, queries),
+                  .steps = keys_of_block(roles) / mma_k,
+                  .b_along_rows = true};
   text += wgmma_function(
       "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
   dq.accumulate = true;
-  if (pair)
-    text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
+  if (pair) text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
   return {"wgmma_products.cuh", text + "};\n"};
 }
 

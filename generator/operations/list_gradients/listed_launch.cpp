@@ -25,7 +25,8 @@ struct ListTurns {
   bool has_sums;
 };
 
-ListTurns turns_of(const ListGradientsSpec& spec, const ListGradientsWork& work, const AttentionParams& params) {
+ListTurns turns_of(const ListGradientsSpec& spec, const ListGradientsWork& work,
+                   const AttentionParams& params) {
   constexpr std::int64_t most_slots = 1 << 29;
   const AttentionSpec& attention = spec.attention;
   const std::int64_t slots = std::max<std::int64_t>(1, work.entries * attention.list_queries);
@@ -60,9 +61,9 @@ class Pieces {
   std::int64_t bytes_ = 0;
 };
 
-std::size_t place(const ListGradientsSpec& spec, const ListGradientsWork& work, const ListTurns& turns, std::byte* memory,
-                  const AttentionParams& params, GradientParams& gradients, ListedWork& listed,
-                  TransposeListsParams& transpose) {
+std::size_t place(const ListGradientsSpec& spec, const ListGradientsWork& work, const ListTurns& turns,
+                  std::byte* memory, const AttentionParams& params, GradientParams& gradients,
+                  ListedWork& listed, TransposeListsParams& transpose) {
   const auto [tile_floats, sum_floats] = listed_gradients::sizes(spec.attention);
   const std::int64_t heads = params.heads_kv, limit = work.block_limit;
   const std::int64_t rows = std::int64_t{params.heads_q} * params.sequences.total_q;
@@ -83,20 +84,20 @@ std::size_t place(const ListGradientsSpec& spec, const ListGradientsWork& work, 
 
 // Boxes of the heads of a row that share keys: the map of a tensor whose heads are rows.
 TensorMap map_heads(const AttentionSpec& spec, const TmaOperand& operand, int columns) {
-  return map_panels({.name = operand.name,
-                     .data = operand.data,
-                     .strides = {.batch = operand.strides.batch,
-                                 .seq = operand.strides.head,
-                                 .head = operand.strides.seq},
-                     .batch = operand.batch,
-                     .seqlen = operand.heads,
-                     .heads = operand.seqlen,
-                     .columns = columns,
-                     .box_rows = spec.gqa_ratio,
-                     .dtype = spec.dtype});
+  return map_panels(
+      {.name = operand.name,
+       .data = operand.data,
+       .strides = {.batch = operand.strides.batch, .seq = operand.strides.head, .head = operand.strides.seq},
+       .batch = operand.batch,
+       .seqlen = operand.heads,
+       .heads = operand.seqlen,
+       .columns = columns,
+       .box_rows = spec.gqa_ratio,
+       .dtype = spec.dtype});
 }
 
-ListedMaps maps_of(const AttentionSpec& spec, const AttentionParams& params, const GradientParams& gradients) {
+ListedMaps maps_of(const AttentionSpec& spec, const AttentionParams& params,
+                   const GradientParams& gradients) {
   const MapBoxes boxes{.rows_q = rows_per_warpgroup, .rows_kv = spec.list_block, .rows_dkv = gradient_rows};
   const MappedGradients part = map_bounded_gradients(spec, boxes, params, gradients);
   const MappedKeys keys = map_keys(spec, spec.list_block, params);
@@ -124,9 +125,10 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
   const ListTurns turns = turns_of(spec, work, params.attention);
   TransposeListsParams transpose{};
   ListedParams rows{.attention = params.attention, .gradients = params.gradients, .work = {}, .step = {}};
-  const std::size_t bytes = place(spec, work, turns, nullptr, rows.attention, rows.gradients, rows.work, transpose);
-  place(spec, work, turns, static_cast<std::byte*>(lease.workspace(bytes)), rows.attention, rows.gradients, rows.work,
-        transpose);
+  const std::size_t bytes =
+      place(spec, work, turns, nullptr, rows.attention, rows.gradients, rows.work, transpose);
+  place(spec, work, turns, static_cast<std::byte*>(lease.workspace(bytes)), rows.attention, rows.gradients,
+        rows.work, transpose);
   params.gradients.delta = rows.gradients.delta;
   rows.work.starts = transpose.starts;
   rows.work.places = transpose.places;
@@ -175,7 +177,8 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
     maps.work = rows.work;
     void* parameters[] = {&of_sequences, &rows.gradients, &maps};
     launch(kernel.kernel.handle(),
-           {.grid = {static_cast<unsigned>(std::min<std::int64_t>(kernel.sm_count, heads * turns.head_items)), 1, 1},
+           {.grid = {static_cast<unsigned>(std::min<std::int64_t>(kernel.sm_count, heads * turns.head_items)),
+                     1, 1},
             .block = {kernel.threads, 1, 1},
             .smem_bytes = kernel.smem_bytes,
             .dependent = true},

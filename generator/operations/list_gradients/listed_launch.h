@@ -17,6 +17,7 @@ bool can_launch_listed(const ListGradientsParams& params);
 /// Puts all launches but that of sinks on `stream`, whose `delta` it places. `params` and `work` are those of the call.
 /// Requires: can_launch_listed(params).
 void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work, const LoadedKernel& kernel,
-                   const LoadedKernel& transposing, StreamLease& lease, ListGradientsParams& params, Stream stream);
+                   const LoadedKernel& transposing, StreamLease& lease, ListGradientsParams& params,
+                   Stream stream);
 
 }  // namespace jit
