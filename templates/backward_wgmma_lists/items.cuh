@@ -44,7 +44,6 @@ class ListedItems {
         varlen_place<item_slots>(number - kv_head * work_.head_items, work_.blocks_of_head, begin);
     const int slots = begin(block + 1) - begin(block);
     ListedItem item{kv_head, block, first_slot / item_slots, first_slot, 0, 0, true};
-    // mutate: ItemsBehindTheList
     if (first_slot < 0 || (first_slot > 0 && first_slot >= slots)) return {kv_head, -1};
     item.slots = minimum(slots - first_slot, item_slots);
     item.is_last = slots - first_slot <= item_slots;

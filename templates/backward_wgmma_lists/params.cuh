@@ -15,7 +15,7 @@
 
 namespace jit {
 
-/// What is known of a row of queries; one that has no keys has a `lse_log2` of +inf.
+/// Numbers of a row of queries; one that has no keys has a `lse_log2` of +inf.
 struct ListedRowNumbers {
   float lse_log2;     ///< log2 Σ exp(score)
   float minus_delta;  ///< −(do · o − dlse)
@@ -24,14 +24,13 @@ struct ListedRowNumbers {
 /// Tiles of an item. A block of keys that all queries name has many items, which blocks of the grid share.
 inline constexpr int listed_item_tiles = 32;
 
-/// What the kernels of a call leave for one another beside GradientParams::dq_sums, which are the dQ of each tile,
+/// Memory that the kernels of a call share beside GradientParams::dq_sums, which are the dQ of each tile,
 /// (KV heads, head_tiles), and which lists a launch has.
 struct ListedWork {
   int* blocks;  ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
   const int* places;  ///< (KV heads, lists · entries)
-  int*
-      slots;  ///< (KV heads, lists · entries): the first slot of a place, counted in all tiles; −1: it has none
+  int* slots;  ///< (KV heads, lists · entries): a place's first slot, counted in all tiles; −1: it has none
   ListedRowNumbers* rows;  ///< (rows of q, query heads)
   float* sums;  ///< dK and dV of items before the last one, (KV heads, block_limit), as consumers hold them
   int* done;    ///< (KV heads, block_limit): how many warps have added to sums, in this launch

@@ -54,7 +54,7 @@ class ListedLoads {
   }
 
  private:
-  // Of the lane, those of places lane_id() + i · 32 of a tile: rows of q, and their positions.
+  // The lane's slots, those at places lane_id() + i · 32 of a tile: rows of q, and their positions.
   struct Slots {
     int row[own_slots];
     int position[own_slots];

@@ -1,4 +1,4 @@
-// What lies before and behind the kernel of lists of blocks by wgmma: the numbers of blocks that entries name, LSE and delta of
+// The steps before and behind the kernel of lists of blocks by wgmma: the numbers of blocks that entries name, LSE and delta of
 // each row, zeros of keys that are no sequence's, and dQ, which each tile has left a part of.
 #pragma once
 

@@ -5,7 +5,6 @@
 #include "backward/gradient_writer.cuh"
 #include "backward_wgmma_lists/params.cuh"
 #include "ptx/atomic.cuh"
-#include "ptx/relaxed.cuh"
 
 namespace jit {
 
@@ -14,7 +13,7 @@ inline constexpr int share_adds = 1;    ///< others have left sums
 inline constexpr int share_leaves = 2;  ///< it is the last one
 inline constexpr int share_number_shift = 2;
 
-/// What a warp leaves, in place of GradientWriter.
+/// A warp's share of dK and dV, in place of GradientWriter.
 template <class Traits, class Maps>
 class SharedGradients {
   using Config = typename Traits::Config;
@@ -40,9 +39,9 @@ class SharedGradients {
     });
   }
   JIT_DEVICE void write_dk(const KeyTile<Config>& keys, const typename Traits::KeyGradient& dk) const {
-    // mutate: DkOfListsUnscaled
+    const float factor = params_.softmax_scale;  // mutate: DkOfListsUnscaled
     write<Config::head_dim>(
-        keys, dk, params_.softmax_scale, threads * values_of_thread,
+        keys, dk, factor, threads * values_of_thread,
         [&](const Gradients<Config>& gradients) { return gradients.dk_rows(keys.batch, keys.kv_head); });
   }
   static JIT_DEVICE void end() {}
@@ -76,7 +75,7 @@ class SharedGradients {
       __syncwarp();  // mutate: LanesReadSumsTooEarly
 #pragma unroll
       for (int n = 0; n < Product::column_blocks; ++n) {
-        const float4 x = load_relaxed(own + n * threads);
+        const float4 x = own[n * threads];
         float(&values)[MmaLayout::block_values] = sum.registers[0][n];
         values[0] += x.x;
         values[1] += x.y;
@@ -94,7 +93,7 @@ class SharedGradients {
 #pragma unroll
     for (int n = 0; n < Product::column_blocks; ++n) {
       const float(&x)[MmaLayout::block_values] = sum.registers[0][n];
-      store_relaxed(own + n * threads, make_float4(x[0], x[1], x[2], x[3]));
+      own[n * threads] = make_float4(x[0], x[1], x[2], x[3]);
     }
     __syncwarp();  // mutate: SumsOfOtherLanesAreSaidToBeThere
     if (lane_id() == 0) add_one_release(done);

@@ -32,6 +32,8 @@ struct Problem {
   bool is_causal = false;
   bool is_scored = false;  ///< by half of the score's square
   bool has_sinks = false;
+  bool is_low =
+      false;  ///< scores are far below 0, those of keys that are zeros are infinite relative to them
   std::int64_t part_bytes = 1 << 20;
   int entries = 12;
 };
@@ -95,10 +97,18 @@ struct Run {
         right_k(static_cast<std::size_t>(dk.count())),
         right_v(static_cast<std::size_t>(dv.count())),
         right_sinks(static_cast<std::size_t>(heads)) {
-    q.fill([](std::int64_t i) { return number(i, 1); });
-    k.fill([](std::int64_t i) { return number(i, 2); });
+    // Rows that are no sequence's hold no numbers.
+    const auto of_rows = [&](double first, double each, int salt) {
+      return [=, row = std::int64_t{heads} * head_dim](std::int64_t i) {
+        return i < begins_q[2] * row ? first + each * number(i, salt)
+                                     : std::numeric_limits<double>::quiet_NaN();
+      };
+    };
+    q.fill(problem.is_low ? of_rows(-30, 1, 1) : of_rows(0, 1, 1));
+    k.fill(
+        [&](std::int64_t i) { return (problem.is_low ? 1 : 0) + (problem.is_low ? 0.1 : 1) * number(i, 2); });
     v.fill([](std::int64_t i) { return number(i, 3); });
-    d_o.fill([](std::int64_t i) { return number(i, 4); });
+    d_o.fill(of_rows(0, 1, 4));
     d_lse.fill([](std::int64_t i) { return number(i, 5); });
     sinks.fill([](std::int64_t i) { return number(i, 6); });
     for (int row = 0; row < rows_q; ++row)
@@ -282,7 +292,9 @@ constexpr Problem many_rows{.block = 16, .ratio = 80};  // two groups of them, a
 constexpr Problem chosen_rows{.block = 128};
 constexpr Problem chosen_roles{.block = 64, .has_sinks = true};
 constexpr Problem chosen_causal{.block = 128, .ratio = 16, .is_causal = true, .is_scored = true};
-constexpr Problem chosen_shared{.block = 64, .queries = 2};
+constexpr Problem chosen_shared{.block = 64, .queries = 2, .has_sinks = true};
+constexpr Problem chosen_many{.block = 64, .ratio = 64};
+constexpr Problem chosen_low{.block = 128, .is_low = true};
 constexpr Problem chosen_in_turns{.block = 64, .part_bytes = 1};
 constexpr Problem of_two_items{.block = 128, .ratio = 64, .entries = 120};
 
@@ -315,8 +327,9 @@ TEST_P(ListGradientsMutationTest, IsCaught) {
 }
 
 TEST(ListGradients, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, blocks, causal, shared, in_turns, many_rows, chosen_rows,
-                                 chosen_roles, chosen_causal, chosen_shared, chosen_in_turns, of_two_items})
+  for (const Problem& problem :
+       {tokens, blocks, causal, shared, in_turns, many_rows, chosen_rows, chosen_roles, chosen_causal,
+        chosen_shared, chosen_many, chosen_low, chosen_in_turns, of_two_items})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.block << " " << problem.ratio;
   EXPECT_EQ(noticed_of(nullptr, {}), "");
 }
@@ -348,23 +361,24 @@ INSTANTIATE_TEST_SUITE_P(
         GradientMutation{{"GradientsOfListsThatAreNotThere", removed, {no_wait}}, blocks},
         GradientMutation{{"SlopesOfListedRows", removed}, chosen_causal},
         GradientMutation{{"ListedRowsUnmasked", {"s = negative_infinity();", ";"}}, chosen_causal},
-        GradientMutation{{"TheEndOfListedKeysIsNotMasked", {"has_end_of_keys", "false"}}, chosen_rows},
-        GradientMutation{{"ItemsBehindTheList", removed}, of_two_items},
-        GradientMutation{{"DkOfListsUnscaled", {"params_.softmax_scale", "1"}}, chosen_rows},
-        GradientMutation{{"SumsBeforeTheyAreThere", {"< before", "< 0"}}, of_two_items},
-        GradientMutation{{"LanesReadSumsTooEarly", removed}, of_two_items},
-        GradientMutation{{"SumsOfOtherLanesAreSaidToBeThere", removed}, of_two_items},
+        GradientMutation{{"TheEndOfListedKeysIsNotMasked", {"has_end_of_keys", "false"}}, chosen_low},
+        GradientMutation{{"DkOfListsUnscaled", {"params_.softmax_scale", "1.0f"}}, chosen_rows},
+        GradientMutation{
+            {"SumsBeforeTheyAreThere", {"< before", "< 0"}, {"data race", "uninitialized read"}, {}, true},
+            of_two_items},
+        GradientMutation{{"LanesReadSumsTooEarly", removed, {"data race"}}, of_two_items},
+        GradientMutation{{"SumsOfOtherLanesAreSaidToBeThere", removed, {"data race"}}, of_two_items},
         GradientMutation{
             {"SumsOfEarlierItemsLeftOut", {"!work.is_first || item.number > 0", "item.number > 0"}},
             chosen_in_turns},
         GradientMutation{{"SlotsOfTheFirstTile", {"item.first_tile * tile_slots + own", "own"}}, chosen_rows},
         GradientMutation{{"SlotsBehindTheSequence", {"position >= keys.q.length", "false"}}, chosen_shared},
         GradientMutation{{"SlotsOfOtherMembers", removed}, chosen_shared},
-        GradientMutation{{"ListedKeysAreOverwritten", removed, {"data race", "access in flight"}},
-                         chosen_rows},
+        GradientMutation{{"ListedKeysAreOverwritten", removed, {"data race", "access in flight"}, {}, true},
+                         chosen_roles},
         GradientMutation{{"ListedQueriesAreOverwritten", removed, {"data race", "access in flight"}},
                          of_two_items},
-        GradientMutation{{"ListedDoIsOverwritten", removed, {"data race", "access in flight"}}, chosen_roles},
+        GradientMutation{{"ListedDoIsOverwritten", removed, {"data race", "access in flight"}}, chosen_many},
         GradientMutation{{"NumbersOfOtherLanesAreSaidToBeThere", removed, {"data race"}}, chosen_rows},
         GradientMutation{{"DeltasOfOtherLanesAreSaidToBeThere", removed, {"data race"}}, chosen_rows},
         GradientMutation{{"BarriersOfListsAreNotThereYet", removed, {"data race", "barrier"}}, chosen_rows},
