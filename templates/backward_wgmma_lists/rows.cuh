@@ -146,12 +146,12 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   float2 sum = make_float2(0, 0);
 #pragma unroll 4
   for (int i = 0; i < work.entries; ++i) {
-    const int first = slots[i];
-    if (first < 0) continue;
-    const int slot = first + member, row = slot % tile_slots * ratio + head;
+    const int first = slots[i], slot = maximum(first, 0) + member, row = slot % tile_slots * ratio + head;
     const int offset = (row / 16 * warp_size + row % 8 * 4 + lane % 4) * 4 + row % 16 / 8 * 2;
-    const float2 x = *reinterpret_cast<const float2*>(
-        parts + static_cast<long long>(slot / tile_slots) * Traits::dq_tile_floats + offset);
+    const float* const part =
+        parts + static_cast<long long>(slot / tile_slots) * Traits::dq_tile_floats + offset;
+    float2 x = make_float2(0, 0);  // without a branch several loads are on their way
+    if (first >= 0) x = *reinterpret_cast<const float2*>(part);
     sum = make_float2(sum.x + x.x, sum.y + x.y);
   }
   if (column >= Config::head_dim) return;

@@ -160,13 +160,14 @@ struct Run {
   }
 
   // Where a tensor is wrong, if it is.
-  static std::string wrong(const char* name, DeviceTensor& tensor, std::span<const double> right) {
+  std::string wrong(const char* name, DeviceTensor& tensor, std::span<const double> right) const {
     tensor.download();
+    const double tolerance = problem.is_low ? 0.06 : 0.015;
     double most = 1e-3;
     for (const double x : right) most = std::max(most, std::abs(x));
     for (std::int64_t i = 0; i < tensor.count(); ++i) {
       const double got = tensor.get(tensor.index(i)), expected = right[static_cast<std::size_t>(i)];
-      if (!(std::abs(got - expected) <= 0.015 * most))
+      if (!(std::abs(got - expected) <= tolerance * most))
         return fmt::format("{} has {} at {}, not {}", name, got, i, expected);
     }
     return "";
@@ -293,7 +294,7 @@ constexpr Problem chosen_rows{.block = 128};
 constexpr Problem chosen_roles{.block = 64, .has_sinks = true};
 constexpr Problem chosen_causal{.block = 128, .ratio = 16, .is_causal = true, .is_scored = true};
 constexpr Problem chosen_shared{.block = 64, .queries = 2, .has_sinks = true};
-constexpr Problem chosen_many{.block = 64, .ratio = 64};
+constexpr Problem chosen_many{.block = 64, .ratio = 64, .entries = 120};
 constexpr Problem chosen_low{.block = 128, .is_low = true};
 constexpr Problem chosen_in_turns{.block = 64, .part_bytes = 1};
 constexpr Problem of_two_items{.block = 128, .ratio = 64, .entries = 120};
@@ -375,7 +376,7 @@ INSTANTIATE_TEST_SUITE_P(
         GradientMutation{{"SlotsBehindTheSequence", {"position >= keys.q.length", "false"}}, chosen_shared},
         GradientMutation{{"SlotsOfOtherMembers", removed}, chosen_shared},
         GradientMutation{{"ListedKeysAreOverwritten", removed, {"data race", "access in flight"}, {}, true},
-                         chosen_roles},
+                         chosen_many},
         GradientMutation{{"ListedQueriesAreOverwritten", removed, {"data race", "access in flight"}},
                          of_two_items},
         GradientMutation{{"ListedDoIsOverwritten", removed, {"data race", "access in flight"}}, chosen_many},
