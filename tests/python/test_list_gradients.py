@@ -193,7 +193,7 @@ def test_chosen_blocks(rng, place, fetch, block, ratio, head_dim, head_dim_v, ki
             score=lambda s, i, j: s * s * 0.5 + 0.01 * (j - i), slope=lambda s, i, j: s),
         "shared": lambda: dict(members=rng.integers(-(2**31), 2**31, lists.shape).astype(numpy.int32),
                                spec=dict(mask=ja.mask.causal()), keep=lambda i, j, n, m: j <= i + m - n),
-        "turns": lambda: dict(part_bytes=int(rng.choice([1, 1 << 19])), spec=dict(mask=ja.mask.text("return (q + k) % 3 != 0;")),
+        "turns": lambda: dict(part_bytes=int(rng.choice([1, 1 << 19])), spec=dict(mask=ja.mask.text("return (q + k) % 3 != 0;", name="third")),
                               keep=lambda i, j, n, m: (i + j) % 3 != 0)}[kind]()
     check(place, fetch, batch, lists, counts, block, rng=rng, **options)
 
