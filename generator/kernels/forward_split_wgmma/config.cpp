@@ -5,6 +5,7 @@
 #include <jit/dtype.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
@@ -67,13 +68,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma
                                           config.stages_stored, to_string(spec.key_dtype()))
                             : "";
   }
-  if (facts(spec.key_dtype()).numbers > 1) {
-    return fmt::format("{} converts k and v whose bytes are one number each; spec.kv_dtype is {}", name,
-                       to_string(spec.key_dtype()));
-  }
-  if (spec.descale_per == ScaleKind::token) {
-    return fmt::format("{} reads k and v that have a scale for each head; spec.descale_per is token", name);
-  }
+  if (std::string reason = converted_scales_rejection(spec, name); !reason.empty()) return reason;
   if (!converts(config)) {
     return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
                        to_string(spec.key_dtype()));
@@ -162,7 +157,10 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .stages = config.stages,
                                      .stages_stored = config.stages_stored,
                                      .has_spans = spec.split_keys != 0,
-                                     .has_lists = has_lists(spec)})
+                                     .has_lists = has_lists(spec),
+                                     .numbers = facts(spec.key_dtype()).numbers,
+                                     .k_scale_bytes = converted_scale_bytes(spec, spec.head_dim),
+                                     .v_scale_bytes = converted_scale_bytes(spec, spec.value_head_dim())})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0) +

@@ -4,6 +4,7 @@
 
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_merge.h"
 #include "generator/kernels/tma_rules.h"
@@ -50,6 +51,8 @@ constexpr double stored_prefill = 1.2;
 
 // Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
+// And for one that is multiplied by a scale.
+constexpr double scaled_slots = 3;
 // And what a tile of few queries takes from one pipeline to the other, in any case: timed at head_dim 128 with bf16.
 constexpr double stored_clocks = 900;
 constexpr double stored_per_element = 0.11;
@@ -66,7 +69,10 @@ double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double t
 double boxes_step(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const double boxes = config.tile_kv / box_rows(spec, config.tile_kv);
   const int bytes = size_of(spec.key_dtype());
-  return boxes * (panel_count(spec.head_dim, bytes) + panel_count(spec.value_head_dim(), bytes)) * box_clocks;
+  return boxes *
+         (panel_count(stored_columns(spec, spec.head_dim), bytes) +
+          panel_count(stored_columns(spec, spec.value_head_dim()), bytes)) *
+         box_clocks;
 }
 
 }  // namespace
@@ -85,7 +91,8 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double blocks = config.blocks_per_sm;
   const bool is_stored = has_narrow_keys(spec);
-  const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
+  const double tile_bytes =
+      config.tile_kv * (d + dv) * size_of(spec.key_dtype()) / facts(spec.key_dtype()).numbers;
   const double on_the_way = tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks;
   const bool are_read_often = has_lists(spec) && work_tiles >= listed_often;
   const double memory = are_read_often
@@ -99,7 +106,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
   const double conversion =
-      is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4 : 0;
+      has_converted_scales(spec) ? config.tile_kv * (d + dv) * scaled_slots / 32 / 4
+      : is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4
+                  : 0;
   double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks,
                           boxes_step(spec, config)});
   const bool is_prefill = shape.seqlen_q > few_queries;

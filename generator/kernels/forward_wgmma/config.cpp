@@ -6,6 +6,7 @@
 #include "generator/functors/functor_node.h"
 #include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/problem/tma_operands.h"
@@ -129,6 +130,7 @@ int mask_bit_words(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const bool is_upcast = upcasts(spec, config);
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
                       .tile_q = config.tile_q,
@@ -142,10 +144,13 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per != ScaleKind::head && !config.upcast_ahead,
+                      .key_scales = spec.descale_per != ScaleKind::head && !has_stored_keys(spec),
                       .stages_stored = config.stages_stored,
                       .mask_bit_words = mask_bit_words(spec, config),
-                      .sums_by_products = has_sums_by_products(spec, config)})
+                      .sums_by_products = has_sums_by_products(spec, config),
+                      .numbers = facts(spec.key_dtype()).numbers,
+                      .k_scale_bytes = is_upcast ? converted_scale_bytes(spec, spec.head_dim) : 0,
+                      .v_scale_bytes = is_upcast ? converted_scale_bytes(spec, spec.value_head_dim()) : 0})
       .total;
 }
 
@@ -186,12 +191,8 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
         config.stages_stored, converters, config.upcast_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
-  if (wants_upcast_ahead(spec) && !config.upcast_ahead) {
-    return fmt::format(
-        "{} converts k and v of {} tile by tile where a byte is a number and scales are those of heads; "
-        "descale_per is {}: upcast_ahead must be true",
-        name, to_string(spec.key_dtype()), to_string(spec.descale_per));
-  }
+  if (wants_upcast_ahead(spec) && !config.upcast_ahead)
+    return converted_scales_rejection(spec, name) + ": upcast_ahead must be true";
   if (config.upcast_ahead) {
     if (config.stages_stored != 0 || config.converter_warps != 0) {
       return fmt::format(
@@ -306,8 +307,7 @@ bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1
 bool has_stored_keys(const AttentionSpec& spec) { return has_narrow_keys(spec) && !has_fp8_queries(spec); }
 
 bool wants_upcast_ahead(const AttentionSpec& spec) {
-  return has_stored_keys(spec) &&
-         (spec.descale_per == ScaleKind::token || facts(spec.key_dtype()).kind == NumberKind::packed);
+  return has_stored_keys(spec) && !converted_scales_rejection(spec, "").empty();
 }
 
 bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -315,7 +315,7 @@ bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return config.upcast_ahead ? upcast_spec(spec) : spec;
+  return config.upcast_ahead ? upcast_spec(spec) : upcasts(spec, config) ? converted_spec(spec) : spec;
 }
 
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -335,7 +335,8 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // The producers' warps that upcast have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and tile infos of values are left or stored keys come by pages, too, 40 are too few.
-  const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
+  const bool reads_pages = upcasts(spec, config) && (spec.sequences_kv == SequenceKind::paged ||
+                                                     has_converted_scales(spec));
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
   const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
