@@ -6,10 +6,12 @@
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "templates/base/element.cuh"
+
 namespace jit {
 namespace {
 
-constexpr int chunk_bytes = 16, word_bytes = 4;
+constexpr int word_bytes = 4;
 
 TensorStrides in_bytes(const TensorStrides& of_floats) {
   constexpr int size = sizeof(float);

@@ -76,6 +76,16 @@ def stored(name, x, scale_of_head=None, by_head=False):
     return Stored(halves(codes.reshape(x.shape)), heads, bytes_, numbers)
 
 
+def by_halves_of_scales(name, part):
+    """Numbers times scales of tokens as bf16 makes them: of the upper half of a scale, and of the rest of it."""
+    bits = part.scales.view(numpy.uint32) & numpy.uint32(0xFFFFFFF0 if name == "int4" else 0xFFFFFFFF)
+    scales = bits.view(numpy.float32)
+    upper = (bits & numpy.uint32(0xFFFF0000)).view(numpy.float32)
+    rest = (scales - upper).astype(BF16).astype(float)
+    whole = numpy.rint(part.numbers / scales[..., None].astype(float))
+    return whole * upper[..., None].astype(float) + (whole * rest[..., None]).astype(BF16).astype(float)
+
+
 @dataclass
 class Cached:
     """Requests whose keys and values are stored, one by one."""
@@ -88,14 +98,17 @@ class Cached:
     def lengths_k(self):
         return [len(part.rows) for part in self.parts["k"]]
 
-    def check(self, o, lse=None, rounded=False, **options):
-        """`rounded`: keys and values became numbers of q's type."""
+    def check(self, o, lse=None, rounded=False, by_halves=False, **options):
+        """`rounded`: keys and values became numbers of q's type; `by_halves`: bf16 by halves of scales of tokens."""
         has_tokens = self.parts["k"][0].scales.ndim == 2
         if has_tokens:  # the products of P are of bf16 then
             options["p_dtype"] = BF16
         numbers = {name: [part.numbers for part in parts] for name, parts in self.parts.items()}
         if rounded:
             own = self.q[0].dtype
+            if by_halves and has_tokens and own == BF16:
+                parts = self.parts
+                numbers = {name: [by_halves_of_scales(self.name, x) for x in parts[name]] for name in parts}
             for name, parts in numbers.items():  # scales of heads are applied in fp32
                 scales = numpy.ones(parts[0].shape[1]) if has_tokens else self.parts[name][0].scales
                 numbers[name] = [(x / scales[:, None]).astype(own).astype(float) * scales[:, None] for x in parts]
