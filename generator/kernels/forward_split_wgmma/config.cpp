@@ -27,7 +27,7 @@ constexpr int largest_score_registers = 2;
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
 // Registers of the producer. That of pages spills 24 to 44 bytes of 56 registers where it holds bounds of joined masks, or of
-// requests that it leaves out; that of pieces of sequences, which finds where keys stand, 148.
+// requests that it leaves out, and 24 where it copies scales; that of pieces of sequences, which finds where keys stand, 148.
 constexpr int producer_registers = 56;
 constexpr int joined_producer_registers = 64;
 constexpr int placed_producer_registers = 72;
@@ -93,12 +93,14 @@ int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / ro
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
   // Consumers of several blocks with converters would have too few registers beside a producer of 56.
-  const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all;
+  const bool has_scales = has_converted_scales(spec);
+  const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all || has_scales;
   const int producer = spec.q_positions || spec.k_positions                     ? placed_producer_registers
-                       : spec.sequences_kv == SequenceKind::paged && holds_more ? joined_producer_registers
+                       : (spec.sequences_kv == SequenceKind::paged || has_scales) && holds_more
+                           ? joined_producer_registers
                                                                                 : producer_registers;
   if (converts(config)) {
-    return shared_registers(consumers, config.blocks_per_sm, config.blocks_per_sm > 1 ? 48 : producer,
+    return shared_registers(consumers, config.blocks_per_sm, config.blocks_per_sm > 1 && !has_scales ? 48 : producer,
                             converter_registers);
   }
   return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm, producer);

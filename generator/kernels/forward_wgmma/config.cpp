@@ -37,6 +37,8 @@ constexpr int epilogue_work_registers = 24;    // beside them with output = dire
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
 // Registers of the warpgroup that transposes values, or upcasts keys and values.
 constexpr int converter_registers = 40;
+// Registers of the producers where they copy scales beside tiles, and of pages: 56 spill 24 bytes.
+constexpr int scaled_producer_registers = 64;
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -335,11 +337,11 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // The producers' warps that upcast have 32 bytes of rows on their way, and what they become.
   const bool has_spare_converters = config.converter_warps == spare_warps;
   // Where lengths are read, and tile infos of values are left or stored keys come by pages, too, 40 are too few.
-  const bool reads_pages = upcasts(spec, config) && (spec.sequences_kv == SequenceKind::paged ||
-                                                     has_converted_scales(spec));
+  const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
-  const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
+  const int producer = upcasts(spec, config) && has_converted_scales(spec) ? scaled_producer_registers
+                       : consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
                        : reads_more   ? 56
                        : is_simple    ? 24
                                       : 40;
