@@ -65,7 +65,7 @@ class TokenMultiplier {
   JIT_DEVICE unsigned multiply(unsigned pair) const {
     if constexpr (is_same<Number, bf16>) {
       const unsigned rest = multiply_add_pair<bf16>(pair, rest_, sign_of_both);
-      return multiply_add_pair<bf16>(pair, high_, rest);  // mutate: UpperHalvesOfScalesAlone
+      return multiply_add_pair<bf16>(pair, high_, rest);
     } else {
       return pack<Number>(to_float(fp16{static_cast<unsigned short>(pair)}) * scale_,
                           to_float(fp16{static_cast<unsigned short>(pair >> 16)}) * scale_);

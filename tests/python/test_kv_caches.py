@@ -135,7 +135,7 @@ CONVERTED = {
 }
 
 
-@pytest.mark.parametrize("name, family, lies", some(itertools.product(NAMES, CONVERTED, ["pages", "varlen"]), 5))
+@pytest.mark.parametrize("name, family, lies", some(itertools.product(NAMES, CONVERTED, ["pages", "varlen"]), 12))
 def test_scales_applied_by_converters(rng, place, fetch, name, family, lies):
     """Numbers of q's type are made of tiles that arrive, with scales of tokens and of blocks."""
     if not ja.devices()[0].arch.startswith("sm_90"):

@@ -51,8 +51,8 @@ constexpr double stored_prefill = 1.2;
 
 // Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
-// And for one that is multiplied by a scale.
-constexpr double scaled_slots = 3;
+// And for one that is multiplied by a scale, of 4 bits or 8 alike.
+constexpr double scaled_slots = 4.7;
 // And what a tile of few queries takes from one pipeline to the other, in any case: timed at head_dim 128 with bf16.
 constexpr double stored_clocks = 900;
 constexpr double stored_per_element = 0.11;
