@@ -141,9 +141,8 @@ JIT_DEVICE unsigned stored_k_scales_of(unsigned smem, int stage) {
 template <class Traits>
 JIT_DEVICE unsigned stored_v_scales_of(unsigned smem, int stage) {
   using Config = typename Traits::Config;
-  const int row_bytes = converted_scale_bytes<Config>(Config::head_dim_v);
-  // mutate: ScalesOfTheFirstValues
-  return smem + Traits::layout.stored_v_scales + stage * Config::tile_kv * row_bytes;
+  return smem + Traits::layout.stored_v_scales +
+         stage * Config::tile_kv * converted_scale_bytes<Config>(Config::head_dim_v);
 }
 
 /// Shared address of where the keys of a stage's tile stand that are a list's, behind which are their members.

@@ -54,7 +54,6 @@ INSTANTIATE_TEST_SUITE_P(
                          converted},
         TemplateMutation{"ScalesOfTheFirstBox", {"own = $;", "own = box;"}, {}, converted},
         TemplateMutation{"ScalesBehindTheSequence", {"= $;", "= true;"}, {"out of bounds"}, converted},
-        TemplateMutation{"ScalesOfTheFirstValues", {"+ stage", "+ 0"}, {}, converted},
         TemplateMutation{"EveryRowTheFirst", removed, {}, converted}),
     ::testing::PrintToStringParamName());
 

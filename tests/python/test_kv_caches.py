@@ -168,6 +168,24 @@ def test_scales_applied_by_converters(rng, place, fetch, name, family, lies):
     batch.check(fetch(o), fetch(lse), keep=causal, rounded=True, by_halves=True)
 
 
+@pytest.mark.parametrize("name", some(NAMES, 4))
+def test_requests_of_many_queries_and_of_few(rng, place, fetch, name):
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("calls take two kernels on sm_90a")
+    lengths_q, lengths_k = [200, 1, 65, 0, 3], [290, 700, 65, 30, 3]
+    batch = cached(rng, lengths_q, lengths_k, name, head_dim=128)
+    paged = dict(sequences_q="varlen", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(
+        head_dim=128, gqa_ratio=4, kv_dtype=name, descale_per=DESCALE[name], mask=ja.mask.causal(), **paged
+    )
+    attend = ja.prepare(spec)
+    arrays = pages(rng, batch, 16)
+    o, lse = call(place, batch, dict(arrays), attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal, rounded=True, by_halves=True)
+    kernel = call(place, batch, arrays, attend=attend.kernel)
+    assert "forward_split_wgmma" in repr(kernel) and "requests=many_queries" in kernel.why
+
+
 INT8_FAMILIES = {
     "forward_split_kv copies=tma": "forward_split_kv copies=tma tile_kv=64 stages=2",
     "forward_split_wgmma": "forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_stored=1",
