@@ -143,7 +143,7 @@ def test_scales_applied_by_converters(rng, place, fetch, name, family, lies):
     width, width_v = (int(rng.choice([128, 256] if name == "mxfp4" else [64, 128, 192])) for _ in "kv")
     if name == "int8":
         width_v = 80
-    if "4 warps" in family:
+    if "4 warps" in family or name == "mxfp4":  # of whose registers there are few
         width_v = min(width_v, 128)
     dtype = "bf16" if DESCALE[name] == "token" else str(rng.choice(list(DTYPES)))
     batch = cached(
