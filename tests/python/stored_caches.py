@@ -101,7 +101,7 @@ class Cached:
     def check(self, o, lse=None, rounded=False, by_halves=False, **options):
         """`rounded`: keys and values became numbers of q's type; `by_halves`: bf16 by halves of scales of tokens."""
         has_tokens = self.parts["k"][0].scales.ndim == 2
-        if has_tokens:  # the products of P are of bf16 then
+        if has_tokens and not by_halves:  # the products of P are of bf16 then
             options["p_dtype"] = BF16
         numbers = {name: [part.numbers for part in parts] for name, parts in self.parts.items()}
         if rounded:
@@ -130,11 +130,21 @@ def cached(
 
 def pages(rng, batch, page_size, *, inline=False, spare=3):
     """Arrays of a call over pages in any order, random bytes and NaN wherever no request has a row or a scale. With
-    `inline`, scales of a head lie behind its elements."""
+    `inline`, scales of a head lie behind its elements; those of tokens, and K beside V, as in vLLM's caches: by rows or
+    by heads (K, its scale, V, its scale)."""
     most = max(1, max(-(-n // page_size) for n in batch.lengths_k))
     count = len(batch.q) * most + spare
     table = int32(rng.permutation(count)[: len(batch.q) * most].reshape(len(batch.q), most))
     arrays = {"page_table": table, "seqused_k": int32(batch.lengths_k)}
+    beside_each_other = inline and batch.parts["k"][0].scales.ndim == 2
+    if beside_each_other:
+        heads = batch.parts["k"][0].rows.shape[1]
+        content = sum(parts[0].rows.shape[2] + 4 for parts in batch.parts.values())
+        by_heads = bool(rng.integers(2))
+        order = (heads, page_size) if by_heads else (page_size, heads)
+        memory = rng.integers(0, 256, (count, *order, content), numpy.uint8)
+        memory = memory.swapaxes(1, 2) if by_heads else memory
+    begin = 0
     for name, parts in batch.parts.items():
         first = parts[0]
         heads, width = first.rows.shape[1:]
@@ -142,11 +152,14 @@ def pages(rng, batch, page_size, *, inline=False, spare=3):
         has_tokens = first.scales.ndim == 2
         beside = blocks or 4 * has_tokens
         pool = rng.integers(0, 256, (count, page_size, heads, width + (beside if inline else 0)), numpy.uint8)
+        if beside_each_other:
+            pool = memory[..., begin : begin + width + 4]
+            begin += width + 4
         arrays[name] = pool[..., :width]
         if has_tokens:
             scales = numpy.full((count, page_size, heads), numpy.nan, numpy.float32)
             if inline:
-                scales = pool.view(numpy.float32)[..., width // 4]
+                scales = pool[..., width:].view(numpy.float32)[..., 0]
                 scales[...] = numpy.nan
             arrays[f"{name}_descale"] = scales
         else:

@@ -145,7 +145,7 @@ def test_scales_applied_by_converters(rng, place, fetch, name, family, lies):
         width_v = 80
     if "4 warps" in family or name == "mxfp4":  # of whose registers there are few
         width_v = min(width_v, 128)
-    dtype = "bf16" if DESCALE[name] == "token" else str(rng.choice(list(DTYPES)))
+    dtype = str(rng.choice(list(DTYPES)))
     batch = cached(
         rng, [70, 1, 0, 150], [0, 33, 40, 210], name, head_dim=width, head_dim_v=width_v, dtype=DTYPES[dtype]
     )

@@ -40,6 +40,9 @@ constexpr double single_stage = 1.25;
 constexpr double beside_other_families = 0.7;
 // The model of forward_wgmma estimates too much for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
+// Few queries alone over keys whose scales of rows would multiply numbers here: forward_split_kv, which multiplies scores
+// and rounds nothing, serves them until both have been timed.
+constexpr double beside_exact_products = 20;
 
 // Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.
 constexpr double listed_clocks = 440;
@@ -130,7 +133,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double own_work_tiles = std::ceil(own_tiles / seen);
   const double work_tile = work_tile_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
                            (is_prefill && drops_keys(spec) ? masked_clocks : 0);
-  const double beside = (!is_prefill        ? beside_other_families
+  const bool is_alone = config.requests == Requests::all;
+  const double beside = (!is_prefill && is_alone && has_converted_scales(spec) ? beside_exact_products : 1) *
+                        (!is_prefill        ? beside_other_families
                          : drops_keys(spec) ? beside_forward_wgmma
                                             : 1) *
                         (is_prefill && is_stored ? stored_prefill : 1);
