@@ -53,9 +53,9 @@ AttentionSpec converted_spec(AttentionSpec spec) {
 }
 
 std::string converted_scales_line(const AttentionSpec& spec) {
-  return has_converted_scales(spec)
-             ? "  static constexpr bool converts_scales = true;  // numbers are multiplied where they are upcast\n"
-             : "";
+  return has_converted_scales(spec) ? "  static constexpr bool converts_scales = true;  // numbers are "
+                                      "multiplied where they are upcast\n"
+                                    : "";
 }
 
 AttentionParams converter_params(const AttentionSpec& spec, AttentionParams params) {

@@ -55,8 +55,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   if (sizes.stages_stored > 0) {
     layout.stored_k.tiles =
         place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim / sizes.numbers, 1));
-    layout.stored_v.tiles =
-        place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v / sizes.numbers, 1));
+    layout.stored_v.tiles = place.tiles(sizes.stages_stored *
+                                        panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v / sizes.numbers, 1));
   }
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.stored_infos = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyTileInfo)));

@@ -46,10 +46,10 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
 
   // As they come from memory.
-  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv,
-                                stored_columns<KvElement<Config>>(Config::head_dim)>;
-  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv,
-                                stored_columns<KvElement<Config>>(Config::head_dim_v)>;
+  using StoredKTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using StoredVTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,

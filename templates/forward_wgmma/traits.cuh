@@ -141,10 +141,10 @@ struct KernelTraits {
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
 
   // As they come from memory.
-  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv,
-                                stored_columns<KvElement<Config>>(Config::head_dim)>;
-  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv,
-                                stored_columns<KvElement<Config>>(Config::head_dim_v)>;
+  using StoredKTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using StoredVTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
   static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
   static constexpr int stages_stored_k = upcasts ? Config::stages_stored : Config::stages_k;
   static constexpr int stages_stored_v = upcasts ? Config::stages_stored : Config::stages_v;

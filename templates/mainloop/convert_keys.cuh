@@ -124,9 +124,12 @@ class KeyConverter {
       if constexpr (converts_scales<Config>) {
         ScaledTileWidener<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
                           Config::head_dim, Traits::converter_warps,
-                          converted_scale_bytes<Config>(Config::head_dim)>::
-            upcast(stored_.k.tile(), pipelines_.k.tile(),
-                   stored_k_scales_of<Traits>(smem_, stored_.k.stage()), first_warp_);
+                          converted_scale_bytes<Config>(Config::head_dim)>::upcast(stored_.k.tile(),
+                                                                                   pipelines_.k.tile(),
+                                                                                   stored_k_scales_of<Traits>(
+                                                                                       smem_,
+                                                                                       stored_.k.stage()),
+                                                                                   first_warp_);
       } else {
         TileWidener<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
                     Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
@@ -154,9 +157,12 @@ class KeyConverter {
     if constexpr (converts_scales<Config>) {
       ScaledTileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
                         Config::head_dim_v, Traits::converter_warps,
-                        converted_scale_bytes<Config>(Config::head_dim_v)>::
-          upcast(stored_.v.tile(), pipelines_.v.tile(),
-                 stored_v_scales_of<Traits>(smem_, stored_.v.stage()), first_warp_);
+                        converted_scale_bytes<Config>(Config::head_dim_v)>::upcast(stored_.v.tile(),
+                                                                                   pipelines_.v.tile(),
+                                                                                   stored_v_scales_of<Traits>(
+                                                                                       smem_,
+                                                                                       stored_.v.stage()),
+                                                                                   first_warp_);
     } else {
       TileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
                   Config::head_dim_v, Traits::converter_warps>::upcast(stored_.v.tile(), pipelines_.v.tile(),

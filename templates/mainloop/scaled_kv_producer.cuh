@@ -131,7 +131,6 @@ using TileProducer =
                         KvProducer<Traits, Maps, Box>>::type;
 /// Boxes of rows that are not bounded.
 template <class Traits>
-using BoxOfRows =
-    typename ChosenType<converts_scales<typename Traits::Config>, PlaceOfRows, RowPlace>::type;
+using BoxOfRows = typename ChosenType<converts_scales<typename Traits::Config>, PlaceOfRows, RowPlace>::type;
 
 }  // namespace jit

@@ -25,7 +25,7 @@ class TokenMultiplier {
  public:
   /// `bits` are those of a scale as it lies in memory.
   JIT_DEVICE explicit TokenMultiplier(unsigned bits) {
-    if constexpr (numbers_of<Stored> > 1) {
+    if constexpr (numbers_of < Stored >> 1) {
       zeros_ = twice(zero_point_of(static_cast<int>(bits)));
       bits = static_cast<unsigned>(__float_as_int(without_zero_point(static_cast<int>(bits))));
     }
@@ -37,9 +37,9 @@ class TokenMultiplier {
       rest_ = pick_bytes(pack<bf16>(rest, rest), 0, 0x1010);
     }
   }
-  /// Of a chunk's words, the numbers of word `i`: of 4 bits one makes a chunk, of 8 bits two do.
+  /// Chunk `i` of those that a stored chunk's words become: one word of 4-bit numbers, or two of 8-bit ones.
   JIT_DEVICE void chunk(const unsigned (&words)[4], int i, unsigned (&wide)[4]) const {
-    if constexpr (numbers_of<Stored> > 1) {
+    if constexpr (numbers_of < Stored >> 1) {
       unsigned pairs[4];
       pairs_of_int4<Number>(words[i], zeros_, pairs);
       order_pairs(pairs, wide);
@@ -121,7 +121,7 @@ class ScaledTileWidener {
   using Multiplier =
       typename ChosenType<has_blocks, BlockMultiplier<Number, Stored>, TokenMultiplier<Number, Stored>>::type;
 
-  // Chunks of a lane: those that it reads at once.
+  // A lane's chunk of a row, and the scale of the row, or those of the chunk's blocks.
   struct Chunk {
     unsigned words[4];
     unsigned scale;

@@ -95,13 +95,13 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmm
   // Consumers of several blocks with converters would have too few registers beside a producer of 56.
   const bool has_scales = has_converted_scales(spec);
   const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all || has_scales;
-  const int producer = spec.q_positions || spec.k_positions                     ? placed_producer_registers
+  const int producer = spec.q_positions || spec.k_positions ? placed_producer_registers
                        : (spec.sequences_kv == SequenceKind::paged || has_scales) && holds_more
                            ? joined_producer_registers
-                                                                                : producer_registers;
+                           : producer_registers;
   if (converts(config)) {
-    return shared_registers(consumers, config.blocks_per_sm, config.blocks_per_sm > 1 && !has_scales ? 48 : producer,
-                            converter_registers);
+    return shared_registers(consumers, config.blocks_per_sm,
+                            config.blocks_per_sm > 1 && !has_scales ? 48 : producer, converter_registers);
   }
   return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm, producer);
 }

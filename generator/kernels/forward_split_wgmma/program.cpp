@@ -26,14 +26,15 @@ std::string wgmma_products(const AttentionSpec& spec, const ForwardSplitWgmma& c
   return wgmma_function(
              "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
              {.dtype = spec.dtype, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim) / mma_k}) +
-         wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.",
-                        {.dtype = has_narrow_keys(spec) && !has_converted_scales(spec) ? DType::fp16 : spec.dtype,
-                         .n = padded_head_dim(spec.value_head_dim()),
-                         .steps = config.tile_kv / mma_k,
-                         .accumulate = true,
-                         .a_in_registers = true,
-                         .b_along_rows = true,
-                         .columns_at_once = output_columns_at_once(spec, config)});
+         wgmma_function(
+             "wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.",
+             {.dtype = has_narrow_keys(spec) && !has_converted_scales(spec) ? DType::fp16 : spec.dtype,
+              .n = padded_head_dim(spec.value_head_dim()),
+              .steps = config.tile_kv / mma_k,
+              .accumulate = true,
+              .a_in_registers = true,
+              .b_along_rows = true,
+              .columns_at_once = output_columns_at_once(spec, config)});
 }
 
 }  // namespace

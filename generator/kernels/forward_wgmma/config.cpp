@@ -342,9 +342,9 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
   const int producer = upcasts(spec, config) && has_converted_scales(spec) ? scaled_producer_registers
                        : consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
-                       : reads_more   ? 56
-                       : is_simple    ? 24
-                                      : 40;
+                       : reads_more     ? 56
+                       : is_simple      ? 24
+                                        : 40;
   const int converter = groups > consumers + 1 ? converter_registers : 0;
   const int consumer = (launched * groups - producer - converter) / consumers / 8 * 8;
   return {.producer = producer, .consumer = std::min(most, consumer), .converter = converter};

@@ -23,10 +23,9 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
-  const DType multiplied =
-      forward_wgmma::upcasts(spec, config) && !has_converted_scales(spec)
-          ? DType::fp16  // which has all numbers of 8 bits
-          : spec.dtype;
+  const DType multiplied = forward_wgmma::upcasts(spec, config) && !has_converted_scales(spec)
+                               ? DType::fp16  // which has all numbers of 8 bits
+                               : spec.dtype;
   text += wgmma_function(
       "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
       {.dtype = multiplied, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k});

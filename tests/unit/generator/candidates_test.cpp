@@ -92,7 +92,9 @@ TEST(Candidates, ConvertScalesWhereNobodyUpcastsAhead) {
       const ProblemShape shape{.batch = batch, .heads_q = 32, .seqlen_q = queries, .seqlen_kv = keys};
       return ranked_configs(spec, shape, device_limits(sm_90a))[0];
     };
-    const auto is_ahead = [](const KernelConfig& config) { return std::get<ForwardWgmma>(config).upcast_ahead; };
+    const auto is_ahead = [](const KernelConfig& config) {
+      return std::get<ForwardWgmma>(config).upcast_ahead;
+    };
     EXPECT_TRUE(is_ahead(first(8, 2048, 2048))) << to_string(stored);
     EXPECT_FALSE(is_ahead(first(8, 2048, 65536))) << "the workspace would be larger than it may";
     EXPECT_EQ(std::holds_alternative<ForwardSplitKv>(first(8, 64, 8192)), stored != DType::fp8_e4m3)

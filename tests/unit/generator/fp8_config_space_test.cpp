@@ -158,8 +158,8 @@ TEST(ConfigRejection, KeysThatAreUpcastAheadAreReadAsAny) {
     EXPECT_EQ(config_rejection(four, split, limits), "");
     four.head_dim_v = packed == DType::mxfp4 ? 64 : 48;  // no whole words of scales, or chunks of numbers
     const int step = packed == DType::mxfp4 ? 128 : packed == DType::nvfp4 ? 64 : 32;
-    const auto expected = HasSubstr(fmt::format("converts {} with head dims of multiples of {}; they are 128",
-                                                to_string(packed), step));
+    const auto expected = HasSubstr(
+        fmt::format("converts {} with head dims of multiples of {}; they are 128", to_string(packed), step));
     EXPECT_THAT(rejection(four, converted), expected);
     EXPECT_THAT(rejection(four, converted), HasSubstr("upcast_ahead must be true"));
     EXPECT_THAT(config_rejection(four, split, limits), expected);
