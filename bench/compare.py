@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-r"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer, XQA, FlexAttention and SageAttention, in one
-process.
+r"""jit-attention beside cuDNN, FlashAttention-2, -3 and -4, FlashInfer, XQA, FlashMLA, FlexAttention and SageAttention,
+in one process.
 
 Every result is checked against fp32 attention before it is timed; a wrong one is reported and not timed. Samples are
 interleaved over all contenders in an order shuffled each round, on the same random bf16 inputs; figures are medians.

@@ -8,11 +8,12 @@ from .fp8_peers import SageAttention
 from .ours import Bf16Cache, BlockMasks, BuiltIn, InterpolatedExponentials, JitAttention, MaskBits, TwoCalls
 from .ours_rows import SeparateRows
 from .torch_peers import CuDnn, FlashAttention2, Flex
+from .vllm_peers import FlashMla, VllmInt4
 
 CONTENDERS = (JitAttention, TwoCalls, InterpolatedExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits,
               SeparateRows, CuDnn, CuDnnFlex,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, Ffpa, FlashAttention2, FlashInfer, BatchAttention, Pod,
-              Xqa, Flex, SageAttention)
+              Xqa, FlashMla, VllmInt4, Flex, SageAttention)
 NAMES = tuple(one.name for one in CONTENDERS)
 COLORS = {one.name: one.color for one in CONTENDERS}
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "generator/kernels/converted_scales.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
 
@@ -41,7 +42,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
       fmt::format("#include \"{}/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n",
                   parts.family);
   source += functors.definitions;
-  source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + parts.config;
+  source += "struct Config : WgmmaProducts {\n" + spec_lines(converted_spec(spec), functors) + parts.config;
   source += number_line("producer_registers", parts.registers.producer,
                         "registers per producer thread after setmaxnreg; 0: as launched");
   source += number_line("consumer_registers", parts.registers.consumer,

@@ -126,6 +126,18 @@ JIT_HOST_DEVICE constexpr int block_scale_bytes(int columns, int scale_columns) 
 template <class Config>
 inline constexpr bool keys_are_narrow = sizeof(KvElement<Config>) == 1;
 
+/// Whether converters multiply numbers of k and v by the scales of their rows, or of blocks of these. Nobody else sees them.
+template <class Config>
+concept converts_scales = Config::converts_scales;
+
+/// Bytes of such scales of a row of so many columns, which are whole words: one of fp32, or a byte for each block.
+template <class Config>
+JIT_HOST_DEVICE constexpr int converted_scale_bytes(int columns) {
+  constexpr int block = scale_columns_of<KvElement<Config>>;
+  if (!converts_scales<Config>) return 0;
+  return block == 0 ? static_cast<int>(sizeof(float)) : columns / (block == 0 ? 1 : block);
+}
+
 /// Whether they had, and another kernel has made numbers of q's type of them.
 template <class Config>
 concept keys_were_narrow = Config::upcast_ahead;

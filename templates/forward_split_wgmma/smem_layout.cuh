@@ -26,6 +26,8 @@ struct SmemLayout {
   PipelinePlace splits;  ///< SplitInfo, SpanInfo or ListInfo for each stage
   int key_tile_infos;    ///< KeyTileInfo for each stage of K
   int stored_infos;      ///< the same of stored K
+  int stored_k_scales;   ///< scales of each row of stored K that converters apply, for each stage
+  int stored_v_scales;   ///< the same of stored V
   int total;
 };
 
@@ -39,6 +41,9 @@ struct SmemSizes {
   int stages_stored;  ///< the same of 8 bits; 0: there are none
   bool has_spans;
   bool has_lists;
+  int numbers = 1;        ///< of a stored byte
+  int k_scale_bytes = 0;  ///< of a row of stored K, that converters apply
+  int v_scale_bytes = 0;  ///< the same of V
 };
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
@@ -49,12 +54,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.v.tiles = place.tiles(sizes.stages * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v));
   if (sizes.stages_stored > 0) {
     layout.stored_k.tiles =
-        place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1));
-    layout.stored_v.tiles =
-        place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1));
+        place.tiles(sizes.stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim / sizes.numbers, 1));
+    layout.stored_v.tiles = place.tiles(sizes.stages_stored *
+                                        panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v / sizes.numbers, 1));
   }
   layout.key_tile_infos = place.numbers(sizes.stages * static_cast<int>(sizeof(KeyTileInfo)));
   layout.stored_infos = place.numbers(sizes.stages_stored * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.stored_k_scales = place.numbers(sizes.stages_stored * sizes.tile_kv * sizes.k_scale_bytes);
+  layout.stored_v_scales = place.numbers(sizes.stages_stored * sizes.tile_kv * sizes.v_scale_bytes);
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.has_lists));
   place.barriers(layout.q, sizes.stages_q);
   place.barriers(layout.k, sizes.stages);

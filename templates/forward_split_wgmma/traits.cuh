@@ -41,13 +41,15 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
 
   /// The type of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them
-  /// in one instruction.
-  using Weight = typename ChosenType<upcasts, fp16, Element>::type;
+  /// in one instruction; times scales they are q's type.
+  using Weight = typename ChosenType<upcasts && !converts_scales<Config>, fp16, Element>::type;
   using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
 
   // As they come from memory.
-  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
-  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  using StoredKTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using StoredVTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
@@ -57,7 +59,10 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
                                       .stages = Config::stages,
                                       .stages_stored = Config::stages_stored,
                                       .has_spans = Config::split_keys != 0,
-                                      .has_lists = has_key_lists<Config>};
+                                      .has_lists = has_key_lists<Config>,
+                                      .numbers = numbers_of<KvElement<Config>>,
+                                      .k_scale_bytes = converted_scale_bytes<Config>(Config::head_dim),
+                                      .v_scale_bytes = converted_scale_bytes<Config>(Config::head_dim_v)};
   static constexpr SmemLayout layout = smem_layout(sizes);
 
   static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;

@@ -38,6 +38,8 @@ struct SmemLayout {
   int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
   int key_tile_infos;   ///< KeyTileInfo for each stage of K
   int stored_infos;     ///< the same of stored K
+  int stored_k_scales;  ///< scales of each row of stored K that converters apply, for each stage
+  int stored_v_scales;  ///< the same of stored V
   int value_infos;      ///< int for each stage of V that is transposed
   int work_wanted;      ///< one barrier, where sequences may differ in length
   int total;
@@ -61,6 +63,9 @@ struct SmemSizes {
   int stages_stored = 0;                   ///< of K and V of 8 bits that are upcast; 0: they are not
   int mask_bit_words = 0;                  ///< of a tile; 0: its scores are not known
   bool sums_by_products = false;           ///< whether V has columns of ones beside its own
+  int numbers = 1;                         ///< of a stored byte
+  int k_scale_bytes = 0;                   ///< of a row of stored K, that converters apply
+  int v_scale_bytes = 0;                   ///< the same of V
 
   /// Whether V is transposed on its way. Products of elements of 8 bits sum along the columns of both tiles (PTX ISA,
   /// "wgmma.mma_async"): a tile of V has a row for each column.
@@ -112,8 +117,11 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   layout.k.tiles = place.tiles(sizes.stages_k * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, bytes));
   layout.v.tiles = place.tiles(sizes.transposes_v() ? sizes.stages_v * value_columns_bytes(sizes) : v_rows);
   if (sizes.upcasts()) {
-    layout.stored_k.tiles = place.tiles(stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim, 1));
-    layout.stored_v.tiles = place.tiles(stages_stored * panel_tile_bytes(sizes.tile_kv, sizes.head_dim_v, 1));
+    const auto stored_bytes = [&](int columns) {
+      return stages_stored * panel_tile_bytes(sizes.tile_kv, columns / sizes.numbers, 1);
+    };
+    layout.stored_k.tiles = place.tiles(stored_bytes(sizes.head_dim));
+    layout.stored_v.tiles = place.tiles(stored_bytes(sizes.head_dim_v));
   } else if (sizes.transposes_v()) {
     layout.stored_v.tiles = place.tiles(v_rows);
   }
@@ -137,6 +145,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   };
   layout.key_tile_infos = place_infos(sizes.stages_k);
   layout.stored_infos = sizes.upcasts() ? place_infos(stages_stored) : layout.key_tile_infos;
+  layout.stored_k_scales = place.numbers(stages_stored * sizes.tile_kv * sizes.k_scale_bytes);
+  layout.stored_v_scales = place.numbers(stages_stored * sizes.tile_kv * sizes.v_scale_bytes);
   layout.value_infos = place.numbers(sizes.transposes_v() ? sizes.stages_v * word_bytes : 0);
   layout.work.tiles = place.numbers(
       stages_work * static_cast<int>(sizes.has_lengths ? sizeof(SequenceTile) : sizeof(WorkTile)));
@@ -180,7 +190,10 @@ JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int mask_bit_word
           .key_scales = has_row_scales<Config>,
           .stages_stored = Config::stages_stored,
           .mask_bit_words = mask_bit_words,
-          .sums_by_products = Config::sums_by_products};
+          .sums_by_products = Config::sums_by_products,
+          .numbers = numbers_of<KvElement<Config>>,
+          .k_scale_bytes = converted_scale_bytes<Config>(Config::head_dim),
+          .v_scale_bytes = converted_scale_bytes<Config>(Config::head_dim_v)};
 }
 
 }  // namespace jit::forward_wgmma

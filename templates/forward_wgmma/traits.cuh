@@ -126,8 +126,8 @@ struct KernelTraits {
       has_lower_tiles && Config::tile_kv < Config::tile_q && !has_arrivals<Config> ? Config::stages_v - 1 : 0;
 
   /// Types of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is
-  /// made of two of them in one instruction.
-  using Key = typename ChosenType<upcasts, fp16, Element>::type;
+  /// made of two of them in one instruction; times scales they are q's type.
+  using Key = typename ChosenType<upcasts && !converts_scales<Config>, fp16, Element>::type;
   using Weight = Key;
   /// Rows of a tile of V that has one for each column, and behind them of one that has ones, too.
   static constexpr int v_columns = transposed_rows(Config::head_dim_v), v_sum_columns = sum_columns;
@@ -141,8 +141,10 @@ struct KernelTraits {
   using OTile = PanelTile<OutputElement<Config>, rows_per_warpgroup, Config::head_dim_v>;
 
   // As they come from memory.
-  using StoredKTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim>;
-  using StoredVTile = PanelTile<KvElement<Config>, Config::tile_kv, Config::head_dim_v>;
+  using StoredKTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
+  using StoredVTile =
+      PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim_v)>;
   static constexpr int stages_k = Config::stages_k, stages_v = Config::stages_v;
   static constexpr int stages_stored_k = upcasts ? Config::stages_stored : Config::stages_k;
   static constexpr int stages_stored_v = upcasts ? Config::stages_stored : Config::stages_v;

@@ -1,6 +1,7 @@
 // The producer of keys and values by TMA, which runs ahead of the products as far as the pipelines have free stages.
 #pragma once
 
+#include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/tile_boxes.cuh"
@@ -23,7 +24,10 @@ struct NothingBeside {
 template <class Traits, class Maps, class Box>
 class KvProducer {
  public:
-  JIT_DEVICE KvProducer(const Maps& maps, unsigned smem) : maps_(maps), smem_(smem), pipelines_(smem) {}
+  using Place = Box;
+
+  JIT_DEVICE KvProducer(const AttentionParams&, const Maps& maps, unsigned smem)
+      : maps_(maps), smem_(smem), pipelines_(smem) {}
 
   /// Loads a tile of keys once there is room for it.
   template <class Beside = NothingBeside>
@@ -66,13 +70,15 @@ class KvProducer {
     load_values(values_);
     has_values_ = false;
   }
-  JIT_DEVICE void load_values(const Box& box) {
+  template <class Beside = NothingBeside>
+  JIT_DEVICE void load_values(const Box& box, const Beside& beside = {}) {
     auto& v = pipelines_.v;
     v.producer_acquire();
     if constexpr (Traits::transposes_v) {
       if (lane_id() == 0) store_shared(value_info<Traits>(smem_, v.stage()), 1);
     }
     load_key_tile<Traits, typename Traits::StoredVTile>(v.tile(), v_map<Traits>(maps_), v.full(), box);
+    beside.start(v.stage(), v.full());
     v.advance();
   }
 
@@ -105,7 +111,7 @@ class KvProducer {
     return info;
   }
 
- private:
+ protected:
   const Maps& maps_;
   const unsigned smem_;
   StoredKvPipelines<Traits> pipelines_;

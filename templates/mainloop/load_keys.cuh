@@ -5,9 +5,9 @@
 #include "mainloop/beside_keys.cuh"
 #include "mainloop/key_order.cuh"
 #include "mainloop/key_word_ranges.cuh"
-#include "mainloop/kv_producer.cuh"
 #include "mainloop/mask_memory.cuh"
 #include "mainloop/panel_producer.cuh"
+#include "mainloop/scaled_kv_producer.cuh"
 #include "mainloop/tensor_maps.cuh"
 #include "problem/functor.cuh"
 #include "problem/kv_tiles.cuh"
@@ -27,7 +27,7 @@ using KeyBox = decltype(key_box<Traits>(AttentionParams(), typename Traits::Work
 template <class Traits>
 using ProducerOf =
     typename ChosenType<Traits::loads_panels, PanelProducer<Traits, TensorMaps, KeyBox<Traits>>,
-                        KvProducer<Traits, TensorMaps, KeyBox<Traits>>>::type;
+                        TileProducer<Traits, TensorMaps, KeyBox<Traits>>>::type;
 
 /// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
 /// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
@@ -38,7 +38,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
   using Mask = typename Config::Mask;
   using Work = typename Traits::Work;
   using Box = KeyBox<Traits>;
-  ProducerOf<Traits> producer(maps, smem);
+  ProducerOf<Traits> producer(params, maps, smem);
   const KeyWordRanges<Traits> word_ranges(params, maps.schedule, smem);
   MaskMemory<Mask> memory;
   KeyOrder<Config> order(params);
@@ -91,7 +91,7 @@ template <class Traits>
 JIT_DEVICE void load_values(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Work = typename Traits::Work;
   WorkPipeline<Traits> work(params, smem);
-  ProducerOf<Traits> producer(maps, smem);
+  ProducerOf<Traits> producer(params, maps, smem);
   for (Work own = work.take(); is_work(own); own = work.take()) {
     work.release();
     for (KeyTileInfo info{0, 0}; (info.flags & (key_info_end | key_info_none)) == 0;) {

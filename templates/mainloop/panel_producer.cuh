@@ -19,7 +19,9 @@ class PanelProducer {
   using VPart = typename Traits::VPart;
 
  public:
-  JIT_DEVICE PanelProducer(const Maps& maps, unsigned smem)
+  using Place = Box;
+
+  JIT_DEVICE PanelProducer(const AttentionParams&, const Maps& maps, unsigned smem)
       : maps_(maps), smem_(smem), infos_(smem), panels_(smem) {}
 
   /// Tells of a tile of keys, and loads its panels, each once there is room for it.

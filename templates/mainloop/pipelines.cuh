@@ -17,6 +17,7 @@
 // converters and upcasts, how many warps convert, consume, and read stored keys, and the layout of shared memory.
 #pragma once
 
+#include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/key_tile_info.cuh"
 #include "pipeline/pipeline.cuh"
@@ -78,9 +79,11 @@ template <class Traits>
 JIT_DEVICE void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;
   constexpr int arrivals = decltype(KvPipelines<Traits>::k)::warp_arrivals;
-  init_pipeline(smem, layout.stored_k, arrivals,
+  // Lanes that copy scales arrive when these have come.
+  constexpr int of_scales = converts_scales<typename Traits::Config> ? warp_size : 0;
+  init_pipeline(smem, layout.stored_k, arrivals + of_scales,
                 Traits::key_readers * arrivals);  // mutate: KIsEmptyAfterOneConsumer
-  init_pipeline(smem, layout.stored_v, 1,
+  init_pipeline(smem, layout.stored_v, 1 + of_scales,
                 Traits::has_converters ? Traits::converter_warps : Traits::consumer_warps);
   if constexpr (Traits::upcasts) {
     init_pipeline(smem, layout.k, Traits::converter_warps * arrivals, Traits::consumer_warps * arrivals);
@@ -125,6 +128,20 @@ template <class Traits>
 JIT_DEVICE unsigned key_scales_of(unsigned smem, int stage) {
   // mutate: ScalesOfOneStage
   return smem + Traits::layout.key_scales + stage * Traits::Config::tile_kv * 4;
+}
+
+/// Shared addresses of the scales of a stage's stored keys, and values, which converters multiply them by.
+template <class Traits>
+JIT_DEVICE unsigned stored_k_scales_of(unsigned smem, int stage) {
+  using Config = typename Traits::Config;
+  return smem + Traits::layout.stored_k_scales +
+         stage * Config::tile_kv * converted_scale_bytes<Config>(Config::head_dim);
+}
+template <class Traits>
+JIT_DEVICE unsigned stored_v_scales_of(unsigned smem, int stage) {
+  using Config = typename Traits::Config;
+  return smem + Traits::layout.stored_v_scales +
+         stage * Config::tile_kv * converted_scale_bytes<Config>(Config::head_dim_v);
 }
 
 /// Shared address of where the keys of a stage's tile stand that are a list's, behind which are their members.

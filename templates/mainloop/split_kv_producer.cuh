@@ -3,7 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "mainloop/kv_producer.cuh"
+#include "mainloop/scaled_kv_producer.cuh"
 #include "mainloop/tile_boxes.cuh"
 #include "problem/key_lists.cuh"
 #include "scheduling/split_tile_scheduler.cuh"
@@ -46,14 +46,15 @@ JIT_DEVICE RowPlace listed_box(const AttentionParams& params, const SplitWorkTil
 
 /// A Traits is that of the Producer and of split_keys/split_pipeline.cuh; `values_in_keys` says whether values are columns
 /// of the keys, and not loaded.
-template <class Traits, class Producer = KvProducer<Traits, KernelMemory, RowPlace>>
+template <class Traits, class Producer = TileProducer<Traits, KernelMemory, BoxOfRows<Traits>>>
 class SplitKvProducer {
   using Config = typename Traits::Config;
+  using Place = typename Producer::Place;
 
  public:
   JIT_DEVICE SplitKvProducer(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
                              unsigned smem)
-      : params_(params), producer_(memory, smem), splits_(bytes, smem) {}
+      : params_(params), producer_(params, memory, smem), splits_(bytes, smem) {}
 
   /// Walks through the block's share of the work. Each tile of keys is followed by the values of the one before, from
   /// one split to the next: scores are computed first. A split without keys comes behind them.
@@ -76,11 +77,11 @@ class SplitKvProducer {
       producer_.load_values();  // without values no thread reaches this code
       return producer_.tell(key_info_none);
     }
-    RowPlace box = box_at(work_tile, info, tiles.key(0));
+    Place box = box_at(work_tile, info, tiles.key(0));
     while (tiles.has(0)) {
       producer_.load_keys(box, info_of(tiles));
       // The next tile's pages are on the way while values wait for room.
-      const RowPlace next = tiles.has(1) ? box_at(work_tile, info, tiles.key(1)) : box;
+      const Place next = tiles.has(1) ? box_at(work_tile, info, tiles.key(1)) : box;
       producer_.load_values();
       if constexpr (!Traits::values_in_keys) producer_.put_values(box);
       box = next;
@@ -88,9 +89,12 @@ class SplitKvProducer {
     }
   }
 
-  JIT_DEVICE RowPlace box_at(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
+  JIT_DEVICE Place box_at(const SplitWorkTile& work_tile, const Info<Config>& info, int k_begin) const {
     if constexpr (has_key_lists<Config>) {
       return listed_box<Traits>(params_, work_tile, info.owner, k_begin);
+    } else if constexpr (converts_scales<Config>) {
+      return rows_of_box<Traits>(params_, key_box<Traits>(params_, work_tile, k_begin),
+                                 work_tile.kv.length - k_begin);
     } else {
       return key_box<Traits>(params_, work_tile, k_begin);
     }

@@ -43,7 +43,8 @@ class SplitDequant {
   };
   // Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
   static constexpr bool has_each_value = has_each && !is_fp8<typename Config::Element>;
-  static constexpr bool has_blocks = scale_columns_of<KvElement<Config>> != 0;
+  // Whether numbers are smaller than they are by a power of two.
+  static constexpr bool has_blocks = scale_columns_of<KvElement<Config>> != 0 && !converts_scales<Config>;
   using Scale = TokenScale<KvElement<Config>>;
 
  public:

@@ -1,4 +1,5 @@
-// Mutations of the warp that copies scales of tokens by cp.async beside boxes of keys: consumers wait for both.
+// Mutations of the warp that copies scales of tokens by cp.async beside boxes of keys: consumers wait for both, and so do
+// converters, which multiply numbers by them.
 #include "tests/mutation/template_mutation.h"
 
 namespace jit::testing::kv_cache_mutations {
@@ -23,7 +24,17 @@ const Subject few_rows = [] {
   return subject;
 }();
 
+// Converters, which multiply numbers by scales of tokens.
+const Subject converted = [] {
+  Subject subject = tokens;
+  subject.config = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=1 stages_stored=2";
+  subject.head_dim = subject.head_dim_v = 64;
+  subject.heads = 4;
+  return subject;
+}();
+
 TEST(KvCaches, IsRightUnmutated) {
+  EXPECT_EQ(noticed(nullptr, converted), "");
   EXPECT_EQ(noticed(nullptr, tokens), "");
   EXPECT_EQ(noticed(nullptr, few_rows), "");
 }
@@ -36,7 +47,14 @@ INSTANTIATE_TEST_SUITE_P(
                          {"data race", "access in flight", "unfinished copy"},
                          tokens},
         TemplateMutation{"LanesMissATransposedShuffle", {"distance = 4;", "distance = 8;"}, {}, few_rows},
-        TemplateMutation{"ScalesOfTheBoxesFirstRow", {" + row % Traits::box_rows", ""}, {}, tokens}),
+        TemplateMutation{"ScalesOfTheBoxesFirstRow", {" + row % Traits::box_rows", ""}, {}, tokens},
+        TemplateMutation{"ScalesWithoutWait",
+                         {"cp_async_$(", "mbarrier_arrive("},
+                         {"data race", "access in flight", "unfinished copy"},
+                         converted},
+        TemplateMutation{"ScalesOfTheFirstBox", {"own = $;", "own = box;"}, {}, converted},
+        TemplateMutation{"ScalesBehindTheSequence", {"= $;", "= true;"}, {"out of bounds"}, converted},
+        TemplateMutation{"EveryRowTheFirst", removed, {}, converted}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

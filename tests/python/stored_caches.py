@@ -76,6 +76,16 @@ def stored(name, x, scale_of_head=None, by_head=False):
     return Stored(halves(codes.reshape(x.shape)), heads, bytes_, numbers)
 
 
+def by_halves_of_scales(name, part):
+    """Numbers times scales of tokens as bf16 makes them: of the upper half of a scale, and of the rest of it."""
+    bits = part.scales.view(numpy.uint32) & numpy.uint32(0xFFFFFFF0 if name == "int4" else 0xFFFFFFFF)
+    scales = bits.view(numpy.float32)
+    upper = (bits & numpy.uint32(0xFFFF0000)).view(numpy.float32)
+    rest = (scales - upper).astype(BF16).astype(float)
+    whole = numpy.rint(part.numbers / scales[..., None].astype(float))
+    return whole * upper[..., None].astype(float) + (whole * rest[..., None]).astype(BF16).astype(float)
+
+
 @dataclass
 class Cached:
     """Requests whose keys and values are stored, one by one."""
@@ -88,14 +98,17 @@ class Cached:
     def lengths_k(self):
         return [len(part.rows) for part in self.parts["k"]]
 
-    def check(self, o, lse=None, rounded=False, **options):
-        """`rounded`: keys and values became numbers of q's type."""
+    def check(self, o, lse=None, rounded=False, by_halves=False, **options):
+        """`rounded`: keys and values became numbers of q's type; `by_halves`: bf16 by halves of scales of tokens."""
         has_tokens = self.parts["k"][0].scales.ndim == 2
-        if has_tokens:  # the products of P are of bf16 then
+        if has_tokens and not by_halves:  # the products of P are of bf16 then
             options["p_dtype"] = BF16
         numbers = {name: [part.numbers for part in parts] for name, parts in self.parts.items()}
         if rounded:
             own = self.q[0].dtype
+            if by_halves and has_tokens and own == BF16:
+                parts = self.parts
+                numbers = {name: [by_halves_of_scales(self.name, x) for x in parts[name]] for name in parts}
             for name, parts in numbers.items():  # scales of heads are applied in fp32
                 scales = numpy.ones(parts[0].shape[1]) if has_tokens else self.parts[name][0].scales
                 numbers[name] = [(x / scales[:, None]).astype(own).astype(float) * scales[:, None] for x in parts]
@@ -117,11 +130,21 @@ def cached(
 
 def pages(rng, batch, page_size, *, inline=False, spare=3):
     """Arrays of a call over pages in any order, random bytes and NaN wherever no request has a row or a scale. With
-    `inline`, scales of a head lie behind its elements."""
+    `inline`, scales of a head lie behind its elements; those of tokens, and K beside V, as in vLLM's caches: by rows or
+    by heads (K, its scale, V, its scale)."""
     most = max(1, max(-(-n // page_size) for n in batch.lengths_k))
     count = len(batch.q) * most + spare
     table = int32(rng.permutation(count)[: len(batch.q) * most].reshape(len(batch.q), most))
     arrays = {"page_table": table, "seqused_k": int32(batch.lengths_k)}
+    beside_each_other = inline and batch.parts["k"][0].scales.ndim == 2
+    if beside_each_other:
+        heads = batch.parts["k"][0].rows.shape[1]
+        content = sum(parts[0].rows.shape[2] + 4 for parts in batch.parts.values())
+        by_heads = bool(rng.integers(2))
+        order = (heads, page_size) if by_heads else (page_size, heads)
+        memory = rng.integers(0, 256, (count, *order, content), numpy.uint8)
+        memory = memory.swapaxes(1, 2) if by_heads else memory
+    begin = 0
     for name, parts in batch.parts.items():
         first = parts[0]
         heads, width = first.rows.shape[1:]
@@ -129,11 +152,14 @@ def pages(rng, batch, page_size, *, inline=False, spare=3):
         has_tokens = first.scales.ndim == 2
         beside = blocks or 4 * has_tokens
         pool = rng.integers(0, 256, (count, page_size, heads, width + (beside if inline else 0)), numpy.uint8)
+        if beside_each_other:
+            pool = memory[..., begin : begin + width + 4]
+            begin += width + 4
         arrays[name] = pool[..., :width]
         if has_tokens:
             scales = numpy.full((count, page_size, heads), numpy.nan, numpy.float32)
             if inline:
-                scales = pool.view(numpy.float32)[..., width // 4]
+                scales = pool[..., width:].view(numpy.float32)[..., 0]
                 scales[...] = numpy.nan
             arrays[f"{name}_descale"] = scales
         else:

@@ -75,6 +75,36 @@ def test_what_is_written(rng, place, fetch, name, dtype):
         )
 
 
+@pytest.mark.parametrize("name, by_heads", paired(["int8", "int4"], [False, True]))
+def test_scales_behind_their_rows(rng, place, fetch, name, by_heads):
+    """vLLM's caches: K, its scale, V, its scale of each head of a slot, with every byte as it writes it."""
+    heads, page_size, width = 3, 8, 64
+    row = width if name == "int8" else width // 2
+    order = (heads, page_size) if by_heads else (page_size, heads)
+    memory = rng.integers(0, 256, (3, *order, 2 * (row + 4)), numpy.uint8)
+    placed = place(memory.copy())
+    view = placed.swapaxes(1, 2) if by_heads else placed
+    float32 = numpy.float32 if isinstance(view, numpy.ndarray) else pytest.importorskip("torch").float32
+    floats = view.view(float32)
+    parts = {each: (view[..., i * (row + 4) :][..., :row], floats[..., i * (row // 4 + 1) + row // 4])
+             for i, each in enumerate("kv")}
+    k, v = (rng.standard_normal((4, heads, width)).astype(BF16) for _ in "kv")
+    slots = numpy.array([3, 17, -1, 20], numpy.int64)
+    ja.append(place(k), place(v), parts["k"][0], parts["v"][0], k_scale=parts["k"][1], v_scale=parts["v"][1],
+              slot_mapping=place(slots), cache_dtype=name)
+    written = memory.swapaxes(1, 2).copy() if by_heads else memory.copy()
+    for token, slot in enumerate(slots):
+        if slot < 0:
+            continue
+        expected = [stored(name, x[token : token + 1].astype(numpy.float32)) for x in (k, v)]
+        pieces = [piece for each in expected for piece in (each.rows[0].view(numpy.uint8), each.scales[0][:, None].view(numpy.uint8))]
+        written[slot // page_size, slot % page_size] = numpy.concatenate(pieces, -1)
+    ours = fetch(view).astype(numpy.uint8)
+    assert numpy.mean(ours != written) < 0.005  # sums of products may be rounded otherwise
+    untouched = numpy.setdiff1d(numpy.arange(24), slots)
+    numpy.testing.assert_array_equal(rows_of(ours, untouched), rows_of(written, untouched))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_that_are_none(rng, place, fetch, name):
     """A NaN shows in the scale of its row or block; an infinity counts as the largest number."""

@@ -129,6 +129,65 @@ def test_prefill_by_numbers_of_16_bits(rng, place, fetch, name, lies):
     batch.check(fetch(o), fetch(lse), keep=causal, rounded=True)
 
 
+CONVERTED = {
+    "forward_wgmma, 2 warps": "forward_wgmma tile_q=128 tile_kv=64 stages_k=2 stages_v=2 stages_stored=2 converter_warps=2",
+    "forward_wgmma, 4 warps": "forward_wgmma tile_q=64 tile_kv=48 stages_k=1 stages_v=2 stages_stored=1 converter_warps=4",
+    "forward_split_wgmma": "forward_split_wgmma tile_rows=128 tile_kv=64 stages=2 stages_stored=2",
+    "forward_split_wgmma, spans": "forward_split_wgmma tile_rows=64 tile_kv=32 stages=1 stages_stored=1",
+}
+
+
+@pytest.mark.parametrize("name, family, lies", some(itertools.product(NAMES, CONVERTED, ["pages", "varlen"]), 12))
+def test_scales_applied_by_converters(rng, place, fetch, name, family, lies):
+    """Numbers of q's type are made of tiles that arrive, with scales of tokens and of blocks."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("by wgmma")
+    width, width_v = (int(rng.choice([128, 256] if name == "mxfp4" else [64, 128, 192])) for _ in "kv")
+    if name == "int8":
+        width_v = 80
+    if "4 warps" in family or name == "mxfp4":  # of whose registers there are few
+        width_v = min(width_v, 128)
+    dtype = str(rng.choice(list(DTYPES)))
+    batch = cached(
+        rng, [70, 1, 0, 150], [0, 33, 40, 210], name, head_dim=width, head_dim_v=width_v, dtype=DTYPES[dtype]
+    )
+    spec = ja.AttentionSpec(
+        dtype=dtype,
+        head_dim=width,
+        head_dim_v=width_v,
+        gqa_ratio=4,
+        sequences_q="varlen",
+        sequences_kv="paged" if lies == "pages" else "varlen",
+        page_size=16 if lies == "pages" else 0,
+        kv_dtype=name,
+        descale_per=DESCALE[name],
+        mask=ja.mask.causal(),
+        split_keys=64 if "spans" in family else 0,
+    )
+    attend = ja.prepare(spec, config=f"family={CONVERTED[family]}")
+    arrays = pages(rng, batch, 16) if lies == "pages" else varlen(batch)
+    o, lse = call(place, batch, arrays, attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal, rounded=True, by_halves=True)
+
+
+@pytest.mark.parametrize("name", some(NAMES, 4))
+def test_requests_of_many_queries_and_of_few(rng, place, fetch, name):
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("calls take two kernels on sm_90a")
+    lengths_q, lengths_k = [200, 1, 65, 0, 3], [290, 700, 65, 30, 3]
+    batch = cached(rng, lengths_q, lengths_k, name, head_dim=128)
+    paged = dict(sequences_q="varlen", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(
+        head_dim=128, gqa_ratio=4, kv_dtype=name, descale_per=DESCALE[name], mask=ja.mask.causal(), **paged
+    )
+    attend = ja.prepare(spec)
+    arrays = pages(rng, batch, 16)
+    o, lse = call(place, batch, dict(arrays), attend=attend, return_lse=True)
+    batch.check(fetch(o), fetch(lse), keep=causal, rounded=True, by_halves=True)
+    kernel = call(place, batch, arrays, attend=attend.kernel)
+    assert "forward_split_wgmma" in repr(kernel) and "requests=many_queries" in kernel.why
+
+
 INT8_FAMILIES = {
     "forward_split_kv copies=tma": "forward_split_kv copies=tma tile_kv=64 stages=2",
     "forward_split_wgmma": "forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_stored=1",

@@ -22,8 +22,9 @@ from comparison.flash_attention_peers import FlashAttention3, FlashAttention4, V
 from comparison.flashinfer_peers import BatchAttention, FlashInfer, Pod, Xqa  # noqa: E402
 from comparison.ours import Bf16Cache, JitAttention, TwoCalls  # noqa: E402
 from comparison.serving_inputs import make_request_inputs  # noqa: E402
-from comparison.stored_keys import KINDS  # noqa: E402
+from comparison.stored_keys import KINDS, StoredRows  # noqa: E402
 from comparison.torch_peers import CuDnn, FlashAttention2  # noqa: E402
+from comparison.vllm_peers import FlashMla, VllmInt4  # noqa: E402
 from serving_stand_ins import FakeFlashInfer, serve  # noqa: E402
 
 
@@ -100,6 +101,44 @@ def test_caches_of_fp8_stand_for_numbers_of_bf16():
     assert torch.equal(wide.k.float(), inputs.k.float() * inputs.kv_descale)
     assert torch.equal(inputs.q_in_fp8().float() * inputs.kv_descale, inputs.q.float())
     assert FP8.kv_bytes() * 2 == PAGED.kv_bytes() and FP8.flops() == PAGED.flops()
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+def test_flash_mla_serves_latents(queries, monkeypatch):
+    pages = dict(kv_sequences="paged", page_size=64, heads_kv=1, head_dim=96, mask="causal" if queries > 1 else "none")
+    problem = dataclasses.replace(batch((1, queries, 70), (1, queries, 5), q_sequences="varlen", **pages),
+                                  head_dim_v=64, values_in_keys=True)
+    schedules = []
+
+    def dense_decode_fwd(q, k, width, seqused_k, page_table, scale, causal, *schedule):
+        assert q.shape == (2, queries, 4, 96) and scale == 96 ** -0.5
+        schedules.append(schedule)
+        o = serve(q, k, k[..., :width], causal, seqused_k=seqused_k, page_table=page_table)
+        return o, "lse", "schedule", "splits"
+
+    monkeypatch.setattr(FlashMla, "operators", lambda self: types.SimpleNamespace(dense_decode_fwd=dense_decode_fwd))
+    check(FlashMla(), problem)
+    assert schedules[0] == (None, None) and set(schedules[1:]) == {("schedule", "splits")}
+    for other, match in ((PAGED, "latents"), (LATENTS, "pages of 64")):
+        with pytest.raises(Unsupported, match=match):
+            FlashMla().serve(other, make_request_inputs(other, "cpu", 1))
+
+
+@pytest.mark.parametrize("problem", [dataclasses.replace(one, kv_dtype="int4", inline_scales=one is PAGED)
+                                     for one in (PAGED, CHUNKS)])
+def test_vllms_kernel_of_int4(problem, monkeypatch):
+    def launch(*, q, k_cache, v_cache, out, k_scale_cache, v_scale_cache, block_table, seqused_k, cu_seqlens_q, **options):
+        assert options["softmax_segm_output"].shape == (64, 4, 16, 64) and options["packing_factor"] == 2
+        k, v = (StoredRows("int4", rows, scales).numbers() for rows, scales in ((k_cache, k_scale_cache),
+                                                                               (v_cache, v_scale_cache)))
+        assert not ((k_scale_cache.view(torch.int32) & 15) - 8).any()
+        out.copy_(serve(q, k, v, True, cu_seqlens_q=cu_seqlens_q, seqused_k=seqused_k, page_table=block_table))
+
+    install(monkeypatch, VllmInt4.module, _launch_packed_attn=launch)
+    check(VllmInt4(), problem)
+    assert VllmInt4().preparing(problem) and "vllm" in (VllmInt4().absent() or "vllm")
+    with pytest.raises(Unsupported, match="bf16"):
+        VllmInt4().refuse_keys(PAGED)
 
 
 @pytest.mark.parametrize("contender", [BatchAttention, CuDnn, FlashAttention3, Pod])
@@ -413,8 +452,9 @@ def test_everyone_takes_part_in_what_it_can_serve():
     cell = serving_suites.requests("test", "cell", [(1, 1, 8)]).cell()
     dense = {one.name for one in all_contenders() if one.preparing(cell)}
     serving = {one.name for one in all_contenders() if one.preparing(DENSE)}
-    assert dense == {"ours", "cudnn", "fa3", "fa4", "fa2", "flashinfer", "flex"}
-    assert serving == {"ours", "cudnn", "fa3", "fa3_vllm", "fa4", "fa2", "flashinfer", "batch_attention", "pod", "xqa"}
+    assert dense == {"ours", "cudnn", "cudnn-flex", "fa3", "fa4", "ffpa", "fa2", "flashinfer", "flex"}
+    assert serving == {"ours", "cudnn", "fa3", "fa3_vllm", "fa4", "fa2", "flashinfer", "batch_attention", "pod", "xqa",
+                       "flash_mla", "int4_vllm"}
 
 
 def test_every_problem_is_replayed_on_a_gpu(emulated):

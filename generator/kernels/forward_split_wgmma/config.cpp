@@ -5,6 +5,7 @@
 #include <jit/dtype.h>
 
 #include "generator/functors/functor_node.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_wgmma.h"
 #include "generator/kernels/tma_rules.h"
@@ -26,7 +27,7 @@ constexpr int largest_score_registers = 2;
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
 // Registers of the producer. That of pages spills 24 to 44 bytes of 56 registers where it holds bounds of joined masks, or of
-// requests that it leaves out; that of pieces of sequences, which finds where keys stand, 148.
+// requests that it leaves out, and 24 where it copies scales; that of pieces of sequences, which finds where keys stand, 148.
 constexpr int producer_registers = 56;
 constexpr int joined_producer_registers = 64;
 constexpr int placed_producer_registers = 72;
@@ -67,13 +68,7 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma
                                           config.stages_stored, to_string(spec.key_dtype()))
                             : "";
   }
-  if (facts(spec.key_dtype()).numbers > 1) {
-    return fmt::format("{} converts k and v whose bytes are one number each; spec.kv_dtype is {}", name,
-                       to_string(spec.key_dtype()));
-  }
-  if (spec.descale_per == ScaleKind::token) {
-    return fmt::format("{} reads k and v that have a scale for each head; spec.descale_per is token", name);
-  }
+  if (std::string reason = converted_scales_rejection(spec, name); !reason.empty()) return reason;
   if (!converts(config)) {
     return fmt::format("stages_stored must be 1 or more with k and v of {}: they are converted",
                        to_string(spec.key_dtype()));
@@ -98,13 +93,15 @@ int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / ro
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
   // Consumers of several blocks with converters would have too few registers beside a producer of 56.
-  const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all;
-  const int producer = spec.q_positions || spec.k_positions                     ? placed_producer_registers
-                       : spec.sequences_kv == SequenceKind::paged && holds_more ? joined_producer_registers
-                                                                                : producer_registers;
+  const bool has_scales = has_converted_scales(spec);
+  const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all || has_scales;
+  const int producer = spec.q_positions || spec.k_positions ? placed_producer_registers
+                       : (spec.sequences_kv == SequenceKind::paged || has_scales) && holds_more
+                           ? joined_producer_registers
+                           : producer_registers;
   if (converts(config)) {
-    return shared_registers(consumers, config.blocks_per_sm, config.blocks_per_sm > 1 ? 48 : producer,
-                            converter_registers);
+    return shared_registers(consumers, config.blocks_per_sm,
+                            config.blocks_per_sm > 1 && !has_scales ? 48 : producer, converter_registers);
   }
   return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm, producer);
 }
@@ -162,7 +159,10 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                                      .stages = config.stages,
                                      .stages_stored = config.stages_stored,
                                      .has_spans = spec.split_keys != 0,
-                                     .has_lists = has_lists(spec)})
+                                     .has_lists = has_lists(spec),
+                                     .numbers = facts(spec.key_dtype()).numbers,
+                                     .k_scale_bytes = converted_scale_bytes(spec, spec.head_dim),
+                                     .v_scale_bytes = converted_scale_bytes(spec, spec.value_head_dim())})
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0) +

@@ -4,6 +4,7 @@
 
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/split_merge.h"
 #include "generator/kernels/tma_rules.h"
@@ -39,6 +40,9 @@ constexpr double single_stage = 1.25;
 constexpr double beside_other_families = 0.7;
 // The model of forward_wgmma estimates too much for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
+// Few queries alone over keys whose scales of rows would multiply numbers here: forward_split_kv, which multiplies scores
+// and rounds nothing, serves them until both have been timed.
+constexpr double beside_exact_products = 20;
 
 // Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.
 constexpr double listed_clocks = 440;
@@ -50,6 +54,8 @@ constexpr double stored_prefill = 1.2;
 
 // Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
+// And for one that is multiplied by a scale, of 4 bits or 8 alike.
+constexpr double scaled_slots = 4.7;
 // And what a tile of few queries takes from one pipeline to the other, in any case: timed at head_dim 128 with bf16.
 constexpr double stored_clocks = 900;
 constexpr double stored_per_element = 0.11;
@@ -66,7 +72,10 @@ double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double t
 double boxes_step(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const double boxes = config.tile_kv / box_rows(spec, config.tile_kv);
   const int bytes = size_of(spec.key_dtype());
-  return boxes * (panel_count(spec.head_dim, bytes) + panel_count(spec.value_head_dim(), bytes)) * box_clocks;
+  return boxes *
+         (panel_count(stored_columns(spec, spec.head_dim), bytes) +
+          panel_count(stored_columns(spec, spec.value_head_dim()), bytes)) *
+         box_clocks;
 }
 
 }  // namespace
@@ -85,7 +94,8 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
   const double blocks = config.blocks_per_sm;
   const bool is_stored = has_narrow_keys(spec);
-  const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
+  const double tile_bytes =
+      config.tile_kv * (d + dv) * size_of(spec.key_dtype()) / facts(spec.key_dtype()).numbers;
   const double on_the_way = tile_bytes * (is_stored ? config.stages_stored : config.stages) * blocks;
   const bool are_read_often = has_lists(spec) && work_tiles >= listed_often;
   const double memory = are_read_often
@@ -99,7 +109,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double consumers = consumers_of(config) * blocks;
   const double alone = products + softmax_per_key * config.tile_kv + step_clocks;
   const double conversion =
-      is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4 : 0;
+      has_converted_scales(spec) ? config.tile_kv * (d + dv) * scaled_slots / 32 / 4
+      : is_stored ? config.tile_kv * (d * slots_to(spec.dtype) + dv * slots_to(DType::fp16)) / 32 / 4
+                  : 0;
   double step = std::max({memory * blocks, products * consumers / tensor_share, alone, conversion * blocks,
                           boxes_step(spec, config)});
   const bool is_prefill = shape.seqlen_q > few_queries;
@@ -121,7 +133,9 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
   const double own_work_tiles = std::ceil(own_tiles / seen);
   const double work_tile = work_tile_clocks + (config.stages_q > 1 ? 0 : waiting_for_queries) +
                            (is_prefill && drops_keys(spec) ? masked_clocks : 0);
-  const double beside = (!is_prefill        ? beside_other_families
+  const bool is_alone = config.requests == Requests::all;
+  const double beside = (!is_prefill && is_alone && has_converted_scales(spec) ? beside_exact_products : 1) *
+                        (!is_prefill        ? beside_other_families
                          : drops_keys(spec) ? beside_forward_wgmma
                                             : 1) *
                         (is_prefill && is_stored ? stored_prefill : 1);

@@ -1,3 +1,4 @@
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_split_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/launch/kernel_launch.h"
@@ -27,8 +28,9 @@ void Family<ForwardSplitWgmma>::launch(const KernelLaunch& launch, const Forward
   const SplitLaunch split = split_launch(launch, tiles_of(config, rows), name);
   if (split.blocks == 0) return;
   const MappedKeys keys = map_keys(launch.spec, rows, launch.params);
+  AttentionParams params = converter_params(launch.spec, launch.params);
   KernelMemory memory{.k = keys.k, .v = keys.v, .split_params = split.params};
-  void* arguments[] = {&launch.params, &memory};
+  void* arguments[] = {&params, &memory};
   launch_split(launch, split, arguments, true);
 }
 

@@ -6,6 +6,7 @@
 #include "generator/functors/functor_node.h"
 #include "generator/functors/functor_tensors.h"
 #include "generator/functors/score_mask.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/tma_rules.h"
 #include "generator/problem/tma_operands.h"
@@ -36,6 +37,8 @@ constexpr int epilogue_work_registers = 24;    // beside them with output = dire
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
 // Registers of the warpgroup that transposes values, or upcasts keys and values.
 constexpr int converter_registers = 40;
+// Registers of the producers where they copy scales beside tiles, and of pages: 56 spill 24 bytes.
+constexpr int scaled_producer_registers = 64;
 // Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
 // the assembler gives up (C7602).
 constexpr int instruction_registers = 30;
@@ -129,6 +132,7 @@ int mask_bit_words(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const bool is_upcast = upcasts(spec, config);
   return smem_layout({.head_dim = spec.head_dim,
                       .head_dim_v = spec.value_head_dim(),
                       .tile_q = config.tile_q,
@@ -142,10 +146,13 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
                       .has_lengths = !is_plain(spec),
                       .element_bytes = size_of(spec.dtype),
                       .output_bytes = size_of(output_dtype(spec)),
-                      .key_scales = spec.descale_per != ScaleKind::head && !config.upcast_ahead,
+                      .key_scales = spec.descale_per != ScaleKind::head && !has_stored_keys(spec),
                       .stages_stored = config.stages_stored,
                       .mask_bit_words = mask_bit_words(spec, config),
-                      .sums_by_products = has_sums_by_products(spec, config)})
+                      .sums_by_products = has_sums_by_products(spec, config),
+                      .numbers = facts(spec.key_dtype()).numbers,
+                      .k_scale_bytes = is_upcast ? converted_scale_bytes(spec, spec.head_dim) : 0,
+                      .v_scale_bytes = is_upcast ? converted_scale_bytes(spec, spec.value_head_dim()) : 0})
       .total;
 }
 
@@ -186,12 +193,8 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
         config.stages_stored, converters, config.upcast_ahead, to_string(spec.dtype),
         to_string(spec.key_dtype()));
   }
-  if (wants_upcast_ahead(spec) && !config.upcast_ahead) {
-    return fmt::format(
-        "{} converts k and v of {} tile by tile where a byte is a number and scales are those of heads; "
-        "descale_per is {}: upcast_ahead must be true",
-        name, to_string(spec.key_dtype()), to_string(spec.descale_per));
-  }
+  if (wants_upcast_ahead(spec) && !config.upcast_ahead)
+    return converted_scales_rejection(spec, name) + ": upcast_ahead must be true";
   if (config.upcast_ahead) {
     if (config.stages_stored != 0 || config.converter_warps != 0) {
       return fmt::format(
@@ -306,8 +309,7 @@ bool has_key_words(const AttentionSpec& spec) { return key_words(spec.mask) == 1
 bool has_stored_keys(const AttentionSpec& spec) { return has_narrow_keys(spec) && !has_fp8_queries(spec); }
 
 bool wants_upcast_ahead(const AttentionSpec& spec) {
-  return has_stored_keys(spec) &&
-         (spec.descale_per == ScaleKind::token || facts(spec.key_dtype()).kind == NumberKind::packed);
+  return has_stored_keys(spec) && !converted_scales_rejection(spec, "").empty();
 }
 
 bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -315,7 +317,7 @@ bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config) {
 }
 
 AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config) {
-  return config.upcast_ahead ? upcast_spec(spec) : spec;
+  return config.upcast_ahead ? upcast_spec(spec) : upcasts(spec, config) ? converted_spec(spec) : spec;
 }
 
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config) {
@@ -338,10 +340,11 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
-  const int producer = consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
-                       : reads_more   ? 56
-                       : is_simple    ? 24
-                                      : 40;
+  const int producer = upcasts(spec, config) && has_converted_scales(spec) ? scaled_producer_registers
+                       : consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
+                       : reads_more     ? 56
+                       : is_simple      ? 24
+                                        : 40;
   const int converter = groups > consumers + 1 ? converter_registers : 0;
   const int consumer = (launched * groups - producer - converter) / consumers / 8 * 8;
   return {.producer = producer, .consumer = std::min(most, consumer), .converter = converter};

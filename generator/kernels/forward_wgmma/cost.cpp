@@ -9,6 +9,7 @@
 #include "generator/functors/row_keys.h"
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/block_cover.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/tensors/dims.h"
 #include "templates/base/element.cuh"
@@ -57,7 +58,7 @@ constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see noth
 constexpr double box_clocks = 110;
 // Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
 // clocks for two rounds of 16 elements a lane, and for a tile beside them.
-constexpr double to_fp16_clocks = 60, p_exchange_clocks = 300;
+constexpr double to_fp16_clocks = 60, scaled_clocks = 150, p_exchange_clocks = 300;
 constexpr double elements_of_rounds = 1024;
 constexpr double spare_converters = 1.12;  // two warps, on two of the four parts of a multiprocessor
 constexpr double upcast_beside =
@@ -158,7 +159,8 @@ double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double wav
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!upcasts(spec, config)) return 0;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
-  return rounds * (spec.head_dim + spec.value_head_dim()) * to_fp16_clocks + p_exchange_clocks;
+  const double clocks = has_converted_scales(spec) ? scaled_clocks : to_fp16_clocks;
+  return rounds * (spec.head_dim + spec.value_head_dim()) * clocks + p_exchange_clocks;
 }
 
 // Clocks of shared memory, where it has more to deliver than products read: a tile that is upcast is read and

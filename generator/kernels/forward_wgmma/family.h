@@ -90,7 +90,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
 
 /// Whether k and v are of 8 bits under q of 16.
 bool has_stored_keys(const AttentionSpec& spec);
-/// Whether only a kernel ahead can: their numbers are packed, or have scales of tokens.
+/// Whether only a kernel ahead can: their rows have no whole chunks.
 bool wants_upcast_ahead(const AttentionSpec& spec);
 /// Whether the kernel makes numbers of 16 of these on their way: no other one does before it.
 bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config);

@@ -1,4 +1,5 @@
 #include "generator/kernels/persistent/launch.h"
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/kernels/waiting_spans.h"
 #include "generator/launch/kernel_launch.h"
@@ -13,7 +14,11 @@ std::size_t forward_wgmma::span_bytes(const AttentionSpec& spec, const ForwardWg
 
 void Family<ForwardWgmma>::launch(const KernelLaunch& launch, const ForwardWgmma& config) {
   AttentionParams params = launch.params;
-  if (config.upcast_ahead) params = launch_upcast_keys(launch);
+  if (config.upcast_ahead) {
+    params = launch_upcast_keys(launch);
+  } else {
+    params = converter_params(launch.spec, launch.params);
+  }
   if (config.dropout_mask_ahead)
     params = launch_dropout_mask(launch, forward_wgmma::dropout_mask_tiles(config), launch.workspace);
   SpanMemory spans{};

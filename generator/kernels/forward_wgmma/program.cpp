@@ -4,6 +4,7 @@
 #include <jit/dtype.h>
 #include <jit/spec_table.h>
 
+#include "generator/kernels/converted_scales.h"
 #include "generator/kernels/forward_wgmma/family.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
@@ -22,8 +23,9 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
-  const DType multiplied =
-      forward_wgmma::upcasts(spec, config) ? DType::fp16 : spec.dtype;  // which has all numbers of 8 bits
+  const DType multiplied = forward_wgmma::upcasts(spec, config) && !has_converted_scales(spec)
+                               ? DType::fp16  // which has all numbers of 8 bits
+                               : spec.dtype;
   text += wgmma_function(
       "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",
       {.dtype = multiplied, .n = config.tile_kv, .steps = padded_head_dim(spec.head_dim, mma_k) / mma_k});
@@ -47,11 +49,12 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
 
 Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const ForwardWgmma& config) {
   const AttentionSpec spec = forward_wgmma::read_spec(stored, config);
+  const AttentionSpec& sized = config.upcast_ahead ? spec : stored;  // what buffers and registers are for
   const FunctorSource functors = functor_source(spec);
-  const forward_wgmma::RegisterShares shares = forward_wgmma::register_shares(spec, config);
+  const forward_wgmma::RegisterShares shares = forward_wgmma::register_shares(sized, config);
   Program program;
-  program.headers = {wgmma_products(spec, config)};
-  const Footprint needs = footprint(spec, config);
+  program.headers = {wgmma_products(sized, config)};
+  const Footprint needs = footprint(sized, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;
   program.name = fmt::format("attention_forward_wgmma_{}_q{}kv{}k{}v{}", problem_name(stored), config.tile_q,
@@ -66,6 +69,7 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
   source += "\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + config_lines(fields(), config);
+  if (forward_wgmma::upcasts(stored, config)) source += converted_scales_line(stored);
   source += fmt::format(
       "  static constexpr bool descending = {};  // tiles of keys go from the last one to the first\n",
       forward_wgmma::goes_down(spec));

@@ -77,6 +77,34 @@ TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
   EXPECT_EQ(count(false), 5);
 }
 
+// Where none upcasts ahead, tiles of caches of 4 bits, and of scales of tokens, are converted as those of fp8 are; decoding
+// reads them as they are.
+TEST(Candidates, ConvertScalesWhereNobodyUpcastsAhead) {
+  for (const DType stored : {DType::fp8_e4m3, DType::int8, DType::int4, DType::nvfp4, DType::mxfp4}) {
+    AttentionSpec spec{.gqa_ratio = 4,
+                       .sequences_q = SequenceKind::varlen,
+                       .sequences_kv = SequenceKind::paged,
+                       .page_size = 16,
+                       .kv_dtype = stored,
+                       .mask = mask::causal()};
+    if (stored == DType::int8 || stored == DType::int4) spec.descale_per = ScaleKind::token;
+    const auto first = [&](std::int64_t batch, std::int64_t queries, std::int64_t keys) {
+      const ProblemShape shape{.batch = batch, .heads_q = 32, .seqlen_q = queries, .seqlen_kv = keys};
+      return ranked_configs(spec, shape, device_limits(sm_90a))[0];
+    };
+    const auto is_ahead = [](const KernelConfig& config) {
+      return std::get<ForwardWgmma>(config).upcast_ahead;
+    };
+    EXPECT_TRUE(is_ahead(first(8, 2048, 2048))) << to_string(stored);
+    EXPECT_FALSE(is_ahead(first(8, 2048, 65536))) << "the workspace would be larger than it may";
+    EXPECT_EQ(std::holds_alternative<ForwardSplitKv>(first(8, 64, 8192)), stored != DType::fp8_e4m3)
+        << to_string(stored);
+    EXPECT_TRUE(std::holds_alternative<ForwardSplitKv>(first(64, 1, 4096))) << to_string(stored);
+    spec.checked = true;
+    EXPECT_FALSE(is_ahead(first(8, 2048, 2048))) << to_string(stored);
+  }
+}
+
 TEST(Candidates, AreNoNearCopiesAndNotFarBehind) {
   const std::vector<Candidate> candidates = candidates_of({.head_dim = 128}, sm_90a);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
