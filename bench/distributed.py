@@ -24,6 +24,7 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
 import random
 import statistics
 import sys
@@ -32,13 +33,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import distributed_peers  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as multiprocessing  # noqa: E402
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
+
+
+PEERS = [f"{package}-{way}" for package, ways in distributed_peers.PEERS.items() for way in ways]
 
 
 def document_lengths(seqlen, seed=1, median=4000):
@@ -326,10 +333,12 @@ def run_case(rank, case, which, known, write):
     for name in options.contender:
         try:
             method, _, mode = name.partition("-")
-            if method != "torch":
-                contender = ours(rank, case, which, method, mode or "balanced")
-            else:
+            if method == "torch":
                 contender = torch_flex(rank, case, which) if mode == "flex" else torch_sdpa(rank, case, which, mode)
+            elif method in distributed_peers.PEERS:
+                contender = Contender(*getattr(distributed_peers, method)(rank, case, mode))
+            else:
+                contender = ours(rank, case, which, method, mode or "balanced")
             try:
                 errors = errors_of(rank, contender, which, expected)
                 if not max(errors) < TOLERANCE:
@@ -389,8 +398,8 @@ def main(arguments=None):
                         default=["causal", "documents"])
     parser.add_argument("--which", nargs="+", choices=["fwd", "fwd+bwd"], default=["fwd", "fwd+bwd"])
     parser.add_argument("--contender", nargs="+",
-                        default=["gather", "gather-contiguous", "ring", "heads", "torch-flash", "torch-cudnn", "torch-flex"],
-                        help="a method, perhaps with a mode of placements; or torch-flash, torch-cudnn, torch-flex")
+                        default=["gather", "gather-contiguous", "ring", "heads", *PEERS],
+                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--warmups", type=int, default=3)
     parser.add_argument("--graphs", action="store_true", help="time replays of CUDA graphs, too")

@@ -92,8 +92,6 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    if layout not in ("BSHD", "BHSD"):
-        raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "arguments", "layout")
     mesh = seqlen = None
     if not type(q) is type(k) is type(v) is torch.Tensor:  # importing DTensors takes long, and looking for them, too
         from . import dtensors

@@ -25,6 +25,8 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
             seqlen: int | None) -> tuple[Any, ...]:
     """q, k and v as (batch, rows, heads, head_dim), the state of dropout, and the call; None of a group of one rank. `seqlen` is
     that of the whole, if it is known without a placement."""
+    if layout not in ("BSHD", "BHSD"):
+        raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "arguments", "layout")
     if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
         _refuse_types(q, k, v)
     if layout == "BHSD":
@@ -89,8 +91,8 @@ def _refuse_mode(mode: Any) -> None:
 def _regular(mode: Any, mask: Mask | None, seqlen: int, ranks: int) -> Placement:
     """The placement of a mode by name, of equal shards. What its ranks need is not known: they copy all."""
     if torch.compiler.is_compiling():
-        raise InvalidArgumentError("placement: is made at each call; under torch.compile make it before, with "
-                                   "jit_attention.distributed.balance", "arguments", "placement")
+        raise ValueError("placement: is made at each call; under torch.compile make it before, with "
+                         "jit_attention.distributed.balance")  # no compiler traces this library's errors
     parts = ranks if mode is None else ranks * (2 if mode == "zigzag" else 1)
     if seqlen % (16 * parts):
         raise InvalidArgumentError(f"placement: is {mode!r}, and {seqlen} rows cannot be {parts} parts of multiples of 16; "
@@ -112,8 +114,7 @@ def _fine(granule: int) -> int:
 def _shared_rng_state(q: torch.Tensor, group: Any, timeout: float | None) -> torch.Tensor:
     """Drawn from the default generator of q's device on rank 0, and sent to all, as a call of its own."""
     if torch.compiler.is_compiling():
-        raise InvalidArgumentError("rng_state: is missing; under torch.compile give one that is equal on all ranks",
-                                   "arguments", "rng_state")
+        raise ValueError("rng_state: is missing; under torch.compile give one that is equal on all ranks")
     state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
     if group.size() == 1:
         return state
