@@ -102,7 +102,8 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         if group is not None and group_of(group) != group_of(mesh):
             raise InvalidArgumentError("group: is another one than that of the mesh of q; leave it out", "arguments", "group")
         group = mesh
-    hosts, group = hosts_of(group), group_of(group)
+    hosts = 1 if group is None else hosts_of(group)
+    group = group_of(group)
     tensors = dict(tensors) if tensors else {}
     try:
         if mesh is not None:
@@ -113,7 +114,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         if not torch.compiler.is_compiling():
             control_of(group).refuse(error)  # others may have begun the call
         raise
-    if group.size() == 1:
+    if call is None:  # of one rank
         o, lse = _alone(q, k, v, placement, mask, score, softmax_scale, tensors, sinks, dropout_p, rng_state, deterministic)
     else:
         o, lse = compute(call, q, k, v, tuple(tensors.values()), sinks, rng_state)

@@ -27,7 +27,7 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
     that of the whole, if it is known without a placement."""
     if layout not in ("BSHD", "BHSD"):
         raise InvalidArgumentError(f'layout: is {layout!r}; it must be "BSHD" or "BHSD"', "arguments", "layout")
-    if not (isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)):
+    if not type(q) is type(k) is type(v) is torch.Tensor:
         _refuse_types(q, k, v)
     if layout == "BHSD":
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -65,8 +65,9 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
 
 
 def _refuse_types(q: Any, k: Any, v: Any) -> None:
-    name, x = next((name, x) for name, x in (("q", q), ("k", k), ("v", v)) if not isinstance(x, torch.Tensor))
-    raise InvalidArgumentError(f"{name}: is a {type(x).__name__}; it must be a torch.Tensor", "arguments", name)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, torch.Tensor):
+            raise InvalidArgumentError(f"{name}: is a {type(x).__name__}; it must be a torch.Tensor", "arguments", name)
 
 
 _DTYPES = torch.bfloat16, torch.float16

@@ -46,10 +46,11 @@ def _flat(mesh: Any, world: Any) -> Any:
 def group_of(group: Any) -> Any:
     """The process group that a caller means: a group, a device mesh of one dimension, or of hosts and their ranks, a group's
     name, or None."""
-    if not dist.is_initialized():
-        raise InvalidArgumentError("group: there is none before torch.distributed.init_process_group", "arguments", "group")
     if group is None:
-        return dist.group.WORLD
+        group = dist.group.WORLD
+        if group is None:
+            raise InvalidArgumentError("group: there is none before torch.distributed.init_process_group", "arguments", "group")
+        return group
     if isinstance(group, str):
         return distributed_c10d._resolve_process_group(cast(Any, group))
     if isinstance(group, DeviceMesh):

@@ -6,6 +6,7 @@ a compiled graph but their kinds. Eager calls compute without the operator, unle
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
@@ -30,6 +31,7 @@ from .written import written as written_placement
 METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 
+@functools.lru_cache(maxsize=64)
 def _method_of(name: str) -> tuple[Any, int]:
     """The module of a method, and the number of hosts: "gather/2" gathers within each of 2."""
     method, _, count = name.partition("/")
