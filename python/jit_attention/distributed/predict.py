@@ -17,7 +17,7 @@ _RATES = ((667e12, 476e12), (730e12, 595e12))
 
 @dataclass(frozen=True)
 class Prediction:
-    """What `predict` returns. Times are in seconds.
+    """The result of `predict`. Times are in seconds.
 
     Attributes:
         time: Of one call on the slowest rank.
@@ -134,7 +134,7 @@ class _Case:
         return times
 
     def sums(self) -> float:
-        """What remains after the last work: slots of returned gradients are summed."""
+        """Time after the last work: the sum of the slots of returned gradients."""
         return self.ranks * self.gradients / 4.5e12
 
 
