@@ -50,7 +50,7 @@ def _plain_backward(dout, q, k, v, out, lse, scale, causal):
 
 
 def _by_sequence(function, cu_q, cu_k, packed_q, packed_k, lse=None):
-    """What a function of one sequence returns for each, of packed rows (rows, heads, head_dim), as lists."""
+    """Results of a function of one sequence for each of several, of packed rows (rows, heads, head_dim), as lists."""
     bounds = zip(cu_q.tolist(), cu_q.tolist()[1:], cu_k.tolist(), cu_k.tolist()[1:])
     found = [function(*(x[None, a:b] for x in packed_q), *(x[None, c:d] for x in packed_k),
                       *(() if lse is None else (lse[None, :, a:b],))) for a, b, c, d in bounds]

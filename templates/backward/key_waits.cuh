@@ -23,8 +23,8 @@ class KeyWaits {
 template <has_arrivals Config>
 class KeyWaits<Config> {
  public:
-  // Where blocks take turns, tiles are those of all keys, in the order that they have in any call: no TakenTiles has waited
-  // for the table. Keys that no copy brings are zeros, and may be in a tile that is taken.
+  // Blocks that take turns take tiles of all keys, in the order of any call: no TakenTiles has waited for the table. Keys
+  // that no copy brings are zeros, and may be in a tile that is taken.
   JIT_DEVICE explicit KeyWaits(const AttentionParams& params) : arrivals_(params) {
     if constexpr (Config::deterministic) griddepcontrol_wait();
   }

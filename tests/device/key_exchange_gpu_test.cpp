@@ -167,7 +167,7 @@ TEST_F(KeyExchangeTest, Gradients) {
   }
 }
 
-// Where blocks take turns, gradients are right, and their bits are those of each call, whatever comes when.
+// Gradients of blocks that take turns are right, and their bits are those of each call, whatever comes when.
 TEST_F(KeyExchangeTest, GradientsThatTakeTurnsRepeatTheirBits) {
   const std::vector<KeyExchangeCase> cases = {
       {.seqlen = 512, .placement = {.mode = PlacementMode::zigzag}, .deterministic = true},

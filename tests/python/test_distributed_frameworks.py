@@ -75,7 +75,7 @@ def of_dtensors(rank, seed, sizes, placement, layout):
 
 
 def refused(*arguments, **options):
-    """What a call says of its arguments."""
+    """The error of a call about its arguments."""
     with pytest.raises(ja.InvalidArgumentError) as error:
         ja.distributed.attention(*arguments, **options)
     return str(error.value)

@@ -70,7 +70,7 @@ def test_other_libraries_by_stand_ins(tmp_path):
 
 
 def test_flash_attn_of_pytorch(rng):
-    """What stands in its place: o, LSE and gradients, of packed sequences too, where keys are longer than queries."""
+    """PyTorch's kernels, or arithmetic, in its place: o and gradients of packed sequences, some with more keys than queries."""
     import distributed_peers as peers
     import torch
 

@@ -81,7 +81,7 @@ class KeyExchangeRun {
   /// Rows of a rank's o whose numbers are NaN, all of them.
   std::vector<bool> poisoned(int rank);
   std::vector<std::uint8_t> bytes(int rank);
-  /// Of the gradients of its queries, and of its own keys, which it needs.
+  /// Bytes of the gradients of its queries, and of its own keys, which it needs.
   std::vector<std::uint8_t> gradient_bytes(int rank);
 
  private:

@@ -75,7 +75,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
 
     Raises:
         InvalidArgumentError: An argument is wrong on this rank.
-        RankMismatchError: Ranks call with different arguments; all of them raise it.
+        RankMismatchError: Ranks call with different arguments, and all of them raise it; or another rank has refused its own.
         PeerTimeoutError: A rank is dead, asleep, or elsewhere; the message names it. The group cannot be used any more.
         InvalidSpecError: The library does not serve this problem.
 

@@ -1,4 +1,4 @@
-"""What a rank gave a call, checked as far as it can tell alone, and as the operator takes it."""
+"""Arguments of a call, checked as far as one rank can tell, and as the operator takes them."""
 
 from __future__ import annotations
 

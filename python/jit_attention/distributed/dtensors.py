@@ -26,7 +26,7 @@ def mesh_of(q: Any, k: Any, v: Any, dim: int) -> Any:
 
 
 def on_this_rank(q: DTensor, k: DTensor, v: DTensor, tensors: dict[str, Any], *others: Any) -> tuple[Any, ...]:
-    """What this rank has of q, k and v; tensors, and others behind them, whole."""
+    """Shards of q, k and v of this rank; tensors, and others behind them, whole."""
 
     def whole(name: str, x: Any) -> Any:
         if not isinstance(x, DTensor):
