@@ -13,6 +13,9 @@ Starts a process for each rank. One line of JSON per case, pass, length and cont
     copied_mb   keys and values that the worst rank gets from others in the forward pass
     host_us     of the call on the host, before the GPU is done
     graph_ms    with --graphs, on GPUs: time_ms of replays of a CUDA graph of the call, of this library's methods
+    burst_ms    with --bursts: of a call among others that follow it at once for 20 ms, which hides the host; E2_burst is E2 of
+                such calls
+    same_bits   with --graphs: whether replays leave the bits of eager calls, on all ranks
     error       largest difference from one GPU's result and, if timed, gradients, in terms of their largest values; a
                 contender that computes something else has failed, and is not timed
 
@@ -24,6 +27,7 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
 import random
 import statistics
 import sys
@@ -32,13 +36,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import distributed_peers  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as multiprocessing  # noqa: E402
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
+
+
+PEERS = [f"{package}-{way}" for package, ways in distributed_peers.PEERS.items() for way in ways]
 
 
 def document_lengths(seqlen, seed=1, median=4000):
@@ -118,6 +128,17 @@ class Rank:
             times.append(self.slowest(seconds))
         return statistics.median(times), statistics.median(hosts)
 
+    def measure_burst(self, call):
+        """Seconds of the slowest rank for a call in the middle of others, median."""
+        alone, _ = self.measure(call)
+        count = max(1, math.ceil(BURST / alone))
+
+        def burst():
+            for _ in range(count):
+                call()
+
+        return self.measure(burst)[0] / count
+
     def inputs(self, seqlen):
         """q, k, v and do of the whole sequence, equal on all ranks."""
         o = self.options
@@ -157,6 +178,8 @@ class Contender:
     placement: Any = None
 
 
+#: Seconds of calls behind each other.
+BURST = 0.02
 #: Largest differences from one GPU, in terms of the largest value, of contenders that computed the same.
 TOLERANCE = 0.05
 
@@ -193,12 +216,13 @@ def ours(rank, case, which, method, mode):
     own_do = placement.shard(do, 1)
 
     def forward(q, k, v):
-        return ja.distributed.attention(q, k, v, placement=placement, mask=case.mask, method=method)
+        return ja.distributed.attention(q, k, v, placement=placement, mask=case.mask, method=method,
+                                        deterministic=rank.options.deterministic)
 
     def whole(x):
         return ja.distributed.unshard(x, 1, placement=placement)
 
-    problem = problems.Problem(*shards, control_of(rank.group), placement, case.mask)
+    problem = problems.Problem(*shards, control_of(rank.group), placement, case.mask, deterministic=rank.options.deterministic)
     if method == "heads":
         of_mask = problems.mask_of_call(problem)
         each, each_kv = rank.options.heads // rank.size, rank.options.heads_kv // rank.size
@@ -214,11 +238,26 @@ def ours(rank, case, which, method, mode):
 
 
 def captured(call):
-    """A CUDA graph of a call that has been made before."""
+    """A CUDA graph of a call that has been made before, and what it returns."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads go on meanwhile
-        call()
-    return graph
+        results = call()
+    return graph, results
+
+
+def have_same_bits(rank, call, graph, results):
+    """Whether five replays leave what eager calls return, on all ranks."""
+    as_list = lambda x: [x] if isinstance(x, torch.Tensor) else list(x)  # noqa: E731
+    right = [x.clone() for x in as_list(call())]
+    is_same = True
+    for _ in range(5):
+        for x in as_list(results):
+            x.fill_(math.nan)
+        rank.barrier()
+        graph.replay()
+        torch.cuda.synchronize()
+        is_same = is_same and all(map(torch.equal, as_list(results), right))
+    return rank.slowest(0.0 if is_same else 1.0) == 0
 
 
 def kernels(forward, backward, which):
@@ -326,10 +365,12 @@ def run_case(rank, case, which, known, write):
     for name in options.contender:
         try:
             method, _, mode = name.partition("-")
-            if method != "torch":
-                contender = ours(rank, case, which, method, mode or "balanced")
-            else:
+            if method == "torch":
                 contender = torch_flex(rank, case, which) if mode == "flex" else torch_sdpa(rank, case, which, mode)
+            elif method in distributed_peers.PEERS:
+                contender = Contender(*getattr(distributed_peers, method)(rank, case, mode))
+            else:
+                contender = ours(rank, case, which, method, mode or "balanced")
             try:
                 errors = errors_of(rank, contender, which, expected)
                 if not max(errors) < TOLERANCE:
@@ -338,13 +379,19 @@ def run_case(rank, case, which, known, write):
                 timed = rank.measure(call)
                 more = {}
                 if options.graphs and method in ("arrive", "gather", "ring", "heads"):
-                    more["graph_ms"] = rank.measure(captured(call).replay)[0] * 1e3
+                    graph, results = captured(call)
+                    more["same_bits"] = have_same_bits(rank, call, graph, results)
+                    more["graph_ms"] = rank.measure(graph.replay)[0] * 1e3
+                if options.bursts:
+                    more["burst_ms"] = rank.measure_burst(call) * 1e3
                 if contender.placement is not None:
                     placement = contender.placement
                     alone, _ = rank.measure(contender.local)
                     bytes_of = [placement.remote_bytes(r, heads_kv=options.heads_kv, head_dim=options.head_dim)
                                 for r in range(rank.size)]
-                    more = dict(E2=alone / timed[0], imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6)
+                    more |= dict(E2=alone / timed[0], imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6)
+                    if options.bursts:
+                        more["E2_burst"] = rank.measure_burst(contender.local) * 1e3 / more["burst_ms"]
                 line(name, *timed, error=max(errors), **more)
             finally:
                 contender.close()
@@ -389,11 +436,13 @@ def main(arguments=None):
                         default=["causal", "documents"])
     parser.add_argument("--which", nargs="+", choices=["fwd", "fwd+bwd"], default=["fwd", "fwd+bwd"])
     parser.add_argument("--contender", nargs="+",
-                        default=["gather", "gather-contiguous", "ring", "heads", "torch-flash", "torch-cudnn", "torch-flex"],
-                        help="a method, perhaps with a mode of placements; or torch-flash, torch-cudnn, torch-flex")
+                        default=["gather", "gather-contiguous", "ring", "heads", *PEERS],
+                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--warmups", type=int, default=3)
     parser.add_argument("--graphs", action="store_true", help="time replays of CUDA graphs, too")
+    parser.add_argument("--deterministic", action="store_true", help="gradients of this library's methods whose bits repeat")
+    parser.add_argument("--bursts", action="store_true", help="time calls that follow each other, too")
     parser.add_argument("--out", help="a file to which lines are added")
     options = parser.parse_args(arguments)
     if options.graphs and options.device == "cpu":

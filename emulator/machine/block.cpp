@@ -111,6 +111,8 @@ bool Cluster::run(std::uint64_t budget) {
     if (is_stuck_) return false;
     report_deadlock();
   }
+  // Slices may be shorter than so many rounds.
+  if (is_polling_in_vain() && async.complete_one(random)) is_polling_ = false;
   return false;
 }
 

@@ -145,10 +145,6 @@ void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments
 bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
   check_has_backward(spec);
-  if (arguments.deterministic && spec.key_arrivals)
-    refuse("deterministic",
-           "is true, and keys come while the kernel computes, which takes no turns then: gather "
-           "the keys, or leave it out");
   fill_gradient_params(spec, tensors, arguments, params, gradients);
   // Gradients of what all queries share are zeros where there are none.
   const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;

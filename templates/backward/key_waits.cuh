@@ -23,7 +23,11 @@ class KeyWaits {
 template <has_arrivals Config>
 class KeyWaits<Config> {
  public:
-  JIT_DEVICE explicit KeyWaits(const AttentionParams& params) : arrivals_(params) {}
+  // Blocks that take turns take tiles of all keys, in the order of any call: no TakenTiles has waited for the table. Keys
+  // that no copy brings are zeros, and may be in a tile that is taken.
+  JIT_DEVICE explicit KeyWaits(const AttentionParams& params) : arrivals_(params) {
+    if constexpr (Config::deterministic) griddepcontrol_wait();
+  }
 
   /// Until the tile that begins with a key is there. False: it is not in time.
   JIT_DEVICE bool wait(int key) {

@@ -167,6 +167,39 @@ TEST_F(KeyExchangeTest, Gradients) {
   }
 }
 
+// Gradients of blocks that take turns are right, and their bits are those of each call, whatever comes when.
+TEST_F(KeyExchangeTest, GradientsThatTakeTurnsRepeatTheirBits) {
+  const std::vector<KeyExchangeCase> cases = {
+      {.seqlen = 512, .placement = {.mode = PlacementMode::zigzag}, .deterministic = true},
+      {.seqlen = 461,
+       .ranks = 3,
+       .heads_q = 4,
+       .heads_kv = 2,
+       .head_dim = 128,
+       .placement = {.mode = PlacementMode::contiguous},
+       .deterministic = true},
+      {.mask = mask::sliding_window(100),
+       .seqlen = 384,
+       .head_dim = 256,
+       .placement = {.mode = PlacementMode::striped},
+       .deterministic = true}};
+  for (const KeyExchangeCase& problem : reference::some_of(cases, 4)) {
+    KeyExchangeRun run(problem, next_seed(), context());
+    const Attention kernel = kernel_of(run);
+    for (int rank = 0; rank < run.ranks(); ++rank) run.prepare_backward(rank, kernel);
+    run.call_all(kernel);
+    run.backward_all(kernel);
+    ASSERT_EQ(run.check_all_gradients(), "") << problem.head_dim;
+    std::vector<std::vector<std::uint8_t>> first;
+    for (int rank = 0; rank < run.ranks(); ++rank) first.push_back(run.gradient_bytes(rank));
+    for (int call = 0; call < 3; ++call) run.backward_all(kernel);
+    for (int rank = 0; rank < run.ranks(); ++rank) {
+      EXPECT_EQ(run.gradient_bytes(rank), first[static_cast<std::size_t>(rank)]) << rank;
+      EXPECT_FALSE(run.exchange(rank).fault(run.stream(rank).get())) << rank;
+    }
+  }
+}
+
 // A rank that has no work while the others wait is late, not wrong.
 TEST_F(KeyExchangeTest, SleepingRanks) {
   KeyExchangeRun run({.seqlen = 384}, next_seed(), context());

@@ -78,7 +78,8 @@ std::string noticed_alone(const TemplateMutation* mutation) {
 
 // Gradients, beside calls of the forward pass. `is_large`: scores of which LSE is so large that origins of rows are looked for
 // among all keys.
-std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large) {
+std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large,
+                                 bool deterministic = false) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   std::string text;
@@ -89,7 +90,8 @@ std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large
                         .heads_q = 1,
                         .placement = {.mode = mode},
                         .timeout = is_large ? 10 : 0.01,
-                        .magnitude = is_large ? 1e6 : 1},
+                        .magnitude = is_large ? 1e6 : 1,
+                        .deterministic = deterministic},
                        seed, context);
     try {
       const Attention kernel =
@@ -169,6 +171,16 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"GradientsEndBeforeAllHaveBegun", removed, {"data race"}, {}, true}),
     ::testing::PrintToStringParamName());
 
+class ArrivingTurnMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
+TEST_P(ArrivingTurnMutationTest, IsCaught) {
+  expect_caught(GetParam(), noticed_in_gradients(&GetParam(), false, true));
+}
+INSTANTIATE_TEST_SUITE_P(Arrivals, ArrivingTurnMutationTest,
+                         ::testing::Values(TemplateMutation{"GradientsBeforeKeysArrive_InTurns",
+                                                            {"arrivals_.wait(words)", "true"},
+                                                            {"data race"}}),
+                         ::testing::PrintToStringParamName());
+
 class ArrivingOriginMutationTest : public ::testing::TestWithParam<TemplateMutation> {};
 TEST_P(ArrivingOriginMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_in_gradients(&GetParam(), true));
@@ -188,6 +200,7 @@ INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyGradientMutationTest,
 
 TEST(Arrivals, GradientsAreRightUnmutated) {
   EXPECT_EQ(noticed_in_gradients(nullptr, false), "");
+  EXPECT_EQ(noticed_in_gradients(nullptr, false, true), "");
   EXPECT_EQ(noticed_in_gradients(nullptr, true), "");
   EXPECT_EQ(noticed_in_gradients_alone(nullptr), "");
 }

@@ -109,8 +109,8 @@ def inputs(seed, seqlen, heads_q, heads_kv, head_dim, batch=1):
     return q, k, v, do, torch.randn((batch, heads_q, seqlen), generator=generator)
 
 
-def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wrong=None):
-    """O, LSE and gradients of this rank's shard, then gradients of tensors and sinks, as NumPy's."""
+def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wrong=None, named=False):
+    """O, LSE and gradients of this rank's shard, then gradients of tensors and sinks, as NumPy's. `named`: without a placement."""
     import jit_attention as ja
     import torch
 
@@ -129,7 +129,7 @@ def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wr
             leaves[name] = options["tensors"][name].requires_grad_(gradients)
     if "rng_state" in options:
         options["rng_state"] = torch.from_numpy(options["rng_state"])
-    o, lse = ja.distributed.attention(q, k, v, group=GROUP, placement=placement, return_lse=True, **options)
+    o, lse = ja.distributed.attention(q, k, v, group=GROUP, placement=None if named else placement, return_lse=True, **options)
     if not gradients:
         return plain(o), plain(lse)
     finite = lse.masked_fill(lse == -torch.inf, 0)

@@ -3,6 +3,7 @@
 import time
 
 import jit_attention as ja
+import numpy
 import pytest
 from rank_processes import ByRank, Ranks, compute, renew
 
@@ -57,6 +58,58 @@ def test_shapes_of_a_rank(three):
     assert all(error.field == "method" for error in errors)
 
 
+def of_version(rank, other, *arguments):
+    """With the version of another library on one rank."""
+    from jit_attention.distributed import operator
+
+    kept = operator.__version__
+    operator.__version__ = "0.0.1" if rank == other else kept
+    try:
+        return compute(rank, *arguments)
+    finally:
+        operator.__version__ = kept
+
+
+def test_versions(three):
+    errors = three.errors(of_version, 2, 1, SIZES, placement(), dict(mask=CAUSAL, method="gather", softmax_scale=0.3), False)
+    assert [type(error) for error in errors] == [ja.RankMismatchError] * 3
+    assert all("rank 2 has jit_attention 0.0.1" in str(error) and error.field == "version" for error in errors)
+
+
+def test_a_rank_that_refuses_tells_the_others(three):
+    """Its own error names the argument; others have begun the call. Then all go on."""
+    given = dict(mask=CAUSAL, method="gather", softmax_scale=0.4, timeout=60.0)
+    began = time.monotonic()
+    for wrong, field in ((dict(timeout=-1.0), "timeout"), (dict(layout="SBHD"), "layout"), (dict(mask="causal"), "mask"),
+                         (dict(placement=None), "placement")):
+        own = wrong.pop("placement", 0)
+        by_rank = ByRank([{}, wrong, {}])
+        if own is None:
+            errors = three.errors(unplaced, 1, SIZES, placement(), given)
+        else:
+            errors = three.errors(compute, 1, SIZES, placement(), given, False, None, by_rank)
+        assert [type(error) for error in errors] == [ja.RankMismatchError, ja.InvalidArgumentError, ja.RankMismatchError], errors
+        assert {error.field for error in errors} == {field}
+        assert str(errors[0]) == str(errors[2]) and f"{field}: rank 1 has refused call" in str(errors[0])
+    three.run(compute, 1, SIZES, placement(), given, False)
+    assert time.monotonic() - began < 50
+
+
+def unplaced(rank, seed, sizes, own, given):
+    """On rank 1 without a placement, of rows that no regular one has."""
+    return compute(rank, seed, sizes, own, given, False, None, dict(rows=11) if rank == 1 else {}, named=rank == 1)
+
+
+def test_tensors_that_are_shards(three):
+    """Shards of equal shape would be read as if they were whole."""
+    ids, bias = numpy.zeros((1, 16), "int32"), numpy.zeros((1, 2, 16, 48), "float32")
+    documents = dict(mask=CAUSAL & ja.mask.document(), tensors=dict(document_ids_q=ids, document_ids_kv=ids))
+    for more, name in ((documents, "document_ids_q"), (dict(score=ja.score.bias(), tensors=dict(bias=bias)), "bias")):
+        errors = three.errors(compute, 1, SIZES, placement(), dict(mask=CAUSAL, method="gather") | more, False)
+        assert [type(error) for error in errors] == [ja.InvalidArgumentError] * 3
+        assert all(f"tensors: '{name}' has 16 along" in str(error) and "give each rank the whole" in str(error) for error in errors)
+
+
 def sleep(rank, sleeper, seconds, *arguments):
     if rank == sleeper:
         time.sleep(seconds)
@@ -84,6 +137,14 @@ def test_what_goes_wrong_in_training(three):
     errors = [error for error, _ in three.results(seconds=60)]
     assert all(isinstance(error, ja.PeerTimeoutError) for error in errors[:2])
     assert all("rank 2 has not delivered what call 2 needs" in str(error) for error in errors[:2]), errors
+
+    # It does so while the others wait for the state of dropout.
+    three.run(renew)
+    drawn = *arguments[:3], arguments[3] | dict(dropout_p=0.2), False
+    three.run(compute, *drawn)
+    three.start(sleep, 0, 5.0, *drawn)
+    errors = [error for error, _ in three.results(seconds=60)]
+    assert all(isinstance(error, ja.PeerTimeoutError) and "rank 0 has not delivered" in str(error) for error in errors[1:]), errors
 
     # A rank is killed.
     three.run(renew)

@@ -21,7 +21,10 @@ def two():
     ranks.close()
 
 
-def compiled(rank, seed, sizes, placement):
+def compiled_step(rank, seed, sizes, placement):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
     q, k, v, do, _ = inputs(seed, *sizes)
     q, k, v, do = (placement.shard(x, 1, rank) for x in (q, k, v, do))
     q, k, v = (x.requires_grad_() for x in (q, k, v))
@@ -30,20 +33,26 @@ def compiled(rank, seed, sizes, placement):
         return ja.distributed.attention(2 * q, k, v, placement=placement, mask=CAUSAL, method="gather") + 1
 
     eager = step(q, k, v, placement)
-    o = torch.compile(step, fullgraph=True, backend="aot_eager")(q, k, v, placement)
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="under torch.compile make it before"):
+        compiled(q, k, v, None)
+    mesh = init_device_mesh("cpu", (2,))
+    o = compiled(*(DTensor.from_local(x.detach(), mesh, [Shard(1)]) for x in (q, k, v)), placement)
+    assert list(o.placements) == [Shard(1)] and torch.equal(o.to_local(), eager)
+    o = compiled(q, k, v, placement)
     found = torch.autograd.grad(o, (q, k, v), do)
     return torch.equal(o, eager), [torch.equal(a, b) for a, b in zip(found, torch.autograd.grad(eager, (q, k, v), do))]
 
 
 def test_one_operator_under_compile(two, rng):
     placement = ja.distributed.balance(CAUSAL, seqlen=64, ranks=2, granule=16)
-    for equal, gradients in two.run(compiled, int(rng.integers(2**31)), (64, *SIZES), placement):
+    for equal, gradients in two.run(compiled_step, int(rng.integers(2**31)), (64, *SIZES), placement):
         assert equal and all(gradients)
 
 
 def of_dtensors(rank, seed, sizes, placement, layout):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("cp",))
     q, k, v, _, _ = inputs(seed, *sizes)
@@ -53,12 +62,23 @@ def of_dtensors(rank, seed, sizes, placement, layout):
     q, k, v = (DTensor.from_local(x, mesh, [Shard(rows)]).requires_grad_() for x in shards)
     o, lse = ja.distributed.attention(q, k, v, placement=placement, mask=CAUSAL, return_lse=True, layout=layout)
     o.to_local().float().sum().backward()
-    wrong = None
-    try:
-        ja.distributed.attention(q.redistribute(mesh, [Shard(3)]), k, v, placement=placement)
-    except ja.InvalidArgumentError as error:
-        wrong = str(error)
-    return tuple(o.shape), list(o.placements) == [Shard(rows)], plain(o.to_local()), plain(q.grad.to_local()), wrong
+    gradient = plain(q.grad.to_local())
+    wrong = [refused(q.redistribute(mesh, [Shard(3)]), k, v, placement=placement)]
+    sinks = distribute_tensor(torch.zeros(2), mesh, [Replicate()]).requires_grad_()
+    with_sinks = ja.distributed.attention(q, k, v, placement=placement, mask=CAUSAL, sinks=sinks, layout=layout)
+    with_sinks.to_local().float().sum().backward()
+    assert with_sinks.shape == o.shape and sinks.grad.full_tensor().isfinite().all()
+    wrong.append(refused(q, k, v, placement=placement, sinks=sinks.detach().redistribute(mesh, [Shard(0)]), layout=layout))
+    uneven = distribute_tensor(torch.zeros(1, 77, 2, 32).bfloat16(), mesh, [Shard(1)])
+    wrong.append(refused(uneven, uneven, uneven))
+    return tuple(o.shape), list(o.placements) == [Shard(rows)], plain(o.to_local()), gradient, wrong
+
+
+def refused(*arguments, **options):
+    """The error of a call about its arguments."""
+    with pytest.raises(ja.InvalidArgumentError) as error:
+        ja.distributed.attention(*arguments, **options)
+    return str(error.value)
 
 
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
@@ -75,7 +95,10 @@ def test_dtensors_in_and_out(two, rng, layout):
         found = whole(placement, [result[i] for result in results], rows)
         found = found if layout == "BSHD" else found.transpose(0, 2, 1, 3)
         assert numpy.abs(found - plain(expected)).max() < 2e-2
-    assert all(shape[rows] == 64 and sharded and "must be [Shard" in wrong for shape, sharded, _, _, wrong in results)
+    for shape, sharded, _, _, (of_q, of_sinks, of_rows) in results:
+        assert shape[rows] == 64 and sharded and "must be [Shard" in of_q
+        assert of_sinks.startswith("sinks: is a DTensor") and "redistribute it to Replicate()" in of_sinks
+        assert of_rows.startswith("placement: is None, and 77 rows cannot be 2 parts")
 
 
 def in_context(rank, seed, sizes, placement, method):
@@ -136,6 +159,23 @@ def test_a_model_of_transformers_with_packed_windows(two, rng):
     for logits, is_finite in two.run(model_in_context, seed, placement):
         assert is_finite
         assert numpy.abs(logits - expected).max() < 3e-2 * max(1, numpy.abs(expected).max())
+
+
+def balanced_by_torch(rank, placement):
+    """Whether PyTorch's context parallelism gives this rank the placement's rows, and the whole back."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import _context_parallel as cp
+
+    mesh, balancer = init_device_mesh("cpu", (2,)), jt.LoadBalancer(placement)
+    whole = torch.randn(1, 2, placement.seqlen, 8, generator=torch.Generator().manual_seed(1))
+    (own,) = cp._context_parallel_shard(mesh, [whole.clone()], [2], balancer)
+    (back,) = cp.context_parallel_unshard(mesh, [own], [2], balancer)
+    return torch.equal(own, placement.shard(whole, 2, rank)) and torch.equal(back, whole)
+
+
+@pytest.mark.parametrize("mode", ["balanced", "zigzag", "striped"])
+def test_pytorchs_context_parallelism_takes_a_placement(two, mode):
+    assert all(two.run(balanced_by_torch, ja.distributed.balance(CAUSAL, seqlen=512, ranks=2, granule=32, mode=mode)))
 
 
 def test_a_load_balancer_of_torch():

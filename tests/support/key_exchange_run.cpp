@@ -201,7 +201,8 @@ BackwardArguments KeyExchangeRun::gradients_of(int rank, const ArrivingKeys& key
           .dq = own.dq->view(),
           .dk = own.dk->view(),
           .dv = own.dv->view(),
-          .tensors = tensors};
+          .tensors = tensors,
+          .deterministic = problem_.deterministic};
 }
 
 void KeyExchangeRun::backward(int rank, const Attention& kernel) {
@@ -451,6 +452,23 @@ std::vector<std::uint8_t> KeyExchangeRun::bytes(int rank) {
   own.lse->download();
   std::vector<std::uint8_t> bytes = own.o->bytes();
   bytes.insert(bytes.end(), own.lse->bytes().begin(), own.lse->bytes().end());
+  return bytes;
+}
+
+std::vector<std::uint8_t> KeyExchangeRun::gradient_bytes(int rank) {
+  Rank& own = ranks_[index(rank)];
+  for (auto* tensor : {&own.dq, &own.dk, &own.dv}) (*tensor)->download();
+  std::vector<std::uint8_t> bytes = own.dq->bytes();
+  const std::size_t row = own.dk->bytes().size() / static_cast<std::size_t>(problem_.batch * problem_.seqlen);
+  for (const auto* tensor : {&own.dk, &own.dv}) {
+    for (std::int64_t b = 0; b < problem_.batch; ++b) {
+      for (const std::int64_t position : own.at) {
+        const auto first =
+            (*tensor)->bytes().begin() + static_cast<std::ptrdiff_t>(row) * (b * problem_.seqlen + position);
+        bytes.insert(bytes.end(), first, first + static_cast<std::ptrdiff_t>(row));
+      }
+    }
+  }
   return bytes;
 }
 

@@ -31,6 +31,7 @@ struct KeyExchangeCase {
   double timeout = 30;
   double magnitude = 1;  ///< of queries
   bool sinks = false;
+  bool deterministic = false;  ///< gradients
   float dropout_p = 0;
 };
 
@@ -80,6 +81,8 @@ class KeyExchangeRun {
   /// Rows of a rank's o whose numbers are NaN, all of them.
   std::vector<bool> poisoned(int rank);
   std::vector<std::uint8_t> bytes(int rank);
+  /// Bytes of the gradients of its queries, and of its own keys, which it needs.
+  std::vector<std::uint8_t> gradient_bytes(int rank);
 
  private:
   struct Rank {

@@ -102,11 +102,6 @@ std::string Family<BackwardWgmma>::rejection(const Case& problem, const Backward
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
-  if (config.deterministic && spec.key_arrivals)
-    return fmt::format(
-        "{} does not take turns with keys that come while it computes; deterministic must be "
-        "false where spec.key_arrivals is true",
-        name);
   if (config.pair && !has_pairs(spec)) {
     return fmt::format(
         "{} has pairs of blocks for head dims above {} alone, where K has two panels of {} columns; "

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 import torch
-import torch.distributed as dist
 
 from .._keywords import Nothing, hides_unknown, refuse_unknown
 from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from ..torch.op import attention as _attention_here
-from ..torch.op import autocast
 from ..typing import Layout
-from . import arrive, heads
-from .balance import balance
+from . import arguments, arrive
 from .groups import control_of, exchange_rows, group_of, hosts_of, seconds_of
-from .operator import METHODS, Call, compute
+from .operator import compute
 from .placement import Placement
 from .problem import Problem, mask_of_call
 
@@ -79,7 +75,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
 
     Raises:
         InvalidArgumentError: An argument is wrong on this rank.
-        RankMismatchError: Ranks call with different arguments; all of them raise it.
+        RankMismatchError: Ranks call with different arguments, and all of them raise it; or another rank has refused its own.
         PeerTimeoutError: A rank is dead, asleep, or elsewhere; the message names it. The group cannot be used any more.
         InvalidSpecError: The library does not serve this problem.
 
@@ -96,103 +92,37 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     """
     if unknown:
         refuse_unknown(attention, unknown)
-    mesh = None
+    mesh = seqlen = None
     if not type(q) is type(k) is type(v) is torch.Tensor:  # importing DTensors takes long, and looking for them, too
         from . import dtensors
 
         mesh = dtensors.mesh_of(q, k, v, 1 if layout == "BSHD" else 2)
     if mesh is not None:
-        group = mesh if group is None else group
-        if group_of(group) != group_of(mesh):
+        seqlen = q.shape[1 if layout == "BSHD" else 2]
+        if group is not None and group_of(group) != group_of(mesh):
             raise InvalidArgumentError("group: is another one than that of the mesh of q; leave it out", "arguments", "group")
-        q, k, v = (x.to_local() for x in (q, k, v))
-    hosts, group = hosts_of(group), group_of(group)
-    if layout == "BHSD":
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    q, k, v = autocast(q, k, v)
-    if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
-        _refuse(q, k, v)
-    if not q.stride(3) == k.stride(3) == v.stride(3) == 1:
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    if timeout is not None and not timeout > 0:
-        raise InvalidArgumentError(f"timeout: is {timeout}; it must be positive, in seconds", "arguments", "timeout")
-    size = group.size()
-    if not isinstance(placement, Placement) and size > 1:
-        placement = _regular(placement, mask, q.shape[1] * size, size)
-    if method not in METHODS and method != "auto":
-        raise InvalidArgumentError(f'method: is {method!r}; it must be "auto", "arrive", "gather", "heads" or "ring"', "arguments",
-                                   "method")
-    if dropout_p == 0:
-        rng_state = None
-    elif rng_state is None:
-        rng_state = _shared_rng_state(q, group)
+        group = mesh
+    hosts = 1 if group is None else hosts_of(group)
+    group = group_of(group)
     tensors = dict(tensors) if tensors else {}
-    if size == 1:
+    try:
+        if mesh is not None:
+            q, k, v, tensors, sinks, rng_state = dtensors.on_this_rank(q, k, v, tensors, sinks, rng_state)
+        q, k, v, rng_state, call = arguments.checked(q, k, v, layout, mask, score, tensors, softmax_scale, group, hosts, placement,
+                                                     method, dropout_p, rng_state, deterministic, timeout, seqlen)
+    except (InvalidArgumentError, AttributeError, TypeError) as error:
+        if not torch.compiler.is_compiling():
+            control_of(group).refuse(error)  # others may have begun the call
+        raise
+    if call is None:  # of one rank
         o, lse = _alone(q, k, v, placement, mask, score, softmax_scale, tensors, sinks, dropout_p, rng_state, deterministic)
     else:
-        if hosts > 1:
-            method = _within_hosts(method, hosts)
-        elif method == "auto":
-            method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
-        scale = None if softmax_scale is None else float(softmax_scale)
-        call = Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p), bool(deterministic),
-                    timeout)
         o, lse = compute(call, q, k, v, tuple(tensors.values()), sinks, rng_state)
     if layout == "BHSD":
         o = o.transpose(1, 2)
     if mesh is not None:
-        seqlen = q.shape[1] if placement is None else placement.seqlen
         o, lse = dtensors.wrapped(o, lse, mesh, 1 if layout == "BSHD" else 2, seqlen)
     return (o, lse) if return_lse else o
-
-
-_DTYPES = torch.bfloat16, torch.float16
-
-
-def _refuse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != 4:
-            raise InvalidArgumentError(f"{name}: has {tensor.dim()} dimensions; it must have 4, (batch, rows, heads, "
-                                       "head_dim)", "arguments", name)
-        if tensor.dtype not in _DTYPES or tensor.dtype != q.dtype:
-            raise InvalidArgumentError(f"{name}: is {tensor.dtype}; q, k and v must be all bf16 or all fp16", "arguments",
-                                       name)
-
-
-def _regular(mode: Any, mask: Mask | None, seqlen: int, ranks: int) -> Placement:
-    """The placement of a mode by name, of equal shards. What its ranks need is not known: they copy all."""
-    if mode not in (None, "contiguous", "zigzag"):
-        raise InvalidArgumentError(f'placement: is {mode!r}; it must be what jit_attention.distributed.balance returns, '
-                                   '"contiguous", "zigzag" or None', "arguments", "placement")
-    if torch.compiler.is_compiling():
-        raise InvalidArgumentError("placement: is made at each call; under torch.compile make it before, with "
-                                   "jit_attention.distributed.balance", "arguments", "placement")
-    parts = ranks if mode is None else ranks * (2 if mode == "zigzag" else 1)
-    if seqlen % (16 * parts):
-        raise InvalidArgumentError(f"placement: is {mode!r}, and {seqlen} rows cannot be {parts} parts of multiples of 16; "
-                                   "make one with jit_attention.distributed.balance", "arguments", "placement")
-    known = mask if mask is not None and not mask.tensors and not mask.texts else None
-    return _made(known, seqlen, ranks, mode or "contiguous", seqlen // parts)
-
-
-@functools.lru_cache(maxsize=64)
-def _made(mask: Mask | None, seqlen: int, ranks: int, mode: Any, granule: int) -> Placement:
-    return balance(mask, seqlen=seqlen, ranks=ranks, mode=mode, granule=_fine(granule))
-
-
-def _fine(granule: int) -> int:
-    """The largest divisor of a shard that is a granule of at most 128."""
-    return next(size for size in range(128, 0, -16) if granule % size == 0)
-
-
-def _shared_rng_state(q: torch.Tensor, group: Any) -> torch.Tensor:
-    """Drawn from the default generator of q's device on rank 0, and sent to all."""
-    if torch.compiler.is_compiling():
-        raise InvalidArgumentError("rng_state: is missing; under torch.compile give one that is equal on all ranks",
-                                   "arguments", "rng_state")
-    state = torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=q.device)
-    dist.broadcast(state, group=group, group_src=0)
-    return state
 
 
 def _alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, placement: Any, mask: Mask | None, score: Score | None,
@@ -208,30 +138,6 @@ def _alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, placement: Any, ma
         of_call = mask_of_call(Problem(q, k, v, None, placement, mask, score, tensors=tensors))  # type: ignore[arg-type]
     return _attention_here(q, k, v, score=score, softmax_scale=softmax_scale, sinks=sinks, dropout_p=dropout_p,
                            rng_state=rng_state, deterministic=deterministic, return_lse=True, **of_call)
-
-
-def _cheapest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, placement: Placement, mask: Mask | None,
-              score: Score | None, dropout_p: float) -> str:
-    """The method by which fewer bytes travel in the forward pass; equal on all ranks."""
-    size = group.size()
-    if placement.ranks != size:
-        return "gather"  # which refuses it
-    per_key = k.shape[2] * (k.shape[3] + v.shape[3])
-    per_query = q.shape[2] * (q.shape[3] + v.shape[3])
-    by_gather = max(placement.remote) * per_key
-    by_heads = max(map(placement.rows, range(size))) * (size - 1) / size * (per_key + per_query)
-    if by_heads >= by_gather:
-        return "gather"
-    refusal = heads.refusal(q.shape[2], k.shape[2], mask, score, dropout_p, size)
-    return "gather" if refusal else "heads"
-
-
-def _within_hosts(method: str, hosts: int) -> str:
-    """A method as the operator is told it, over several hosts."""
-    if method not in ("auto", "gather"):
-        raise InvalidArgumentError(f'method: is {method!r}, and the group a mesh of {hosts} hosts, within which ranks gather; '
-                                   'give "gather", or a group of one dimension', "arguments", "method")
-    return f"gather/{hosts}"
 
 
 def unshard(tensor: torch.Tensor, dim: int, *, group: Any = None, placement: Placement,

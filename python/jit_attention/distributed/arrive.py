@@ -1,8 +1,8 @@
 """Method "arrive": kernels compute with a rank's own keys while copy engines bring those of others, chunk by chunk.
 
 Keys stand where the sequence has them, in memory that the ranks of a host share; a kernel visits its own first, then chunks
-in the order in which they are sent. In the backward pass, too: gradients of own keys first. Each rank returns what it adds to gradients of
-others' keys as "gather" does, which computes where turns are to be taken.
+in the order in which they are sent. In the backward pass, too: gradients of own keys first, or where turns are taken all in one order.
+Each rank returns what it adds to gradients of others' keys as "gather" does.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
     """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
-    found = None if problem.deterministic else _shared_of(problem)
+    found = _shared_of(problem)
     if found is None:
         return gather.backward(problem, do, o, lse, dlse, wanted, want_sinks)
     gradients = _with_arrivals(problem, *found, lambda k, v, arrivals: _problem.backward(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from ..errors import InvalidArgumentError
 
@@ -23,6 +23,21 @@ def mesh_of(q: Any, k: Any, v: Any, dim: int) -> Any:
                                        f"{x.device_mesh.ndim} dimensions; it must be [Shard({dim})] on one of one "
                                        "dimension, that of q: redistribute it", "arguments", name)
     return q.device_mesh
+
+
+def on_this_rank(q: DTensor, k: DTensor, v: DTensor, tensors: dict[str, Any], *others: Any) -> tuple[Any, ...]:
+    """Shards of q, k and v of this rank; tensors, and others behind them, whole."""
+
+    def whole(name: str, x: Any) -> Any:
+        if not isinstance(x, DTensor):
+            return x
+        if list(x.placements) != [Replicate()] * x.device_mesh.ndim:
+            raise InvalidArgumentError(f"{name}: is a DTensor with placements {list(x.placements)}, and each rank needs the whole: "
+                                       "redistribute it to Replicate()", "arguments", name)
+        return x.to_local()
+
+    return (q.to_local(), k.to_local(), v.to_local(), {name: whole(name, x) for name, x in tensors.items()},
+            *(whole(name, x) for name, x in zip(("sinks", "rng_state"), others)))
 
 
 def wrapped(o: torch.Tensor, lse: torch.Tensor, mesh: Any, dim: int, seqlen: int) -> tuple[DTensor, DTensor]:

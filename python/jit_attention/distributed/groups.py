@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 
@@ -20,16 +21,14 @@ from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 _GRACE = 1.0
 #: Beside the fields of a call: whether a rank waits for data, which will not come after a mismatch.
 _WAITING = "is waiting"
+#: In place of them: why a rank has not begun the call, behind the name of an argument.
+_REFUSED = "refused"
 _MOST_KEYS = 1024
-
-
-def _is_mesh(group: Any) -> bool:
-    return hasattr(group, "get_group") and hasattr(group, "ndim")
 
 
 def hosts_of(group: Any) -> int:
     """The number of hosts that a caller tells apart: the first dimension of a device mesh of two."""
-    return group.size(0) if _is_mesh(group) and group.ndim == 2 else 1
+    return group.size(0) if isinstance(group, DeviceMesh) and group.ndim == 2 else 1
 
 
 @functools.lru_cache(maxsize=64)
@@ -47,13 +46,14 @@ def _flat(mesh: Any, world: Any) -> Any:
 def group_of(group: Any) -> Any:
     """The process group that a caller means: a group, a device mesh of one dimension, or of hosts and their ranks, a group's
     name, or None."""
-    if not dist.is_initialized():
-        raise InvalidArgumentError("group: there is none before torch.distributed.init_process_group", "arguments", "group")
     if group is None:
-        return dist.group.WORLD
+        group = dist.group.WORLD
+        if group is None:
+            raise InvalidArgumentError("group: there is none before torch.distributed.init_process_group", "arguments", "group")
+        return group
     if isinstance(group, str):
         return distributed_c10d._resolve_process_group(cast(Any, group))
-    if _is_mesh(group):
+    if isinstance(group, DeviceMesh):
         if group.ndim > 2:
             raise InvalidArgumentError(f"group: is a device mesh of {group.ndim} dimensions; give the one of the sequence, "
                                        'such as mesh["cp"], or two, hosts and ranks of each', "arguments", "group")
@@ -129,6 +129,14 @@ class Control:
             self._known.clear()
         _, kept = self._known[key] = self.fields, {}
         return kept
+
+    def refuse(self, error: Exception) -> None:
+        """Counts a call that this rank does not begin, because of its arguments, and tells ranks that do."""
+        self.calls += 1
+        if self.size > 1 and not self.broken:
+            field = getattr(error, "field", "") or "group"
+            self.store.set(f"{self.calls}/{self.rank}", json.dumps({_REFUSED: [field, str(error)]}))
+            self.store.set(f"{self.calls}/news", "1")
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
         """Waits for a collective. That of a GPU is waited for by its stream; the group's own watch ends it."""
@@ -206,9 +214,9 @@ class Control:
                         f"another collective; here it is {_call(self.fields)}")
         self._refuse_differences(posted)
 
-    def _posted(self, timeout: float, is_waiting: bool) -> dict[int, dict[str, str]]:
+    def _posted(self, timeout: float, is_waiting: bool) -> dict[int, dict[str, Any]]:
         """Messages about this call from the ranks that answer in time, and whether they wait for data."""
-        posted: dict[int, dict[str, str]] = {}
+        posted: dict[int, dict[str, Any]] = {}
         end = time.monotonic() + timeout
         try:
             self.store.set(f"{self.calls}/{self.rank}", json.dumps(self.fields | {_WAITING: str(is_waiting)}))
@@ -223,7 +231,14 @@ class Control:
             posted.setdefault(self.rank, self.fields)
         return posted
 
-    def _refuse_differences(self, posted: dict[int, dict[str, str]]) -> None:
+    def _refuse_differences(self, posted: dict[int, dict[str, Any]]) -> None:
+        for rank, fields in sorted(posted.items()):
+            if _REFUSED in fields:
+                name, why = fields[_REFUSED]
+                message = f"{name}: rank {rank} has refused call {self.calls}: {why}"
+                if any(others.get(_WAITING) == "True" for others in posted.values()):
+                    self.broken = message
+                raise RankMismatchError(message, "exchange", name)
         for name in self.fields:
             ranks_of: dict[str, list[int]] = {}
             for rank, fields in sorted(posted.items()):

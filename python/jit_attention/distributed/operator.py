@@ -6,6 +6,8 @@ a compiled graph but their kinds. Eager calls compute without the operator, unle
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -29,6 +31,7 @@ from .written import written as written_placement
 METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 
+@functools.lru_cache(maxsize=64)
 def _method_of(name: str) -> tuple[Any, int]:
     """The module of a method, and the number of hosts: "gather/2" gathers within each of 2."""
     method, _, count = name.partition("/")
@@ -60,6 +63,27 @@ def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, s
     }
 
 
+#: Dimensions of the library's own tensors that are as long as the sequence; of a bias, one may be 1.
+_WHOLE_DIMS = {"document_ids_q": (-1,), "document_ids_kv": (-1,), "tree_ends": (-1,), "bias": (-2, -1)}
+
+
+def _check_wholes(problem: Problem) -> None:
+    """Refuses a rank's shards where tensors of the whole sequence are needed, which kernels could not tell."""
+    seqlen, tensors = problem.placement.seqlen, problem.tensors or {}
+    for name, dims in _WHOLE_DIMS.items():
+        if name in tensors:
+            for dim in dims:
+                size = tensors[name].shape[dim]
+                if size != seqlen and (len(dims) == 1 or size != 1):
+                    raise InvalidArgumentError(f"tensors: {name!r} has {size} along dimension {dim}, and the sequence {seqlen} "
+                                               "positions; give each rank the whole tensor, no shard", "arguments", "tensors")
+    sides = re.search(r"block_mask\((\d+)", problem.mask.text) if "block_mask" in tensors and problem.mask is not None else None
+    if sides is not None and tensors["block_mask"].shape[-2] != -(-seqlen // int(sides[1])):
+        raise InvalidArgumentError(f"tensors: 'block_mask' has {tensors['block_mask'].shape[-2]} rows of blocks of {sides[1]} "
+                                   f"queries, and the sequence {seqlen} positions; give each rank that of the whole sequence",
+                                   "arguments", "tensors")
+
+
 def check_shapes(problem: Problem, method: str) -> None:
     """Raises where what this rank was given does not fit together, whatever other ranks were given."""
     placement, control = problem.placement, problem.control
@@ -71,6 +95,7 @@ def check_shapes(problem: Problem, method: str) -> None:
         if tensor.shape[1] != rows:
             raise InvalidArgumentError(f"{name}: has {tensor.shape[1]} rows on rank {control.rank}, and the placement gives "
                                        f"it {rows} of {placement.seqlen}; give placement.shard(…)", "arguments", name)
+    _check_wholes(problem)
     if placement.documents and problem.q.shape[0] != 1:
         raise InvalidArgumentError(f"q: has a batch of {problem.q.shape[0]}, and the placement is of packed sequences, "
                                    "which are one batch entry", "arguments", "q")

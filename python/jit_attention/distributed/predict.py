@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ..errors import InvalidArgumentError
 
 _METHODS = ("arrive", "gather", "ring", "heads")
+#: FLOP/s of kernels whose rows have positions, and of others: forward and backward.
+_RATES = ((667e12, 476e12), (730e12, 595e12))
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Prediction:
 def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: int, backward: bool = False,
             kept: float = 0.5, imbalance: float = 1.0, needed: float = 1.0, method: str = "arrive",
             ranks_per_host: int = 8, rate: float | None = None, nvlink: float = 364e9, infiniband: float = 45e9,
-            itemsize: int = 2) -> Prediction:
+            itemsize: int = 2, host: float = 0.0) -> Prediction:
     """Predicts the time of attention of one sequence over several GPUs.
 
     Args:
@@ -49,13 +51,17 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
         method: "arrive": work begins before all keys are there. "gather": it does not. "ring": one shard is copied while
             another is computed. "heads": rows are exchanged for heads, before and after.
         ranks_per_host: GPUs that NVLink connects.
-        rate: FLOP/s of the kernels. None: 730e12 forward and 595e12 backward, those of an H200 with head_dim 128.
+        rate: FLOP/s of the kernels. None: those of an H200 with head_dim 128 in long calls, 667e12 forward and 476e12
+            backward where rows have positions, 730e12 and 595e12 by "heads".
         nvlink: Bytes/s that a GPU gets over NVLink.
         infiniband: Bytes/s that it gets from another host.
         itemsize: Bytes of an element.
+        host: Seconds for which the GPU waits for the host of a call by itself, such as ``host_us`` of
+            ``bench/distributed.py``; 0 in CUDA graphs, and behind work that takes longer.
 
     Returns:
-        The prediction. It leaves out stragglers, clocks, and quantization of short shards.
+        The prediction. It leaves out stragglers, clocks, and quantization of short shards: with ``host``, calls of 8,192 to
+        65,536 tokens on two and four H200s took 0.79 to 1.16 times as long.
 
     Raises:
         InvalidArgumentError: A number is not positive, a share is above 1, or ranks do not fill hosts.
@@ -70,6 +76,8 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
                         ("infiniband", infiniband), ("itemsize", itemsize), ("ranks_per_host", ranks_per_host)):
         if not value > 0:
             raise InvalidArgumentError(f"{name}: is {value}; it must be positive", "arguments", name)
+    if not host >= 0:
+        raise InvalidArgumentError(f"host: is {host}; it must be at least 0, in seconds", "arguments", "host")
     for name, value in (("kept", kept), ("needed", needed)):
         if not 0 <= value <= 1:
             raise InvalidArgumentError(f"{name}: is {value}; it is a share, from 0 to 1", "arguments", name)
@@ -80,12 +88,12 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
     if method not in _METHODS:
         raise InvalidArgumentError(f"method: is {method!r}; it must be one of {', '.join(_METHODS)}", "arguments", "method")
     rows = seqlen / ranks
-    rate = (595e12 if backward else 730e12) if rate is None else rate
+    rate = _RATES[method == "heads"][backward] if rate is None else rate
     per_pair = (10 if backward else 4) * heads_q * head_dim * kept * imbalance
     case = _Case(ranks=ranks, in_host=min(ranks, ranks_per_host), hosts=hosts, shard=per_pair * rows * rows / rate,
                  keys=2 * rows * heads_kv * head_dim * itemsize * needed,
                  gradients=2 * rows * heads_kv * head_dim * 4 * needed if backward else 0.0, nvlink=nvlink,
-                 infiniband=infiniband, call=30e-6 if backward else 15e-6)
+                 infiniband=infiniband, call=30e-6 if backward else 15e-6, results=rows * heads_q * head_dim * 4.0)
     local = ranks * case.shard
     if method == "heads":
         tensors = (4 * heads_q + 4 * heads_kv) if backward else (2 * heads_q + 2 * heads_kv)
@@ -95,6 +103,7 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
     else:
         travelling = (ranks - 1) * (case.keys + case.gradients)
         time = {"arrive": _arrive, "gather": _gather, "ring": _ring}[method](case)
+    time = max(time, local + host)
     return Prediction(time, local, local / time, round(travelling))
 
 
@@ -109,6 +118,7 @@ class _Case:
     nvlink: float
     infiniband: float
     call: float
+    results: float  # bytes of a rank's O in fp32
 
     def arrivals(self) -> list[float]:
         """When the shards of others have come."""
@@ -150,7 +160,8 @@ def _gather(case: _Case) -> float:
 
 def _ring(case: _Case) -> float:
     link = case.nvlink if case.hosts == 1 else case.infiniband
-    step = max(case.shard, (case.keys + case.gradients) / link)
+    # O is read twice and written once to be merged, and so is dQ.
+    step = max(case.shard + 3 * case.results / 4.5e12, (case.keys + case.gradients) / link)
     return case.shard + (case.ranks - 1) * step + (case.gradients / link) + case.ranks * 12e-6 + case.call
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .. import merge as _merge
 from . import problem as _problem
 from .groups import start_rows
 from .placement import Placement
@@ -45,14 +46,11 @@ class State:
         self.lse: torch.Tensor | None = None
 
     def add(self, o: torch.Tensor, lse: torch.Tensor) -> None:
+        """Takes over the results of other keys."""
         if self.o is None or self.lse is None:
             self.o, self.lse = o.float(), lse
-            return
-        both = torch.logaddexp(self.lse, lse)
-        for_none = both == -torch.inf
-        own, others = (torch.exp(x - both).masked_fill_(for_none, 0).transpose(1, 2)[..., None] for x in (self.lse, lse))
-        self.o = self.o * own + o.float() * others
-        self.lse = both
+        elif o.numel() > 0:
+            _merge([self.o, o.float()], [self.lse, lse], out=self.o, out_lse=self.lse)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,7 @@
+"""Kinds of kernels."""
+
+import enum
+
+
+class AttnType(enum.Enum):
+    FA = "fa"
