@@ -5,6 +5,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
+from .chosen_peers import FlashInferOfChosen
 from .flashinfer_operations import FlashInferOperations
 from .flashinfer_sparse import of_blocks
 from .fp8_suites import COARSER, as_fp8, quantized
@@ -95,7 +96,7 @@ class _OfFlashInfer(Contender):
             raise Unsupported("measured over pages only")
 
 
-class FlashInfer(FlashInferOperations, _OfFlashInfer):
+class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
     """FlashInfer's wrappers for decode and prefill, varlen and over pages, and its operations."""
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"
