@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Lengths of one batch entry: whoever asks for another one gets what this one has. Arrays are read once.
+/// Lengths of one batch entry; the entry in a question is ignored. Arrays are read once.
 template <class Config>
 class EntrySeqlens {
   static_assert(Config::sequences_kv != SequenceKind::paged, "rows of pages do not lie at equal distances");

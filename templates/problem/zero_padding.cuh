@@ -1,6 +1,6 @@
-// Rows of o and LSE that are no query's, of sequences whose lengths only the device knows: behind the queries in use,
-// before and between varlen sequences and behind the last. A call may want them to be as those of a query that sees no
-// key, so that nothing in a batch that is filled up to a size, as for a captured graph, is left over from before.
+// Padding rows of o and LSE, of sequences whose lengths only the device knows: behind the queries in use, before and between
+// varlen sequences, and behind the last one. A call may ask for the values of a query that sees no key there, so that a batch
+// padded to a fixed size, as for a captured graph, holds nothing of earlier calls.
 #pragma once
 
 #include "base/params.cuh"
@@ -72,7 +72,7 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
 }
 
 /// Writes o = 0 and LSE = −inf where there is no query, if the call wants it: the part of warp `warp` of the `warps` of
-/// all blocks that do so together. By whole warps, at any time: nobody else writes these rows.
+/// all blocks that do so together. By whole warps, at any time: no other thread writes these rows.
 template <class Config>
 JIT_DEVICE void zero_padding(const AttentionParams& params, int warp, int warps) {
   if (params.sequences.zero_padding == 0) return;

@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8}),
     ::testing::PrintToStringParamName());
 
-// Those of the kernel by wgmma.
+// Mutations of the kernel by wgmma.
 class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
  protected:
   void SetUp() override {

@@ -107,7 +107,7 @@ std::string noticed_of_means(const TemplateMutation* mutation, const char* confi
   return "";
 }
 
-// Of a loss that is the sum of the means.
+// Symptoms in the gradients of a loss that is the sum of the means.
 std::string noticed_of_gradients(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

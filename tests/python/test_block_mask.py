@@ -397,7 +397,7 @@ def test_pytorchs_own(rng, make, fetch):
     o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
     half = [fetch(x).astype(numpy.float32).astype("bfloat16") for x in (q, k, v)]
     exact_attention(*half, keep=near).check(fetch(o), fetch(lse))
-    # What the lists say, and not what the mask says: a row of blocks taken out.
+    # The lists decide, not the mask: a row of blocks is taken out.
     of_torch.kv_num_blocks[..., 1] = 0
     of_torch.full_kv_num_blocks[..., 1] = 0
     o = ja.attention(q, k, v, block_mask=ja.BlockMask.from_torch(of_torch, same))
