@@ -4,8 +4,8 @@ for all layers of a model, is called beforehand and is not timed."""
 import dataclasses
 from dataclasses import dataclass
 
-from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .chosen_peers import FlashInferOfChosen
+from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .flashinfer_operations import FlashInferOperations
 from .flashinfer_sparse import of_blocks
 from .fp8_suites import COARSER, as_fp8, quantized
