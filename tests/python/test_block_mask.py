@@ -276,7 +276,7 @@ def test_blocks_alone_serve_calls_with_lengths(rng, place, fetch):
 
 
 def test_lengths_that_hold_something_else(rng, place, fetch, emulated):
-    """Of arrays of NumPy's this is seen, also where they were written since; of a device's nothing is read."""
+    """Arrays of NumPy are checked, also where they were written since; arrays of a device are not read."""
     q, k, v = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2))
     used = numpy.array([17, 71], numpy.int32)
     bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(16, 32), seqused_k=place(used))
