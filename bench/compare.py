@@ -22,6 +22,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite backward backward-causal training-step deterministic backward-masks backward-gqa \
         backward-varlen deterministic-varlen --mode sustained --peers cudnn,fa2,fa4,flex     training
     bench/compare.py --suite sparse                                     masks as text, block masks, blocks alone
+    bench/compare.py --suite dsa block-topk video-sparse                latents, blocks and video's blocks that were chosen
     bench/compare.py --suite tree                                       a prompt and its answers, packed or in rows
     bench/compare.py --suite decode paged ragged mixed fp8-cache mla append merge     serving, in microseconds
     bench/compare.py --suite engine-shapes --tuning off                 what vLLM's benchmark of attention has

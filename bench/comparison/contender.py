@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .cells import BackwardCell, Cell, TrainingCell
+from .chosen_suites import ChosenBlocks, ChosenLatents, IndexKeys
 from .fp8_suites import Fp8Cell
 from .operations import Append, Merge
 from .serving import Requests
@@ -17,7 +18,8 @@ from .tree_suites import TreeCell, TreeTrainingCell
 # Methods of a Contender by the type of a problem.
 PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
              TrainingCell: "train", TreeCell: "make_tree", TreeTrainingCell: "train_tree", Requests: "serve",
-             Append: "append", Merge: "merge"}
+             Append: "append", Merge: "merge", ChosenLatents: "attend_to_latents", IndexKeys: "score_index",
+             ChosenBlocks: "attend_to_blocks"}
 
 
 class Unsupported(Exception):
@@ -28,7 +30,7 @@ class Unsupported(Exception):
 class Runner:
     """A prepared problem. `call()` computes it once on the current stream and returns the output: for attention in the
     problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append
-    (q, k_cache, v_cache), for a Merge o, for gradients and steps of training (dq, dk, dv); `context` is entered around
+    (q, k_cache, v_cache), for a Merge or chosen keys o, for IndexKeys scores, for gradients and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
     as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
     contender computes in another type; its result may be as much further off. `compared()`: what is checked, where
@@ -51,9 +53,10 @@ class Contender:
 
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
     train(cell, inputs), make_tree(cell, inputs), train_tree(cell, inputs), serve(requests, inputs), append(problem,
-    inputs) and merge(problem, inputs) prepare dense problems, those of FP8 and of sparse masks, gradients, forward and
-    gradients in one call, the first and the last of trees, problems of serving, and
-    those of operations beside attention: a Runner, with everything done that is no part of a call. They raise
+    inputs), merge(problem, inputs), attend_to_latents(problem, inputs), score_index(problem, inputs) and
+    attend_to_blocks(problem, inputs) prepare dense problems, those of FP8 and of sparse masks, gradients, forward and
+    gradients in one call, the first and the last of trees, problems of serving,
+    those of operations beside attention, and those of chosen keys: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.
 
     make_quantized(cell, inputs), of those that have it, prepares a problem of fp8 from inputs of 16 bits, with the

@@ -1,5 +1,6 @@
 """All contenders, in the order of tables."""
 
+from .chosen_peers import CuDnnBlocks, DeepGemm, FastVideo, Fla, FlashMlaSparse
 from .cudnn_flex_peer import CuDnnFlex
 from .ffpa_peers import Ffpa
 from .flash_attention_peers import FlashAttention3, FlashAttention4, VllmFlashAttention3
@@ -13,7 +14,7 @@ from .vllm_peers import FlashMla, VllmInt4
 CONTENDERS = (JitAttention, TwoCalls, InterpolatedExponentials, Bf16Cache, BuiltIn, BlockMasks, MaskBits,
               SeparateRows, CuDnn, CuDnnFlex,
               FlashAttention3, VllmFlashAttention3, FlashAttention4, Ffpa, FlashAttention2, FlashInfer, BatchAttention, Pod,
-              Xqa, FlashMla, VllmInt4, Flex, SageAttention)
+              Xqa, FlashMla, VllmInt4, Flex, SageAttention, FlashMlaSparse, DeepGemm, Fla, CuDnnBlocks, FastVideo)
 NAMES = tuple(one.name for one in CONTENDERS)
 COLORS = {one.name: one.color for one in CONTENDERS}
 

@@ -4,6 +4,7 @@ for all layers of a model, is called beforehand and is not timed."""
 import dataclasses
 from dataclasses import dataclass
 
+from .chosen_peers import FlashInferOfChosen
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 from .flashinfer_operations import FlashInferOperations
 from .flashinfer_sparse import of_blocks
@@ -95,7 +96,7 @@ class _OfFlashInfer(Contender):
             raise Unsupported("measured over pages only")
 
 
-class FlashInfer(FlashInferOperations, _OfFlashInfer):
+class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
     """FlashInfer's wrappers for decode and prefill, varlen and over pages, and its operations."""
 
     name, label, color = "flashinfer", "FlashInfer", "#a05a9c"

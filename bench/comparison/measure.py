@@ -8,6 +8,7 @@ import traceback
 from . import timing
 from .backward import BackwardReference, make_backward_inputs
 from .cells import BackwardCell, TrainingCell
+from .chosen_inputs import CHOSEN_REFERENCES, MAKE_CHOSEN
 from .contender import Unsupported, first_line
 from .fp8_suites import Fp8Cell, make_fp8_inputs
 from .inputs import make_inputs
@@ -22,8 +23,9 @@ from .tree_suites import TreeTrainingCell
 # By the type of a problem; those of dense ones without gradients go without saying.
 KINDS_OF_INPUTS = {Requests: make_request_inputs, Fp8Cell: make_fp8_inputs,
                    **dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), make_backward_inputs),
-                   **MAKE_INPUTS}
-KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), BackwardReference), **REFERENCES}
+                   **MAKE_INPUTS, **MAKE_CHOSEN}
+KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), BackwardReference), **REFERENCES,
+                       **CHOSEN_REFERENCES}
 
 
 class DeviceLost(Exception):

@@ -3,13 +3,14 @@
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, import_failure, missing
 from .fp8_suites import COARSER, Fp8Cell, as_fp8
+from .ours_chosen import OursOfChosen
 from .ours_sparse import block_mask, text_mask
 from .serving import Requests
 from .sparse_suites import SparseCell
 from .stored_keys import KINDS
 
 
-class JitAttention(ByAutograd, Contender):
+class JitAttention(OursOfChosen, ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3", *KINDS)
     reads_values_in_keys = True

@@ -2,6 +2,7 @@
 
 from .backward_suites import BACKWARD_SUITES
 from .cells import cell
+from .chosen_suites import CHOSEN_SUITES
 from .engine_suites import ENGINE_SUITES
 from .fp8_suites import FP8_SUITES
 from .grid import grid
@@ -61,6 +62,7 @@ SUITES = {
     "latency": _latency(),
     **FP8_SUITES,
     **SPARSE_SUITES,
+    **CHOSEN_SUITES,
     **TREE_SUITES,
     **WIDE_SUITES,
     **BACKWARD_SUITES,

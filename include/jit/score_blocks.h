@@ -1,6 +1,6 @@
 /// @file
 /// Scores of blocks of keys, from which `top_k` chooses: the largest or the mean score of a query with the keys of a block
-/// (MiniMax-M3, Qwen3.8, MoBA). For sm_90a.
+/// (MiniMax-M3, Qwen3.8, MoBA), or the probabilities of these keys, summed over a group's heads (NSA). For sm_90a.
 ///
 /// @code
 /// const jit::ScoreBlocksSpec spec{.attention = {.head_dim = 128, .mask = jit::mask::causal()}, .block_size = 16};
@@ -16,6 +16,10 @@
 ///
 /// Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key has
 /// −inf; a mean is that of the keys that it sees; NaN stays NaN.
+///
+/// Probabilities are exp(score − lse), with the LSE of attention to the same keys, and 0 where a query does not see a key. Key i
+/// stands for strides i to i + key_span − 1 of the sequence, and counts once for each that lies in a block: NSA's compressed
+/// keys, of 32 tokens every 16, span two strides, of which a block of 64 tokens has four.
 #pragma once
 
 #include <memory>
@@ -32,15 +36,17 @@
 namespace jit {
 
 /// How the scores of a block become one.
-enum class BlockReduction { max, mean };
+enum class BlockReduction { max, mean, probability };
 
 /// The problem that a kernel is specialized for.
 struct ScoreBlocksSpec {
   /// bf16 or fp16, head_dim up to 256, rows aligned to 16 bytes, dense or varlen sequences, without positions, not `checked`.
   /// Fields that concern values, o, dropout, splits of keys and other outputs are ignored.
   AttentionSpec attention = {};
-  int block_size = 128;                            ///< keys of a block: 8, 16, 32, 64 or 128
+  /// Keys of a block: 8, 16, 32, 64 or 128; of probabilities strides, also 1, 2 and 4.
+  int block_size = 128;
   BlockReduction reduction = BlockReduction::max;  ///< what becomes of its scores
+  int key_span = 1;                                ///< strides of a key: 1, or of probabilities 2
 
   bool operator==(const ScoreBlocksSpec&) const = default;  ///< member by member
 };
@@ -52,9 +58,12 @@ void validate(const ScoreBlocksSpec& spec);
 struct ScoreBlocksArguments {
   TensorView q;  ///< queries, as in AttentionArguments
   TensorView k;  ///< keys
+  /// With probabilities, else absent: fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) of varlen queries, as attention
+  /// writes it. A query whose LSE is −inf has probabilities of 0.
+  TensorView lse = {};
   /// Written: fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) of varlen queries, any strides whose last
-  /// is 1. Blocks are as many as dense keys have; of varlen keys any number, and those behind a sequence have −inf. Rows
-  /// outside of the ranges of cu_seqlens_q are not written.
+  /// is 1; of probabilities heads_kv. Blocks are as many as dense keys have; of varlen keys any number, and those behind a
+  /// sequence have −inf, or probability 0. Rows outside of the ranges of cu_seqlens_q are not written.
   TensorView scores;
   NamedTensors tensors = {};     ///< the tensors that mask and score read
   TensorView cu_seqlens_q = {};  ///< as in AttentionArguments

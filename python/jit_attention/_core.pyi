@@ -943,35 +943,42 @@ def transpose_lists(
     """
 
 def score_blocks(
-    q: ArrayT, k: Array, *, block_size: int = 128, reduce: Literal["max", "mean"] = "max", mask: Mask | None = None,
-    score: Score | None = None, softmax_scale: float | None = None, tensors: Mapping[str, Array] | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, blocks: int | None = None,
-    out: Array | None = None, dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+    q: ArrayT, k: Array, *, block_size: int = 128, reduce: Literal["max", "mean", "probability"] = "max",
+    mask: Mask | None = None, score: Score | None = None, softmax_scale: float | None = None,
+    tensors: Mapping[str, Array] | None = None, cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
+    blocks: int | None = None, lse: Array | None = None, key_span: int = 1, out: Array | None = None,
+    dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
 ) -> ArrayT:
-    """Scores blocks of keys: the largest or the mean score of a query with the keys of a block. For sm_90a.
+    """Scores blocks of keys: the largest or the mean score of a query with the keys of a block, or their probabilities, summed
+    over the heads that share keys. For sm_90a.
 
     Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key
-    has −inf, which `top_k` does not choose; a mean is that of the keys that it sees; NaN stays NaN.
+    has −inf, which `top_k` does not choose; a mean is that of the keys that it sees; NaN stays NaN. Probabilities are
+    exp(score − lse), and 0 where a query does not see a key: give `top_k` ends.
 
     Args:
         q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256 and rows aligned to 16 bytes.
         k: Keys, dense or varlen.
-        block_size: Keys of a block: 8, 16, 32, 64 or 128.
-        reduce: "max" or "mean".
+        block_size: Keys of a block: 8, 16, 32, 64 or 128; of probabilities strides, also 1, 2 and 4.
+        reduce: "max", "mean" or "probability".
         mask: As in `attention`.
         score: As in `attention`.
         softmax_scale: As in `attention`. None: 1/sqrt(head_dim).
         tensors: The arrays that mask and score read, by name.
         cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
         cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
-        blocks: Blocks of a row, with varlen k; those behind a sequence have −inf. None: those of out, or of dense k.
+        blocks: Blocks of a row, with varlen k; those behind a sequence have −inf, or probability 0. None: those of out, or of
+            dense k.
+        lse: With "probability": fp32 (batch, heads_q, seqlen_q), or (heads_q, total_q) for varlen q, of attention to k.
+        key_span: With "probability": key i stands for strides i to i + key_span − 1, and counts once for each that lies in a
+            block. 1, or 2 where compressed keys overlap, as NSA's do: each of 32 tokens, one every 16.
         out: fp32, an array that receives the result, any strides whose last is 1. None: a new array. Rows outside of the
             ranges of cu_seqlens_q are not written.
         dtype: What 16-bit integers stand for: "bf16" or "fp16".
         stream: As in `attention`.
 
     Returns:
-        fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) for varlen q.
+        fp32 (batch, seqlen_q, heads_q, blocks), or (total_q, heads_q, blocks) for varlen q; of probabilities heads_kv.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.

@@ -1,5 +1,5 @@
-// Scores of blocks of keys: the largest or the mean of the scores that a query has with the keys of a block. For sm_90a, by TMA
-// and wgmma. Queries are the rows of the products, so that a block's scores lie in four lanes.
+// Scores of blocks of keys: the largest or the mean of the scores that a query has with the keys of a block, or the sum of their
+// probabilities. For sm_90a, by TMA and wgmma. Queries are the rows of the products, so that a block's scores lie in four lanes.
 #pragma once
 
 #include "pipeline/dependent_launch.cuh"
@@ -8,6 +8,7 @@
 #include "problem/scores.cuh"
 #include "ptx/warpgroup.cuh"
 #include "score_blocks/consumer.cuh"
+#include "score_blocks/group.cuh"
 #include "tiles/box_copy.cuh"
 #include "tiles/tile_copy.cuh"
 
@@ -69,10 +70,18 @@ JIT_DEVICE void score_blocks(const ScoreBlocksParams& params) {
   __syncthreads();          // mutate: BlocksNoBarrierBehindInit
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<40>();
-    if (warp_id() == 0) load_blocks<Traits>(params, smem);
+    if (warp_id() == 0) {
+      if constexpr (Config::sums_heads)
+        load_groups<Traits>(params, smem);
+      else
+        load_blocks<Traits>(params, smem);
+    }
   } else {
     setmaxnreg_inc<232>();
-    ScoreBlocksConsumer<Traits>(params, smem, warp_id() / 4 - 1).run();
+    if constexpr (Config::sums_heads)
+      ScoreGroupConsumer<Traits>(params, smem, warp_id() / 4 - 1).run();
+    else
+      ScoreBlocksConsumer<Traits>(params, smem, warp_id() / 4 - 1).run();
   }
   let_next_grid_start();
 }

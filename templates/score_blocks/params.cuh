@@ -14,7 +14,8 @@ struct ScoreBlocksParams {
   TensorMap q;  ///< boxes of score_blocks_queries
   TensorMap k;  ///< boxes of score_blocks_keys
   AttentionParams attention;
-  float* scores;  ///< (batch, seqlen_q, heads_q, blocks); varlen: (total_q, heads_q, blocks)
+  float*
+      scores;  ///< (batch, seqlen_q, heads, blocks); varlen: (total_q, heads, blocks). Summed heads are heads_kv
   TensorStrides score_strides;
   int blocks;
   int query_tiles;  ///< of a batch entry; of varlen queries their places
@@ -35,14 +36,17 @@ struct ScoreBlocksSmem {
   int total;
 };
 
-JIT_HOST_DEVICE constexpr ScoreBlocksSmem score_blocks_smem(int head_dim) {
+/// Where heads of a group are summed, queries change faster than keys, which lie still while a group's heads go by.
+JIT_HOST_DEVICE constexpr ScoreBlocksSmem score_blocks_smem(int head_dim, bool sums_heads) {
   const int q_bytes = panel_tile_bytes(score_blocks_queries, head_dim);
   const int k_bytes = panel_tile_bytes(score_blocks_keys, head_dim);
+  static_assert(score_blocks_queries == score_blocks_keys, "either may be the one that changes faster");
   constexpr int room = 220 * 1024, most_stages = 5;
-  const int q_stages = head_dim <= 128 ? 2 : 1, fit = (room - q_stages * q_bytes) / k_bytes;
+  const int few = head_dim <= 128 ? 2 : 1, fit = (room - few * q_bytes) / k_bytes;
+  const int many = fit < most_stages ? fit : most_stages, q_stages = sums_heads ? many : few;
   ScoreBlocksSmem smem{};
   SmemAllocator allocator;
-  smem.k.stages = fit < most_stages ? fit : most_stages;
+  smem.k.stages = sums_heads ? few : many;
   smem.q.tiles = allocator.tiles(q_stages * q_bytes);
   smem.k.tiles = allocator.tiles(smem.k.stages * k_bytes);
   allocator.barriers(smem.q, q_stages);

@@ -23,7 +23,7 @@ struct ScoreBlocksTraits {
   using Q = PanelTile<Element, score_blocks_queries, Config::head_dim>;
   using K = PanelTile<Element, score_blocks_keys, Config::head_dim>;
   using Scores = Accumulator<MmaLayout, MmaLayout::block_rows, score_blocks_keys>;
-  static constexpr ScoreBlocksSmem layout = score_blocks_smem(Config::head_dim);
+  static constexpr ScoreBlocksSmem layout = score_blocks_smem(Config::head_dim, Config::sums_heads);
   static constexpr int consumers = score_blocks_consumers, order_barrier = 1;
   static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;
   static constexpr int blocks = score_blocks_keys / Config::block_size;  ///< of a tile of keys
@@ -34,7 +34,7 @@ struct ScoreBlocksTraits {
 template <class Config>
 struct ScoreBlocksItem {
   int batch = 0;
-  int head;
+  int head;        ///< of keys, where those of queries are summed
   int q_begin;     ///< of the tile; outside of the sequence where the place is empty
   int tile_begin;  ///< tiles of keys, seen or not
   int tile_end;
@@ -42,9 +42,10 @@ struct ScoreBlocksItem {
   /// By whole warps.
   JIT_DEVICE ScoreBlocksItem(const ScoreBlocksParams& params, int item) {
     const AttentionParams& attention = params.attention;
+    const int heads = attention.heads_q / (Config::sums_heads ? Config::gqa_ratio : 1);
     const int column = item % params.columns, chunk = item / params.columns;
-    head = column % attention.heads_q;
-    const int tile = column / attention.heads_q;
+    head = column % heads;
+    const int tile = column / heads;
     if constexpr (Config::sequences_q == SequenceKind::varlen) {
       const VariableSequences<Config> sequences(attention);
       const VarlenPlace place = varlen_place<score_blocks_queries>(

@@ -82,6 +82,10 @@ void add_selection(Programs& programs) {
   add_blocks("score_blocks.mean8_d256", {.attention = {.head_dim = 256, .score = score::softcap(30)},
                                          .block_size = 8,
                                          .reduction = BlockReduction::mean});
+  add_blocks("score_blocks.probability4_span2", {.attention = {.gqa_ratio = 16, .mask = mask::causal()},
+                                                 .block_size = 4,
+                                                 .reduction = BlockReduction::probability,
+                                                 .key_span = 2});
   const auto add_choice = [&](const char* name, Arch arch, const TopKSpec& spec) {
     programs.add(name, arch, [spec] {
       validate(spec);

@@ -128,7 +128,7 @@ std::string noticed_of_scores(const TemplateMutation* mutation, bool has_scales)
 }
 
 // Two sequences, more work than thread blocks, and rings that go round.
-std::string noticed_of_blocks(const TemplateMutation* mutation) {
+std::string noticed_of_blocks(const TemplateMutation* mutation, bool sums_heads) {
   constexpr int heads = 20, head_dim = 256, block_size = 64, blocks = 11, behind = 3;
   const std::vector<int> queries = {500, 150}, keys = {630, 150};
   const int total_q = 650 + behind, total_k = 780;
@@ -136,7 +136,8 @@ std::string noticed_of_blocks(const TemplateMutation* mutation) {
   const Context context(templates.settings());
   const CurrentDevice scope(0);
   DeviceTensor q(DType::bf16, {total_q, heads, head_dim}), k(DType::bf16, {total_k, 1, head_dim}),
-      scores(DType::fp32, {total_q, heads, blocks}), cu_q(DType::int32, {3}), cu_k(DType::int32, {3});
+      scores(DType::fp32, {total_q, sums_heads ? 1 : heads, blocks}), lse(DType::fp32, {heads, total_q}),
+      cu_q(DType::int32, {3}), cu_k(DType::int32, {3});
   const auto of_query = [](std::int64_t row, std::int64_t head) {
     return static_cast<double>((row * 3 + head) % 7) - 3;
   };
@@ -148,19 +149,24 @@ std::string noticed_of_blocks(const TemplateMutation* mutation) {
   cu_q.fill([&](std::int64_t i) { return i == 0 ? 0 : i == 1 ? queries[0] : total_q - behind; });
   cu_k.fill([&](std::int64_t i) { return i == 0 ? 0 : i == 1 ? keys[0] : total_k; });
   scores.fill([](std::int64_t) { return poison; });
-  for (const DeviceTensor* tensor : {&q, &k, &scores, &cu_q, &cu_k}) tensor->upload();
+  lse.fill([](std::int64_t) { return 0; });
+  for (const DeviceTensor* tensor : {&q, &k, &scores, &lse, &cu_q, &cu_k}) tensor->upload();
   const AttentionSpec attention{.head_dim = head_dim,
                                 .gqa_ratio = heads,
                                 .sequences_q = SequenceKind::varlen,
                                 .sequences_kv = SequenceKind::varlen,
                                 .mask = mask::causal(),
-                                .softmax_scale = 1};
+                                .softmax_scale = sums_heads ? 1.0F / 16 : 1.0F};
+  const ScoreBlocksSpec spec{.attention = attention,
+                             .block_size = block_size,
+                             .reduction = sums_heads ? BlockReduction::probability : BlockReduction::max};
   try {
-    score_blocks({.attention = attention, .block_size = block_size}, context)({.q = q.view(),
-                                                                               .k = k.view(),
-                                                                               .scores = scores.view(),
-                                                                               .cu_seqlens_q = cu_q.view(),
-                                                                               .cu_seqlens_k = cu_k.view()});
+    score_blocks(spec, context)({.q = q.view(),
+                                 .k = k.view(),
+                                 .lse = sums_heads ? lse.view() : TensorView{},
+                                 .scores = scores.view(),
+                                 .cu_seqlens_q = cu_q.view(),
+                                 .cu_seqlens_k = cu_k.view()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -169,13 +175,18 @@ std::string noticed_of_blocks(const TemplateMutation* mutation) {
     const bool is_second = row >= queries[0], is_behind = row >= total_q - behind;
     const std::int64_t first = is_second ? keys[0] : 0, length = keys[is_second ? 1 : 0];
     const std::int64_t last = row - (is_second ? queries[0] : 0) + length - queries[is_second ? 1 : 0];
-    for (int head = 0; head < heads; ++head) {
+    for (int head = 0; head < (sums_heads ? 1 : heads); ++head) {
       for (int block = 0; block < blocks; ++block) {
-        double wanted = is_behind ? poison : -infinity;
+        double wanted = is_behind ? poison : sums_heads ? 0 : -infinity;
         for (std::int64_t j = block * block_size;
-             !is_behind && j < (block + 1) * block_size && j <= last && j < length; ++j)
-          wanted = std::max(wanted, of_query(row, head) * of_key(first + j));
-        if (const double got = scores.get({row, head, block}); got != wanted)
+             !is_behind && j < (block + 1) * block_size && j <= last && j < length; ++j) {
+          if (!sums_heads) wanted = std::max(wanted, of_query(row, head) * of_key(first + j));
+          for (int own = 0; sums_heads && own < heads; ++own)
+            wanted += std::exp(of_query(row, own) * of_key(first + j) / 16);
+        }
+        const double allowed = sums_heads ? 1e-4 * std::abs(wanted) : 0;
+        if (const double got = scores.get({row, head, block});
+            got != wanted && !(std::abs(got - wanted) <= allowed))
           return fmt::format("block {} of row {} of head {} has {}, not {}", block, row, head, got, wanted);
       }
     }
@@ -204,6 +215,7 @@ struct SelectionMutation {
   const Choice* choice = nullptr;  ///< none: scores of keys, or of blocks
   bool has_scales = true;
   bool are_blocks = false;
+  bool sums_heads = false;
 };
 std::ostream& operator<<(std::ostream& out, const SelectionMutation& subject) {
   return out << subject.mutation;
@@ -214,8 +226,8 @@ constexpr const char* no_wait = "has no griddepcontrol.wait";
 class SelectionMutationTest : public MutationTestOf<SelectionMutation> {};
 
 TEST_P(SelectionMutationTest, IsCaught) {
-  const auto& [mutation, choice, has_scales, are_blocks] = GetParam();
-  const std::string text = are_blocks          ? noticed_of_blocks(&mutation)
+  const auto& [mutation, choice, has_scales, are_blocks, sums_heads] = GetParam();
+  const std::string text = are_blocks          ? noticed_of_blocks(&mutation, sums_heads)
                            : choice == nullptr ? noticed_of_scores(&mutation, has_scales)
                                                : noticed_of_choice(&mutation, *choice);
   // A kernel without its only wait is not even launched.
@@ -232,7 +244,8 @@ TEST(Selection, IsRightUnmutated) {
         &of_pages, &of_shared_rows, &of_few_distinct, &of_a_long_row_of_three})
     EXPECT_EQ(noticed_of_choice(nullptr, *choice), "");
   EXPECT_EQ(noticed_of_scores(nullptr, true), "");
-  EXPECT_EQ(noticed_of_blocks(nullptr), "");
+  EXPECT_EQ(noticed_of_blocks(nullptr, false), "");
+  EXPECT_EQ(noticed_of_blocks(nullptr, true), "");
 }
 
 constexpr const char *race = "data race", *outside = "out of bounds", *fence = "missing proxy fence",
@@ -292,6 +305,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 SelectionMutation of_blocks(const TemplateMutation& mutation) { return {mutation, nullptr, true, true}; }
+SelectionMutation of_groups(const TemplateMutation& mutation) {
+  return {mutation, nullptr, true, true, true};
+}
 
 INSTANTIATE_TEST_SUITE_P(
     ScoresOfBlocks, SelectionMutationTest,
@@ -308,6 +324,22 @@ INSTANTIATE_TEST_SUITE_P(
         of_blocks({"BlocksNoFenceBehindInit", removed, {fence}}),
         of_blocks({"ScoresOfBlocksThatAreNotThere", removed, {no_wait}}),
         of_blocks({"BlocksNoBarrierBehindInit", removed, {race, unwritten}})),
+    ::testing::PrintToStringParamName());
+
+INSTANTIATE_TEST_SUITE_P(
+    ProbabilitiesOfBlocks, SelectionMutationTest,
+    ::testing::Values(
+        of_groups({"GroupQueriesLoadedEarly", removed, {race, in_flight}}),
+        of_groups({"GroupKeysLoadedEarly", removed, {race, in_flight}}),
+        of_groups({"GroupQueriesReadEarly", removed, {race, in_flight, unwritten}}),
+        of_groups({"GroupKeysReadEarly", removed, {race, in_flight, unwritten}}),
+        of_groups({"NoFenceBeforeGroupScores", removed, {"missing wgmma fence", in_flight, race}}),
+        of_groups({"GroupScoresReadEarly", removed, {in_flight}}),
+        of_groups({"GroupQueriesNeverReleased", removed, {deadlock}}),
+        of_groups({"GroupKeysNeverReleased", removed, {deadlock}}),
+        of_groups({"MaskedKeysHaveProbabilities", {"if (is_partial)", "if (false)"}}),
+        of_groups(
+            {"GroupBlocksBehindTheLastOne", {" && block < params_.blocks", ""}, {race, outside}, {}, true})),
     ::testing::PrintToStringParamName());
 
 }  // namespace

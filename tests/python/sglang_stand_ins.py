@@ -43,6 +43,70 @@ class MLATokenToKVPool:
     pass
 
 
+class DSATokenToKVPool(MLATokenToKVPool):
+    pass
+
+
+class TopkTransformMethod(enum.IntEnum):
+    PAGED = 1
+    RAGGED = 2
+
+
+class DeepseekSparseAttnBackend(AttentionBackend):
+    """What it does of a step where its kernel is flashmla_sparse, with lists as the fused top-k leaves them: of slots, or of rows
+    of what is gathered for a prompt. Its metadata is given."""
+
+    needs_cpu_seq_lens = False
+
+    def __init__(self, model_runner):
+        pool = model_runner.token_to_kv_pool
+        self.token_to_kv_pool, self.physical_page_size = pool, model_runner.page_size
+        self.dsa_kv_cache_store_fp8, self.use_mha = pool.dsa_kv_cache_store_fp8, False
+        self.num_q_heads = model_runner.model_config.num_attention_heads
+        self.kv_lora_rank, self.qk_rope_head_dim = pool.kv_lora_rank, pool.qk_rope_head_dim
+        self.dsa_prefill_impl = self.dsa_decode_impl = "flashmla_kv" if pool.dsa_kv_cache_store_fp8 else "fa3"
+        self.enable_auto_select_prefill_impl = True
+
+    def init_forward_metadata(self, forward_batch):
+        self.forward_metadata = types.SimpleNamespace(dsa_cache_seqlens_int32=forward_batch.counts)
+        if self.enable_auto_select_prefill_impl:
+            self.dsa_prefill_impl = "flashmla_kv" if self.dsa_kv_cache_store_fp8 else "flashmla_sparse"
+
+    def get_topk_transform_method(self, forward_mode=None):
+        return TopkTransformMethod.RAGGED if self.dsa_kv_cache_store_fp8 else TopkTransformMethod.PAGED
+
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **more):
+        if self.use_mha:
+            return "by SGLang itself"
+        return self._forward(self.dsa_prefill_impl, q, k, layer, forward_batch, save_kv_cache, **more)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **more):
+        return self._forward(self.dsa_decode_impl, q, k, layer, forward_batch, save_kv_cache, **more)
+
+    def _forward(self, kernel, q, k, layer, forward_batch, save_kv_cache, q_rope=None, k_rope=None, topk_indices=None,
+                 attn_sink=None):
+        assert kernel == "flashmla_sparse" and self.get_topk_transform_method(None) == TopkTransformMethod.PAGED
+        if save_kv_cache:
+            self.token_to_kv_pool.set_mla_kv_buffer(layer, forward_batch.out_cache_loc, k, k_rope)
+        q = torch.cat([x.view(x.shape[0], layer.tp_q_head_num, -1) for x in (q, q_rope)], -1)
+        short = q.shape[0] - topk_indices.shape[0]
+        return self._forward_flashmla_sparse(
+            q_all=q, kv_cache=self.token_to_kv_pool.get_key_buffer(layer.layer_id), v_head_dim=layer.v_head_dim,
+            page_table_1=torch.nn.functional.pad(topk_indices, (0, 0, 0, short), value=-1), sm_scale=layer.scaling,
+            topk_length=self.forward_metadata.dsa_cache_seqlens_int32, attn_sink=attn_sink)
+
+
+class AttentionBackendRegistry:
+    _handlers = {}
+
+    @classmethod
+    def register(cls, backend_name, handler_func):
+        cls._handlers[backend_name] = handler_func
+
+
+def handle_attention_dsa(attn, forward_batch):
+    raise NotImplementedError
+
 def cp_lse_ag_out_rs_mha(out, lse, group, return_lse=False):
     """out (tokens, heads of all, head_dim), which changes, and LSE (tokens, heads of all) of each rank, merged, for the rank's
     own heads."""
@@ -89,16 +153,23 @@ def install():
             ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend
         ),
         "sglang.srt.layers.attention.base_attn_backend": dict(AttentionBackend=AttentionBackend),
+        "sglang.srt.layers.attention.dsa": {},
+        "sglang.srt.layers.attention.dsa.dsa_topk_backend": dict(TopkTransformMethod=TopkTransformMethod),
+        "sglang.srt.layers.attention.dsa_backend": dict(DeepseekSparseAttnBackend=DeepseekSparseAttnBackend),
         "sglang.srt.layers.dcp": dict(
             cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha, cp_lse_ag_out_rs_mla=cp_lse_ag_out_rs_mla
         ),
         "sglang.srt.layers.radix_attention": dict(AttentionType=AttentionType),
         "sglang.srt.mem_cache": {},
         "sglang.srt.mem_cache.memory_pool": dict(
-            KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool
+            KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool,
+            DSATokenToKVPool=DSATokenToKVPool
         ),
         "sglang.srt.models": {},
         "sglang.srt.models.deepseek_common": {},
+        "sglang.srt.models.deepseek_common.attention_backend_handler": dict(
+            AttentionBackendRegistry=AttentionBackendRegistry, handle_attention_dsa=handle_attention_dsa
+        ),
         "sglang.srt.models.deepseek_common.utils": dict(FORWARD_ABSORB_CORE_ATTENTION_BACKENDS=["fa3", "flashinfer"]),
         "sglang.srt.runtime_context": dict(get_exec=None, get_parallel=None, get_spec=None),
     }

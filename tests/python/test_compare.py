@@ -42,7 +42,8 @@ def test_suites_have_the_expected_cells():
                      "deterministic-varlen": 18,
                      "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
-                     "int8": 10, "int4": 10, "nvfp4": 9, "mxfp4": 9, "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6, "tree": 4}
+                     "int8": 10, "int4": 10, "nvfp4": 9, "mxfp4": 9, "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6, "tree": 4,
+                     "dsa": 10, "block-topk": 4, "video-sparse": 2}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -51,7 +52,7 @@ def test_names_are_unique_and_begin_with_the_suite():
     assert all(one.name.startswith(f"{name}/") for name, those in suites.SUITES.items() for one in those)
 
 
-OPERATIONS = [*suites.SUITES["append"], *suites.SUITES["merge"]]
+OPERATIONS = [one for name in ("append", "merge", "dsa", "block-topk") for one in suites.SUITES[name]]
 
 
 @pytest.mark.parametrize("problem", [one for one in suites.CELLS.values() if one not in OPERATIONS],
@@ -522,5 +523,5 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-        served = ("forward", "sparse", "tree", "mixed", "fp8", "fp8-cache")
-        assert any(one.preparing(suites.SUITES[suite][0]) for suite in served)
+        served = ("forward", "sparse", "tree", "mixed", "fp8", "fp8-cache", "dsa", "block-topk")
+        assert any(one.preparing(cell) for suite in served for cell in suites.SUITES[suite])

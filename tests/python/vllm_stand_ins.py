@@ -244,6 +244,39 @@ def align_blocks_to_rows(spec, rows=1):
     return dataclasses.replace(spec, block_stride_alignment=rows * spec.state_content_bytes)
 
 
+class MiniMaxM3SparseBackend(AttentionBackend):
+    @staticmethod
+    def get_name():
+        return "MINIMAX_M3_SPARSE"
+
+
+@dataclasses.dataclass
+class MiniMaxM3SparseMetadata(AttentionMetadata):
+    seq_lens: object
+    max_seq_len: int
+    slot_mapping: object
+    num_actual_tokens: int
+    decode: object = None
+
+
+class MiniMaxM3SparseMetadataBuilder(AttentionMetadataBuilder[MiniMaxM3SparseMetadata]):
+    _cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
+
+    def build(self, common_prefix_len, common, fast_build=False):
+        return MiniMaxM3SparseMetadata(common.seq_lens, common.max_seq_len, common.slot_mapping, common.num_actual_tokens)
+
+
+class MiniMaxM3SparseImpl:
+    def __init__(self, num_heads, head_size, scale, num_kv_heads=None, kv_cache_dtype="auto", *, topk_blocks,
+                 sparse_block_size, msa_decode_backend="triton"):
+        self.num_heads, self.head_size, self.scale, self.num_kv_heads = num_heads, head_size, scale, num_kv_heads
+        self.topk_blocks, self.block_size = topk_blocks, sparse_block_size
+
+
+def select_main_backend_and_impl_cls(*, topk_blocks, kv_cache_dtype, num_kv_heads, emits_sparse_block_table=False):
+    return MiniMaxM3SparseBackend, "vLLM's own"
+
+
 class DeviceCapability(tuple):
     def __new__(cls, major, minor):
         return tuple.__new__(cls, (major, minor))
@@ -302,6 +335,7 @@ def install():
         "vllm.distributed": {},
         "vllm.distributed.parallel_state": dict(get_dcp_group=get_dcp_group,
                                                 get_dcp_world_size_and_rank=get_dcp_world_size_and_rank),
+        "vllm.forward_context": dict(get_forward_context=None),
         "vllm.model_executor": {},
         "vllm.model_executor.layers": {},
         "vllm.model_executor.layers.attention": {},
@@ -312,6 +346,16 @@ def install():
         "vllm.model_executor.layers.attention.sparse_mla_attention": dict(
             SparseMLACommonImpl=SparseMLACommonImpl, SparseMLACommonMetadata=SparseMLACommonMetadata,
             SparseMLACommonMetadataBuilder=SparseMLACommonMetadataBuilder),
+        "vllm.models": {},
+        "vllm.models.minimax_m3": {},
+        "vllm.models.minimax_m3.common": {},
+        "vllm.models.minimax_m3.common.sparse_attention": dict(
+            MiniMaxM3SparseBackend=MiniMaxM3SparseBackend, MiniMaxM3SparseImpl=MiniMaxM3SparseImpl,
+            MiniMaxM3SparseMetadata=MiniMaxM3SparseMetadata,
+            MiniMaxM3SparseMetadataBuilder=MiniMaxM3SparseMetadataBuilder),
+        "vllm.models.minimax_m3.nvidia": {},
+        "vllm.models.minimax_m3.nvidia.model": dict(
+            select_main_backend_and_impl_cls=select_main_backend_and_impl_cls),
         "vllm.platforms": {},
         "vllm.platforms.interface": dict(DeviceCapability=DeviceCapability),
         "vllm.v1": {},

@@ -21,8 +21,7 @@ namespace jit {
 namespace {
 
 ScoreOperands operands_of(const ScoreBlocksArguments& arguments) {
-  static constexpr TensorView no_lse = {};
-  return {arguments.q,      arguments.k, no_lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
+  return {arguments.q,      arguments.k, arguments.lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
           arguments.tensors};
 }
 
@@ -40,9 +39,18 @@ TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box
 
 }  // namespace
 
+std::int64_t blocks_of(const ScoreBlocksSpec& spec, std::int64_t seqlen_kv) {
+  const std::int64_t strides = seqlen_kv == 0 ? 0 : seqlen_kv + spec.key_span - 1;
+  return ceil_div(strides, spec.block_size);
+}
+
 bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& arguments,
                  ScoreBlocksParams& params) {
   const AttentionSpec scores = scores_of(spec.attention);
+  const bool sums_heads = spec.reduction == BlockReduction::probability;
+  if (arguments.lse.is_present() != sums_heads)
+    refuse("lse", sums_heads ? "is missing; probabilities are relative to it"
+                             : "is given; only probabilities are relative to it");
   params = {};
   fill_params_of_scores(scores, operands_of(arguments), params.attention);
   const AttentionParams& attention = params.attention;
@@ -51,13 +59,14 @@ bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& argume
   sizes.know("batch", attention.batch);
   sizes.know("seqlen_q", attention.seqlen_q);
   sizes.know("total_q", attention.sequences.total_q);
-  sizes.know("heads_q", attention.heads_q);
-  if (!has_varlen_kv(scores)) sizes.know("blocks", ceil_div(attention.seqlen_kv, spec.block_size));
-  sizes.check(
-      {"scores",
-       is_varlen ? DimNames("total_q, heads_q, blocks") : DimNames("batch, seqlen_q, heads_q, blocks"),
-       DType::fp32},
-      arguments.scores);
+  const int heads = sums_heads ? attention.heads_kv : attention.heads_q;
+  sizes.know(sums_heads ? "heads_kv" : "heads_q", heads);
+  if (!has_varlen_kv(scores)) sizes.know("blocks", blocks_of(spec, attention.seqlen_kv));
+  const DimNames varlen =
+      sums_heads ? DimNames("total_q, heads_kv, blocks") : DimNames("total_q, heads_q, blocks");
+  const DimNames dense = sums_heads ? DimNames("batch, seqlen_q, heads_kv, blocks")
+                                    : DimNames("batch, seqlen_q, heads_q, blocks");
+  sizes.check({"scores", is_varlen ? varlen : dense, DType::fp32}, arguments.scores);
   check_dense_last("scores", arguments.scores);
   check_result("scores", arguments.scores, operands_of(arguments));
   params.scores = static_cast<float*>(arguments.scores.data);
@@ -65,7 +74,7 @@ bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& argume
   params.blocks = static_cast<int>(sizes["blocks"]);
   const SequenceGrid grid = query_grid(scores, attention, score_blocks_queries);
   params.query_tiles = grid.tiles;
-  const std::int64_t columns = std::int64_t{grid.tiles} * grid.entries * attention.heads_q;
+  const std::int64_t columns = std::int64_t{grid.tiles} * grid.entries * heads;
   const std::int64_t tiles = ceil_div(params.blocks, score_blocks_keys / spec.block_size);
   // Items are fewer, and a block counts one grid past their end.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 65536;

@@ -1,11 +1,16 @@
 // From the tensors of a call to the parameters of the kernel that scores blocks of keys.
 #pragma once
 
+#include <cstdint>
+
 #include <jit/score_blocks.h>
 
 #include "templates/score_blocks/params.cuh"
 
 namespace jit {
+
+/// Blocks of so many dense keys.
+std::int64_t blocks_of(const ScoreBlocksSpec& spec, std::int64_t seqlen_kv);
 
 /// Checks `arguments` against `spec` and fills `params`, but for the maps and what depends on the device. Returns whether
 /// there is something to write. Throws Error invalid_argument, whose field is the argument's name.

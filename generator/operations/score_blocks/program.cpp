@@ -20,7 +20,15 @@ namespace {
 constexpr int least_block = 8;
 
 std::string_view name_of(BlockReduction reduction) {
-  return reduction == BlockReduction::mean ? "mean" : "max";
+  switch (reduction) {
+    case BlockReduction::mean:
+      return "mean";
+    case BlockReduction::probability:
+      return "probability";
+    case BlockReduction::max:
+      break;
+  }
+  return "max";
 }
 
 }  // namespace
@@ -31,24 +39,31 @@ void validate(const ScoreBlocksSpec& spec) {
   if (given.alignment != 16)
     refuse_spec("alignment", std::to_string(given.alignment),
                 "must be 16 for scores of blocks, which TMA copies", "16");
-  const int size = spec.block_size;
-  if (size < least_block || size > score_blocks_keys || !std::has_single_bit(static_cast<unsigned>(size)))
-    refuse_spec("block_size", std::to_string(size), "must be 8, 16, 32, 64 or 128",
-                std::to_string(
-                    std::bit_ceil(static_cast<unsigned>(std::clamp(size, least_block, score_blocks_keys)))));
+  const bool is_probability = spec.reduction == BlockReduction::probability;
+  const int size = spec.block_size, least = is_probability ? 1 : least_block;
+  if (size < least || size > score_blocks_keys || !std::has_single_bit(static_cast<unsigned>(size)))
+    refuse_spec(
+        "block_size", std::to_string(size),
+        is_probability ? "must be a power of two up to 128" : "must be 8, 16, 32, 64 or 128",
+        std::to_string(std::bit_ceil(static_cast<unsigned>(std::clamp(size, least, score_blocks_keys)))));
+  if (spec.key_span != 1 && !(is_probability && spec.key_span == 2))
+    refuse_spec("key_span", std::to_string(spec.key_span),
+                is_probability ? "must be 1 or 2" : "must be 1 where blocks have no probabilities", "1");
 }
 
 Program score_blocks_program(const ScoreBlocksSpec& spec) {
   const AttentionSpec scores = scores_of(spec.attention);
   const FunctorSource functors = functor_source(scores, ScoreNumbers::duals);
-  const std::string what =
-      fmt::format("{}{} {}", name_of(spec.reduction), spec.block_size, to_string(scores));
+  const bool is_probability = spec.reduction == BlockReduction::probability;
+  const std::string reduction =
+      fmt::format("{}{}{}", name_of(spec.reduction), spec.block_size,
+                  spec.key_span == 1 ? "" : "_span" + std::to_string(spec.key_span));
+  const std::string what = fmt::format("{} {}", reduction, to_string(scores));
   Program program;
   program.threads = score_blocks_threads;
   program.blocks_per_sm = 1;
-  program.smem_bytes = score_blocks_smem(scores.head_dim).total;
-  program.name =
-      fmt::format("score_blocks_{}{}_{}", name_of(spec.reduction), spec.block_size, problem_name(scores));
+  program.smem_bytes = score_blocks_smem(scores.head_dim, is_probability).total;
+  program.name = fmt::format("score_blocks_{}_{}", reduction, problem_name(scores));
   program.facts = {{"spec", "score_blocks " + what}};
   program.headers = {
       {"wgmma_products.cuh",
@@ -70,6 +85,9 @@ Program score_blocks_program(const ScoreBlocksSpec& spec) {
   source += constant_line("int", "block_size", std::to_string(spec.block_size), "keys of a block");
   source += constant_line("bool", "is_mean", spec.reduction == BlockReduction::mean ? "true" : "false",
                           "a block has the mean of its scores, else the largest one");
+  source += constant_line("bool", "sums_heads", is_probability ? "true" : "false",
+                          "a block has the probabilities of its keys, summed over heads of a group");
+  source += constant_line("int", "key_span", std::to_string(spec.key_span), "strides of a key");
   source += "};\n" +
             kernel_text(program, "ScoreBlocksParams", sizeof(ScoreBlocksParams), "score_blocks",
                         params_assertion() + functors.assertions +

@@ -145,8 +145,20 @@ def attention(
     problem = Problem(spec, backward_over, layout, bool(deterministic), float(dropout_p), tuple(read),
                       tuple(backward_read))
     tensors = {name: jnp.asarray(array) for name, array in {**backward_read, **read}.items()}
+    return _attend_alike(problem, bool(return_lse), arrays, tensors)
+
+
+def attend_by(arrays: dict[str, jax.Array], tensors: dict[str, jax.Array], *, head_dim_v: int | None, return_lse: bool,
+              **fields: Any) -> Any:
+    """Attention by a spec that these arrays and `fields` decide, of varlen q; without gradients where it has lists."""
+    spec = spec_of(arrays, "BSHD", head_dim_v, **fields)
+    names = tuple(tensors)
+    return _attend_alike(Problem(spec, spec.mask, "BSHD", False, 0.0, names, names), return_lse, arrays, tensors)
+
+
+def _attend_alike(problem, return_lse, arrays, tensors):
     both = alike(arrays | {f"tensors.{name}": array for name, array in tensors.items()})
-    o, *lse = _attend(problem, bool(return_lse), {name: both[name] for name in arrays},
+    o, *lse = _attend(problem, return_lse, {name: both[name] for name in arrays},
                       {name: both[f"tensors.{name}"] for name in tensors})
     return (o, *lse) if return_lse else o
 
@@ -216,11 +228,11 @@ def _forward(problem, return_lse, arrays, tensors):
 
 
 def _check_gradients(problem, arrays, tensors, perturbed):
-    reasons = {**{name: name in arrays for name in _FORWARD_ONLY},
+    reasons = {"indices": problem.spec.list_block > 0, **{name: name in arrays for name in _FORWARD_ONLY},
                "head_dim_v": problem.spec.values_in_keys, "k": arrays["k"].dtype.itemsize == 1}
     for name, is_one in reasons.items():
         if perturbed and is_one:
-            reason = "is of fp8" if name == "k" else "was given"
+            reason = "is of fp8" if name == "k" else "were given" if name == "indices" else "was given"
             refuse(name, f"{reason}, and a gradient is wanted, and there are none with it: give jax.lax.stop_gradient(…) "
                          "of q, k and v")
     differentiable = problem.spec.score.tensors if problem.spec.score is not None else ()

@@ -40,6 +40,23 @@ def create(model_runner):
     import sglang
 
     check_version("SGLang", sglang.__version__, SERVED_VERSIONS)
-    from .backend import JitAttentionBackend
+    from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool
 
-    return JitAttentionBackend(model_runner)
+    if type(model_runner.token_to_kv_pool) is DSATokenToKVPool:
+        from .sparse import JitAttentionSparseBackend as Backend
+    else:
+        from .backend import JitAttentionBackend as Backend
+    return Backend(model_runner)
+
+
+def pass_parts_of_queries():
+    """Has SGLang's latent layers call this backend as those that read chosen or shared latents: by parts of queries."""
+    from sglang.srt.models.deepseek_common import utils
+
+    if NAME not in utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS:
+        utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS.append(NAME)
+
+
+def refuse(what, instead):
+    """Says what is not served, and what would work."""
+    raise NotImplementedError(f"jit_attention.sglang does not serve {what}: {instead}")

@@ -13,7 +13,7 @@ import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
 from .._shared_keys import SharedKeys, lengths_here, places_here, with_sinks
-from . import NAME
+from . import pass_parts_of_queries, refuse
 
 _LOG2_E = math.log2(math.e)
 
@@ -33,20 +33,20 @@ class JitAttentionBackend(AttentionBackend):
         self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
         self.is_latent = type(self.pool) is MLATokenToKVPool
         if not self.is_latent and type(self.pool) is not MHATokenToKVPool:
-            _refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
+            refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
                     "windows, and another --attention-backend to those that pick keys")
         parallel = get_parallel()
         self.ranks, self.rank = (parallel.attn_dcp_size, parallel.attn_dcp_rank) if parallel.dcp_enabled else (1, 0)
         if self.ranks > 1:
             if self.is_latent:
-                _pass_parts_of_queries()
+                pass_parts_of_queries()
             self.places = places_here(self.rank, self.ranks, 1, self.req_to_token.device)
         if (algorithm := get_spec().speculative_algorithm) is not None:
-            _refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
+            refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
         if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
-            _refuse(f"a cache of {self.pool.dtype}", "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2")
+            refuse(f"a cache of {self.pool.dtype}", "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2")
         if self.is_latent and self.pool.dtype.itemsize == 1:
-            _refuse(f"latents of {self.pool.dtype}", "give --kv-cache-dtype auto")
+            refuse(f"latents of {self.pool.dtype}", "give --kv-cache-dtype auto")
 
     def init_cuda_graph_state(self, max_bs, max_num_tokens):
         """Nothing: what a graph reads is made in the graph."""
@@ -90,7 +90,7 @@ class JitAttentionBackend(AttentionBackend):
         given = [name for name, value in unknown.items() if value is not None]
         if given or layer.is_cross_attention or layer.xai_temperature_len > 0:
             what = given[0] if given else "cross attention" if layer.is_cross_attention else "xai_temperature_len"
-            _refuse(what, "choose another --attention-backend for this model")
+            refuse(what, "choose another --attention-backend for this model")
         if save_kv_cache and k is not None:
             self._store(k, v, layer, forward_batch)
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
@@ -130,7 +130,7 @@ class JitAttentionBackend(AttentionBackend):
         heads of all, latent) and its rotated part → o and LSE, of base 2, over this rank's latents. Else own heads → o over
         latents that SGLang has gathered beside the new ones."""
         if given := [name for name, value in unknown.items() if value is not None]:
-            _refuse(f"{given[0]} beside latents that GPUs share out", "choose another --attention-backend for this model")
+            refuse(f"{given[0]} beside latents that GPUs share out", "choose another --attention-backend for this model")
         if save_kv_cache and k is not None:
             where = KVWriteLoc(forward_batch.out_cache_loc, physical=forward_batch.out_cache_loc_is_physical)
             self.pool.set_mla_kv_buffer(layer, where, k, k_rope)
@@ -175,22 +175,9 @@ class JitAttentionBackend(AttentionBackend):
         return buffer.view(-1, self.page_size, *buffer.shape[1:])
 
 
-def _pass_parts_of_queries():
-    """Has SGLang's latent layers call this backend as those that it shares latents out with: by parts of queries, and for
-    LSE."""
-    from sglang.srt.models.deepseek_common import utils
-
-    if NAME not in utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS:
-        utils.FORWARD_ABSORB_CORE_ATTENTION_BACKENDS.append(NAME)
-
-
 def _mask_of(layer):
     """SGLang's windows leave out a token's own key, so that a window of 0 sees that key alone."""
     is_causal = layer.attn_type == AttentionType.DECODER
     if layer.sliding_window_size < 0:
         return ja.mask.causal() if is_causal else None
     return ja.mask.sliding_window(layer.sliding_window_size, 0 if is_causal else layer.sliding_window_size)
-
-
-def _refuse(what, instead):
-    raise NotImplementedError(f"jit_attention.sglang does not serve {what}: {instead}")

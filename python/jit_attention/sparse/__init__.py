@@ -4,6 +4,7 @@
     o = ja.sparse.scopes(q, ja.sparse.Scope(window_pages, window), ja.sparse.Scope(latent_pages, indices, counts))
     o = ja.sparse.block_top_k(q, k, v, blocks, block=128, mask=ja.mask.causal(), page_table=pages, …)
     o = ja.sparse.video(q, k, v, blocks, valid_rows=valid)
+    o = ja.sparse.nsa(q, k, v, k_compressed, v_compressed, gates)
 
 Each is a few lines over a spec with `list_block`, or over a block mask. Lists are int32 arrays where the queries are. Only the
 device reads them: no call waits for it, and calls can be captured. Entries may have any order; −1, and all that name no
@@ -12,7 +13,8 @@ key, are skipped.
 
 from .dsa import dsa
 from .lists import block_top_k, union
+from .nsa import nsa
 from .scopes import Scope, scopes
 from .video import video, video_mask
 
-__all__ = ["Scope", "block_top_k", "dsa", "scopes", "union", "video", "video_mask"]
+__all__ = ["Scope", "block_top_k", "dsa", "nsa", "scopes", "union", "video", "video_mask"]

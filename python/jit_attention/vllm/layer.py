@@ -130,7 +130,7 @@ class JitAttentionImpl(AttentionImpl):
         return self._seen.of(self._views_of, kv_cache, layer._k_scale, layer._v_scale)
 
     def _views_of(self, kv_cache, k_scale, v_scale):
-        rows = _rows_of(kv_cache)
+        rows = pages_of(kv_cache)
         if self._scales_are_inline:
             halves = rows.split(self.head_size + SCALE_BYTES, dim=-1)
             return (*(half[..., : self.head_size] for half in halves),
@@ -152,7 +152,7 @@ class JitAttentionImpl(AttentionImpl):
         return self._masks[bool(causal) and self._is_decoder], tensors
 
 
-def _rows_of(kv_cache):
+def pages_of(kv_cache):
     """(pages, page_size, heads_kv, columns)."""
     rows = kv_cache.transpose(1, 2)
     if kv_cache.shape[1] == 1:  # PyTorch lets the stride of one head be anything; TMA does not
