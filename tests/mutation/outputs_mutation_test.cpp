@@ -102,6 +102,47 @@ std::string noticed_of_mass(const TemplateMutation* mutation, int alignment) {
   return "";
 }
 
+// Keys in pages in reverse order, one of which does not exist, and room for twice as many. Pages of 16 rows come by TMA.
+std::string noticed_of_paged_mass(const TemplateMutation* mutation, int page_size) {
+  constexpr int seqlen_q = 3, keys = 270, no_page = 2;
+  const int pages = 600 / page_size;
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const auto key = [=](int j) { return j / page_size == no_page ? 0 : j % 7 - 3; };
+  const DeviceTensor q = rows(seqlen_q, [](std::int64_t) { return 1.0; });
+  DeviceTensor k(DType::bf16, {pages, page_size, heads, head_dim}), table(DType::int32, {1, pages});
+  DeviceTensor used(DType::int32, {1}), lse(DType::fp32, {1, heads, seqlen_q});
+  DeviceTensor mass(DType::fp32, {1, heads, pages * page_size});
+  k.fill([&](std::int64_t flat) {
+    const auto at = k.index(flat);
+    return at[3] == 5 ? key(static_cast<int>((pages - 1 - at[0]) * page_size + at[1])) : 0;
+  });
+  table.fill([&](std::int64_t i) { return i == no_page ? -1 : static_cast<double>(pages - 1 - i); });
+  used.fill([](std::int64_t) { return keys; });
+  lse.fill([](std::int64_t) { return 2; });
+  mass.fill([](std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+  for (DeviceTensor* tensor : {&k, &table, &used, &lse, &mass}) tensor->upload();
+  try {
+    key_mass({.attention = {.head_dim = head_dim, .sequences_kv = SequenceKind::paged, .page_size = page_size}},
+             context)({.q = q.view(),
+                       .k = k.view(),
+                       .lse = lse.view(),
+                       .mass = mass.view(),
+                       .page_table = table.view(),
+                       .seqused_k = used.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  mass.download();
+  for (int j = 0; j < pages * page_size; ++j) {
+    const double sum = j < keys ? seqlen_q * std::exp(key(j) / 8.0 - 2) : 0;
+    if (const double got = mass.get({0, 1, j}); !(std::abs(got - sum) < 1e-5))
+      return fmt::format("key {} has {}, not {}", j, got, sum);
+  }
+  return "";
+}
+
 constexpr const char* no_wait = "has no griddepcontrol.wait";
 
 constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=lazy"};
@@ -113,6 +154,7 @@ struct OutputsMutation {
   TemplateMutation mutation;
   const Problem* problem = nullptr;  ///< none: key masses
   int alignment = 16;                ///< of these
+  int page_size = 0;                 ///< the same, in pages
 };
 std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
   return out << subject.mutation;
@@ -121,9 +163,10 @@ std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
 class OutputsMutationTest : public MutationTestOf<OutputsMutation> {};
 
 TEST_P(OutputsMutationTest, IsCaught) {
-  const auto& [mutation, problem, alignment] = GetParam();
-  const std::string text =
-      problem == nullptr ? noticed_of_mass(&mutation, alignment) : noticed_of(&mutation, *problem);
+  const auto& [mutation, problem, alignment, page_size] = GetParam();
+  const std::string text = problem != nullptr ? noticed_of(&mutation, *problem)
+                           : page_size != 0   ? noticed_of_paged_mass(&mutation, page_size)
+                                              : noticed_of_mass(&mutation, alignment);
   // A kernel without its only wait is not even launched.
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
@@ -136,6 +179,7 @@ TEST(Outputs, AreRightUnmutated) {
   for (const Problem* problem : {&by_wgmma, &looked_at_later, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
   for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");
+  for (const int page_size : {3, 16}) EXPECT_EQ(noticed_of_paged_mass(nullptr, page_size), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -150,7 +194,13 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
         OutputsMutation{{"QueriesWithoutKeysHaveMass", {"lse_exponent(own)", "(own * log2_e)"}}, nullptr, 8},
         OutputsMutation{{"MassOfMaskedKeys", {"tiles.is_partial()", "false"}}, nullptr, 8},
-        OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8}),
+        OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8},
+        OutputsMutation{{"MassBehindTheLastKey", {"key < keys ? mass : 0", "mass"}}, nullptr, 0, 3},
+        OutputsMutation{{"NoMassOfTilesWithoutKeys", {"$", "if (false) $"}}, nullptr, 0, 3},
+        OutputsMutation{{"MassOfPagesThatDoNotExist",
+                         {"pages.exists(page) ? k + offset : nullptr", "k + offset"},
+                         {"out of bounds"}},
+                        nullptr, 0, 3}),
     ::testing::PrintToStringParamName());
 
 // Those of the kernel by wgmma.
@@ -164,7 +214,9 @@ class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
 
 TEST_P(KeyMassMutationTest, IsCaught) {
   const TemplateMutation& mutation = GetParam().mutation;
-  const std::string text = noticed_of_mass(&mutation, GetParam().alignment);
+  const std::string text = GetParam().page_size != 0
+                               ? noticed_of_paged_mass(&mutation, GetParam().page_size)
+                               : noticed_of_mass(&mutation, GetParam().alignment);
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
   } else {
@@ -186,6 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
                       OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
                       OutputsMutation{{"MassOfKeysThatAreMasked", removed}},
                       OutputsMutation{{"MassOfOneRow", removed}},
+                      OutputsMutation{{"MassOfTheFirstPage", {"place)", "RowPlace{place.seq, place.head, 0})"}}, nullptr, 16, 16},
                       OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
                       OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
                       OutputsMutation{

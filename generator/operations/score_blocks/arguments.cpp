@@ -21,9 +21,9 @@ namespace jit {
 namespace {
 
 ScoreOperands operands_of(const ScoreBlocksArguments& arguments) {
-  static constexpr TensorView no_lse = {};
-  return {arguments.q,      arguments.k, no_lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
-          arguments.tensors};
+  static constexpr TensorView none = {};
+  return {arguments.q, arguments.k, none, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
+          none,        none,        arguments.tensors};
 }
 
 TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box_rows) {
