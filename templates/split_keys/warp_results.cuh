@@ -39,14 +39,15 @@ struct WarpResult {
   template <class State>
   JIT_DEVICE WarpResult(Output& own, const State& softmax, float scale_log2, int row)
       : output(own), first_row(row), first_column(0) {
-    const auto sum_of_lanes = [](float part) {
-      return Layout::reduce(part, [](float x, float y) { return x + y; });
-    };
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
-      states[r] = row_state(softmax.row_max[r], scale_log2, sum_of_lanes(softmax.row_sum[r]));
-      if constexpr (State::keeps_mean)
-        scores[r] = sum_of_scores(states[r], sum_of_lanes(softmax.weighted[r]));  // mutate: PackedMeanOfOneLane
+      const float sum = Layout::reduce(softmax.row_sum[r], [](float x, float y) { return x + y; });
+      states[r] = row_state(softmax.row_max[r], scale_log2, sum);
+      if constexpr (State::keeps_mean) {
+        // mutate: PackedMeanOfOneLane
+        const float weighted = Layout::reduce(softmax.weighted[r], [](float x, float y) { return x + y; });
+        scores[r] = sum_of_scores(states[r], weighted);
+      }
     }
   }
   /// The result where another warp knows the states.

@@ -192,11 +192,15 @@ GRADIENT_CASES = {
     "sinks": dict(sinks=True, mask=ja.mask.text("return q >= 3 && k <= q;", name="late"),
                   keep=lambda b, h, i, j: (i >= 3) & (j <= i)),
     "wide heads": dict(head_dim=160),
+    "wider heads": dict(head_dim=256, mask=ja.mask.causal(), keep=lambda b, h, i, j: j <= i + 21),
+    "rows": dict(head_dim=128, sinks=True),
+    "scale": dict(softmax_scale=0.4, mask=ja.mask.sliding_window(9, 3), keep=lambda b, h, i, j: (j >= i + 12) & (j <= i + 24)),
 }
 
 
 @pytest.mark.parametrize("case", GRADIENT_CASES)
-def test_gradients(rng, place, fetch, case):
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_gradients(rng, place, fetch, case, deterministic):
     options = dict(GRADIENT_CASES[case])
     keep, slope = options.pop("keep", None), options.pop("slope", lambda s: (s, 1.0))
     head_dim, has_sinks = options.pop("head_dim", 64), options.pop("sinks", False)
@@ -208,8 +212,9 @@ def test_gradients(rng, place, fetch, case):
     arrays = [place(x) for x in (q, k, v)]
     o, lse, aux = ja.attention(*arrays, return_lse=True, return_aux=("mean_score",), **options, **given)
     got = ja.attention_backward(place(do), *arrays, o, lse, dlse=place(dlse), mean_score=aux["mean_score"],
-                                d_mean_score=place(dmean), deterministic=True, d_sinks=has_sinks, **options, **given)
-    wanted = exact_gradients(q, k, v, do, dlse, dmean, scale=head_dim**-0.5, keep=keep, slope=slope, sinks=sinks)
+                                d_mean_score=place(dmean), deterministic=deterministic, d_sinks=has_sinks, **options, **given)
+    scale = options.get("softmax_scale", head_dim**-0.5)
+    wanted = exact_gradients(q, k, v, do, dlse, dmean, scale=scale, keep=keep, slope=slope, sinks=sinks)
     for name, one, exact in zip(("dq", "dk", "dv", "d_sinks"), got, wanted):
         error = numpy.abs(fetch(one) - exact).max() / numpy.abs(exact).max()
         assert error < 0.015, (name, error)
