@@ -71,7 +71,7 @@ class TileLoads {
   template <class Box>
   JIT_DEVICE void load_do(unsigned step, const Box& box, long long place) const {
     const unsigned full = pipelines_.d_o.full_at(step);
-    constexpr int statistics = has_mean_score<Config> ? 2 : 1;
+    constexpr int statistics = has_mean_score<Config> ? 2 : 1;  // mutate: MeansAreNotAwaited
     mbarrier_arrive_expect_tx(full, DoTile::bytes + statistics * statistic_bytes);
     load_tile<DoTile>(pipelines_.d_o.tile(step),
                       map_of(maps_, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q), full, box);

@@ -66,9 +66,8 @@ template <class Config>
 JIT_DEVICE void write_packed_mean(const AttentionParams& params, int batch, int head, int query, const RowEnd& end,
                                   float sum) {
   const OutputParams& outputs = params.outputs;
-  // mutate: MeanOfProbabilitiesThatAreNone
   outputs.mean_score[VariableSequences<Config>::query_offset(outputs.mean_score_strides, batch, head, query)] =
-      end.factor == 0 ? 0 : end.factor * sum;
+      end.factor * sum;
 }
 
 /// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.

@@ -1,51 +1,53 @@
-// The largest score of a head as far as a warp knows it, so that most tiles of scores are not looked at: where a lane's sum of
-// a tile's exponentials is less than that of this score is, so is each of them. What was not looked at is multiplied once
-// more when it may be larger: o does not depend on what was known.
+// The largest score of a head as far as a warp knows it, so that most tiles of scores are not looked at: where the sum of a
+// lane's exponentials of a tile is less than that score's, so is each of them. A tile with a score that may be larger is
+// multiplied once more and looked at; o does not depend on what was known.
 #pragma once
 
 #include "base/element.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "epilogue/row_maxima.cuh"
+#include "ptx/atomic.cuh"
 #include "ptx/math.cuh"
 #include "ptx/relaxed.cuh"
 #include "steps/softmax.cuh"
+#include "tiles/shared_words.cuh"
 
 namespace jit {
 
-/// Asks for what calls have raised a head's largest score to. A launch that it depends on has ended by then: keys were there.
+template <class Config, bool is_known>
+struct LargestKnown {
+  static constexpr bool is_bound = false;
+};
 template <class Config>
-JIT_DEVICE float ask_for_largest(const AttentionParams& params, int head) {
-  if constexpr (has_max_logit<Config> && !has_row_max<Config>)
-    return load_relaxed(params.outputs.max_logit + head);
-  return 0;
-}
-
-/// Of kernels that look for maxima later, and where rows' own maxima are not wanted.
-template <class Config, bool looks_later>
-class LargestKnown {
+class LargestKnown<Config, true> {
  public:
-  static constexpr bool is_bound = looks_later && has_max_logit<Config> && !has_row_max<Config>;
+  static constexpr bool is_bound = true;
 
-  /// With the first tile of a work tile.
-  JIT_DEVICE void begin(float of_head) {
-    if constexpr (is_bound) {
-      exponent_ = of_head * log2_e;
-      exponent_ -= margin + ::fabsf(exponent_) * 0x1p-20f;
-    }
+  /// Asks for what calls have raised a head's largest score to, when keys of the call have come: what wrote it has ended.
+  static JIT_DEVICE float ask(const AttentionParams& params, int head) {
+    return __uint_as_float(load_relaxed(reinterpret_cast<const unsigned*>(params.outputs.max_logit) + head));
   }
-  /// Takes in what rows from `row` on have, but for rows of nobody, of zeros. By a whole warp.
-  template <class State>
-  JIT_DEVICE void raise(const State& state, int row, int seqlen_q, float scale_log2) {
+  /// Takes the answer in.
+  JIT_DEVICE void know(float of_head) { set(fmaxf(exponent_, below(of_head * log2_e))); }
+  /// Raises what the call has of a head by the largest scores of the lane's rows, the first of which is `first_row`, but for rows
+  /// of nobody, of zeros. By a whole warp.
+  template <int rows, class Scale>
+  JIT_DEVICE void raise(const AttentionParams& params, int head, const float (&of_lane)[rows], int first_row,
+                        int seqlen_q, const Scale& scale_log2) {
     float largest = negative_infinity();
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      if (row + 8 * r < seqlen_q) largest = fmaxf(largest, state.largest[r]);  // mutate: KnownOfNobody
+    for (int r = 0; r < rows; ++r) {
+      if (first_row + 8 * r < seqlen_q) largest = fmaxf(largest, of_lane[r]);  // mutate: KnownRowsOfNobody
+    }
 #pragma unroll
     for (int distance = warp_size / 2; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-    const float exponent = largest * scale_log2;
-    exponent_ = fmaxf(exponent_, exponent - (margin + ::fabsf(exponent) * 0x1p-20f));
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));  // mutate: KnownOfOneLane
+    set(below(largest * scale_of_row(scale_log2, 0)));
+    if (lane_id() == 0)
+      atomic_max_relaxed(params.outputs.max_logit + head, largest < least_score
+                                                              ? negative_infinity()
+                                                              : largest * score_factor<Config>(params));
   }
   /// Whether a score of a tile may be larger, of whose exponentials, relative to `offsets`, a lane has these sums.
   template <class Scores>
@@ -70,8 +72,12 @@ class LargestKnown {
   }
 
  private:
-  // What rounding makes of exponents that are not large: at most 2^-7.
-  static constexpr float margin = 0.02f;
+  // An exponent that rounding does not make more than it is: of those that are not large it makes at most 2^-7.
+  static JIT_DEVICE float below(float exponent) { return exponent - (0.02f + ::fabsf(exponent) * 0x1p-20f); }
+
+  // Alike in all lanes: registers of a thread are few.
+  JIT_DEVICE void set(float exponent) { exponent_ = __int_as_float(uniform(__float_as_int(exponent))); }
+
   float exponent_ = 0;
 };
 

@@ -104,7 +104,7 @@ std::string noticed_of_mass(const TemplateMutation* mutation, int alignment) {
 
 // Keys in pages in reverse order, one of which does not exist, and room for twice as many. Pages of 16 rows come by TMA.
 std::string noticed_of_paged_mass(const TemplateMutation* mutation, int page_size) {
-  constexpr int seqlen_q = 3, keys = 270, no_page = 2;
+  constexpr int seqlen_q = 64, keys = 270, no_page = 2;
   const int pages = 600 / page_size;
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
