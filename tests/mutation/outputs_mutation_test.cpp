@@ -33,6 +33,7 @@ int last_key(int i) { return i + seqlen_kv - seqlen_q; }  // of a causal mask
 struct Problem {
   const char* config;
   const char* score = nullptr;  ///< a text
+  bool has_rows = true;         ///< whether those of rows are wanted, too
 };
 
 std::string noticed_of(const TemplateMutation* mutation, const Problem& problem) {
@@ -46,7 +47,8 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
     output->fill([](std::int64_t) { return -infinity; });
     output->upload();
   }
-  AttentionSpec spec{.head_dim = head_dim, .max_logit = true, .row_max = true, .mask = mask::causal()};
+  AttentionSpec spec{
+      .head_dim = head_dim, .max_logit = true, .row_max = problem.has_rows, .mask = mask::causal()};
   if (problem.score != nullptr) spec.score = score::text({.name = "given", .body = problem.score});
   try {
     attention(spec, parse_config(problem.config), context)({.q = q.view(),
@@ -54,7 +56,7 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
                                                             .v = v.view(),
                                                             .o = o.view(),
                                                             .max_logit = max_logit.view(),
-                                                            .row_max = row_max.view()});
+                                                            .row_max = problem.has_rows ? row_max.view() : TensorView()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -64,7 +66,7 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
     double of_head = -infinity;
     for (int i = 0; i < seqlen_q; ++i) {
       const double score = problem.score != nullptr ? 0 : query(i) * key(last_key(i)) / 8;
-      if (const double got = row_max.get({0, h, i}); got != score)
+      if (const double got = row_max.get({0, h, i}); problem.has_rows && got != score)
         return fmt::format("row {} of head {} has {}, not {}", i, h, got, score);
       of_head = std::max(of_head, score);
     }
@@ -147,6 +149,7 @@ constexpr const char* no_wait = "has no griddepcontrol.wait";
 
 constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=lazy"};
 constexpr Problem looked_at_later{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow"};
+constexpr Problem of_heads{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow", nullptr, false};
 constexpr Problem by_splits{"family=forward_split_kv row_warps=2"};
 constexpr Problem of_zeros{"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "return -0.0f;"};
 
@@ -176,7 +179,7 @@ TEST_P(OutputsMutationTest, IsCaught) {
 }
 
 TEST(Outputs, AreRightUnmutated) {
-  for (const Problem* problem : {&by_wgmma, &looked_at_later, &by_splits, &of_zeros})
+  for (const Problem* problem : {&by_wgmma, &looked_at_later, &of_heads, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
   for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");
   for (const int page_size : {3, 16}) EXPECT_EQ(noticed_of_paged_mass(nullptr, page_size), "");
@@ -189,6 +192,9 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
         OutputsMutation{{"LargestScoresOfTheLastTile", {"fmaxf(state.largest[r], of_lane)", "of_lane"}},
                         &looked_at_later},
+        OutputsMutation{{"LargestScoresAreNotLookedFor", {"!repeated &&", "false &&"}}, &of_heads},
+        OutputsMutation{{"KnownRowsOfNobody", {"if (first_row + 8 * r < seqlen_q)", ""}}, &of_heads},
+        OutputsMutation{{"KnownOfOneLane", removed}, &of_heads},
         OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
         OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
         OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
