@@ -35,9 +35,9 @@ std::size_t statistics_of_query(const AttentionSpec& spec) { return spec.mean_sc
 
 // These, perhaps an origin of each query, and two words of each tile.
 std::size_t statistics_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
-  const std::size_t bytes = padded_queries(spec, shape, params) *
-                                (statistics_of_query(spec) * sizeof(float) + sizeof(RowOrigin)) +
-                            2 * padded_query_tiles(spec, shape, params) * sizeof(int);
+  const std::size_t bytes =
+      padded_queries(spec, shape, params) * (statistics_of_query(spec) * sizeof(float) + sizeof(RowOrigin)) +
+      2 * padded_query_tiles(spec, shape, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 

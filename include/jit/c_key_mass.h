@@ -10,11 +10,12 @@ extern "C" {
 
 /// Tensors of key masses: those of jit::KeyMassArguments (jit/key_mass.h).
 typedef struct jit_key_mass_arguments {
-  size_t size;             ///< sizeof(jit_key_mass_arguments)
-  const jit_tensor* q;     ///< as in jit_forward_arguments
-  const jit_tensor* k;     ///< the same
-  const jit_tensor* lse;   ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
-  const jit_tensor* mass;  ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k); paged: jit/key_mass.h
+  size_t size;            ///< sizeof(jit_key_mass_arguments)
+  const jit_tensor* q;    ///< as in jit_forward_arguments
+  const jit_tensor* k;    ///< the same
+  const jit_tensor* lse;  ///< LSE of all keys: fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q)
+  const jit_tensor*
+      mass;  ///< written: fp32 (batch, heads, seqlen_kv) or (heads, total_k); paged: jit/key_mass.h
   const jit_named_tensor* tensors;  ///< the tensors that mask and score read
   size_t tensor_count;              ///< number of these
   const jit_tensor* cu_seqlens_q;   ///< with --sequences-q varlen: int32 (batch + 1)

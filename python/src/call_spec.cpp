@@ -157,8 +157,7 @@ Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descal
 }
 
 void set_pages(AttentionSpec& spec, const TensorView& k, bool is_varlen) {
-  if (is_varlen)
-    refuse("page_table", "was given beside cu_seqlens_k; keys are paged or varlen, not both");
+  if (is_varlen) refuse("page_table", "was given beside cu_seqlens_k; keys are paged or varlen, not both");
   if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
   spec.sequences_kv = SequenceKind::paged;
   spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));

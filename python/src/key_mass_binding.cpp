@@ -33,10 +33,9 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
                        nb::handle seqused_k, nb::handle out, nb::handle dtype, nb::handle stream) {
   const bool per_query_head = is_per_query_head(heads);
   OperationCall call(q, "q", stream, input_dtype_of(dtype, "dtype"));
-  const ScoreCall scores(call,
-                         {q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k, page_table,
-                          seqused_k},
-                         "key masses");
+  const ScoreCall scores(
+      call, {q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k},
+      "key masses");
   TensorView lse_view, mass;
   call.read(lse, "lse", lse_view);
   call.write(out, "out", mass);

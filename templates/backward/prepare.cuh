@@ -91,9 +91,9 @@ JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& 
 /// Writes what a score's distance from LSE counts for in the mean of its row, 0 for a row without keys. Returns the gradient
 /// of the row's mean, times the share that dropout keeps. By one lane of a row.
 template <class Config>
-JIT_DEVICE float write_mean_statistic(const Gradients<Config>& gradients, const GradientParams& gradient_params,
-                                      const DropoutParams& dropout, long long at, int batch, int head, int query,
-                                      bool has_keys) {
+JIT_DEVICE float write_mean_statistic(const Gradients<Config>& gradients,
+                                      const GradientParams& gradient_params, const DropoutParams& dropout,
+                                      long long at, int batch, int head, int query, bool has_keys) {
   float d_mean = has_keys ? gradients.d_mean(batch, head, query) : 0;
   if constexpr (has_dropout<Config>) d_mean *= dropout.keep_probability;
   mean_statistics(gradient_params)[at] = d_mean * ln_2;
@@ -160,8 +160,8 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
       const float lse_log2 = lse_exponent(lse);
       const bool is_large = is_large_lse(lse);
       if constexpr (has_mean_score<Config>) {
-        const float d_mean = write_mean_statistic<Config>(gradients, gradient_params, params.dropout, at, batch,
-                                                          head, query, lse != negative_infinity());
+        const float d_mean = write_mean_statistic<Config>(gradients, gradient_params, params.dropout, at,
+                                                          batch, head, query, lse != negative_infinity());
         if (lse_log2 != -negative_infinity()) sum -= d_mean * lse;  // mutate: MeansRelativeToNothing
       }
       gradient_params.lse_log2[at] = lse_log2;

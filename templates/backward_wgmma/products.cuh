@@ -318,7 +318,8 @@ class GradientProducts {
   // and s − LSE its logarithm. A score that is not seen has W = 0, whatever is times it.
   static constexpr float least_weight = 0x1p-126f;
   JIT_DEVICE static float with_mean(float d_score, float weight, float d_mean) {
-    return __fmaf_rn(d_mean, lg2(::fmaxf(weight, least_weight)), d_score);  // mutate: MeanWithoutItsScoresByWgmma
+    return __fmaf_rn(d_mean, lg2(::fmaxf(weight, least_weight)),
+                     d_score);  // mutate: MeanWithoutItsScoresByWgmma
   }
   // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
   template <class WeightsOf>
@@ -335,7 +336,8 @@ class GradientProducts {
 #pragma unroll
         for (int j = 0; j < MmaLayout::block_values; ++j) {
           float d_score = d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
-          if constexpr (has_mean_score<Config>) d_score = with_mean(d_score, weights[j], means.at(n).of(0, j % 2));
+          if constexpr (has_mean_score<Config>)
+            d_score = with_mean(d_score, weights[j], means.at(n).of(0, j % 2));
           result.registers[0][2 * i + n][j] = weights[j] * d_score;
         }
       }

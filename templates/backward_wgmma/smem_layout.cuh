@@ -23,9 +23,9 @@ struct SmemSizes {
   int stages;
   bool pair;
   bool deterministic;
-  bool draws;       ///< for dropout
-  bool is_bounded;  ///< only the device knows where sequences end
-  bool is_wide;     ///< dK and dV are fp32
+  bool draws;              ///< for dropout
+  bool is_bounded;         ///< only the device knows where sequences end
+  bool is_wide;            ///< dK and dV are fp32
   bool has_means = false;  ///< gradients of means of scores
 };
 

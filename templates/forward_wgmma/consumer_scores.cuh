@@ -32,7 +32,8 @@ namespace jit::forward_wgmma {
 /// spans have maxima of their own.
 template <class Config>
 inline constexpr bool looks_for_largest_later =
-    KernelTraits<Config>::looks_later && !KernelTraits<Config>::has_spans && has_max_logit<Config> && !has_row_max<Config>;
+    KernelTraits<Config>::looks_later && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
+    !has_row_max<Config>;
 
 /// S and P of a consumer, and the maxima and sums of its rows.
 template <class Config>
@@ -345,7 +346,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // Takes the largest scores of rows, as lanes have them, into what is known of the head.
   JIT_DEVICE void raise_largest(const Queries& queries, const RowFactors& of_lane) {
     if constexpr (Largest::is_bound) {
-      const typename Traits::Work work = queries.whole_work();  // read again: it would take registers
+      const typename Traits::Work work = queries.whole_work();    // read again: it would take registers
       const int thread = reread_thread_index() % warpgroup_size;  // else its row would take one
       const int row = consumer_ * rows_per_warpgroup + thread / warp_size * 16 + MmaLayout::lane_row(thread);
       Largest::raise(params_, work.head, of_lane, work.q_begin + row,

@@ -50,8 +50,7 @@ class BlockResults {
     return first_ + place * floats() + row * columns + column;
   }
   JIT_DEVICE float* state(int place, int row, int column) const {
-    return first_ + place * floats() + rows_ * columns +
-           2 * (row * column_slices + column / column_slice);
+    return first_ + place * floats() + rows_ * columns + 2 * (row * column_slices + column / column_slice);
   }
   JIT_DEVICE int floats() const { return partial_floats(rows_, columns, column_slices); }
 

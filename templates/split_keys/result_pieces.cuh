@@ -63,10 +63,11 @@ JIT_DEVICE float sum_of_scores(const RowState& state, float weighted) {
 }
 /// Writes the mean of a row whose scores, times their probabilities before these are normalized, have this sum.
 template <class Config>
-JIT_DEVICE void write_packed_mean(const AttentionParams& params, int batch, int head, int query, const RowEnd& end,
-                                  float sum) {
+JIT_DEVICE void write_packed_mean(const AttentionParams& params, int batch, int head, int query,
+                                  const RowEnd& end, float sum) {
   const OutputParams& outputs = params.outputs;
-  outputs.mean_score[VariableSequences<Config>::query_offset(outputs.mean_score_strides, batch, head, query)] =
+  outputs
+      .mean_score[VariableSequences<Config>::query_offset(outputs.mean_score_strides, batch, head, query)] =
       end.factor * sum;
 }
 

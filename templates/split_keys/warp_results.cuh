@@ -31,7 +31,7 @@ struct WarpResult {
   using Layout = typename Output::Layout;
 
   Output& output;
-  RowState states[Output::rows];  ///< of the lane's rows
+  RowState states[Output::rows];                                             ///< of the lane's rows
   float scores[has_mean_score<typename Traits::Config> ? Output::rows : 1];  ///< Σ P · score of each
   int first_row;
   int first_column;

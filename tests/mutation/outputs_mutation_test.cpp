@@ -51,12 +51,13 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
       .head_dim = head_dim, .max_logit = true, .row_max = problem.has_rows, .mask = mask::causal()};
   if (problem.score != nullptr) spec.score = score::text({.name = "given", .body = problem.score});
   try {
-    attention(spec, parse_config(problem.config), context)({.q = q.view(),
-                                                            .k = k.view(),
-                                                            .v = v.view(),
-                                                            .o = o.view(),
-                                                            .max_logit = max_logit.view(),
-                                                            .row_max = problem.has_rows ? row_max.view() : TensorView()});
+    attention(spec, parse_config(problem.config),
+              context)({.q = q.view(),
+                        .k = k.view(),
+                        .v = v.view(),
+                        .o = o.view(),
+                        .max_logit = max_logit.view(),
+                        .row_max = problem.has_rows ? row_max.view() : TensorView()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -126,13 +127,14 @@ std::string noticed_of_paged_mass(const TemplateMutation* mutation, int page_siz
   mass.fill([](std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
   for (DeviceTensor* tensor : {&k, &table, &used, &lse, &mass}) tensor->upload();
   try {
-    key_mass({.attention = {.head_dim = head_dim, .sequences_kv = SequenceKind::paged, .page_size = page_size}},
-             context)({.q = q.view(),
-                       .k = k.view(),
-                       .lse = lse.view(),
-                       .mass = mass.view(),
-                       .page_table = table.view(),
-                       .seqused_k = used.view()});
+    key_mass(
+        {.attention = {.head_dim = head_dim, .sequences_kv = SequenceKind::paged, .page_size = page_size}},
+        context)({.q = q.view(),
+                  .k = k.view(),
+                  .lse = lse.view(),
+                  .mass = mass.view(),
+                  .page_table = table.view(),
+                  .seqused_k = used.view()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -206,7 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"MassOfPagesThatDoNotExist",
                          {"pages.exists(page) ? k + offset : nullptr", "k + offset"},
                          {"out of bounds"}},
-                        nullptr, 0, 3}),
+                        nullptr,
+                        0,
+                        3}),
     ::testing::PrintToStringParamName());
 
 // Those of the kernel by wgmma.
@@ -220,9 +224,8 @@ class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
 
 TEST_P(KeyMassMutationTest, IsCaught) {
   const TemplateMutation& mutation = GetParam().mutation;
-  const std::string text = GetParam().page_size != 0
-                               ? noticed_of_paged_mass(&mutation, GetParam().page_size)
-                               : noticed_of_mass(&mutation, GetParam().alignment);
+  const std::string text = GetParam().page_size != 0 ? noticed_of_paged_mass(&mutation, GetParam().page_size)
+                                                     : noticed_of_mass(&mutation, GetParam().alignment);
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
   } else {
@@ -232,24 +235,24 @@ TEST_P(KeyMassMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, KeyMassMutationTest,
-    ::testing::Values(OutputsMutation{{"MassKeysReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
-                      OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
-                      OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
-                      OutputsMutation{{"MassLseReadEarly", removed, {"deadlock"}}},
-                      OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
-                      OutputsMutation{{"MassOfKeysThatAreMasked", removed}},
-                      OutputsMutation{{"MassOfOneRow", removed}},
-                      OutputsMutation{{"MassOfTheFirstPage", {"place)", "RowPlace{place.seq, place.head, 0})"}}, nullptr, 16, 16},
-                      OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
-                      OutputsMutation{
-                          {"MassNoBarrierBehindInit", removed, {"data race", "uninitialized", "mbarrier"}}},
-                      OutputsMutation{{"MassByWgmmaOfLseThatIsNotThere", removed, {no_wait}}}),
+    ::testing::Values(
+        OutputsMutation{{"MassKeysReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
+        OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
+        OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
+        OutputsMutation{{"MassLseReadEarly", removed, {"deadlock"}}},
+        OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
+        OutputsMutation{{"MassOfKeysThatAreMasked", removed}}, OutputsMutation{{"MassOfOneRow", removed}},
+        OutputsMutation{
+            {"MassOfTheFirstPage", {"place)", "RowPlace{place.seq, place.head, 0})"}}, nullptr, 16, 16},
+        OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
+        OutputsMutation{{"MassNoBarrierBehindInit", removed, {"data race", "uninitialized", "mbarrier"}}},
+        OutputsMutation{{"MassByWgmmaOfLseThatIsNotThere", removed, {no_wait}}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -126,8 +126,8 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int alignment
   for (DeviceTensor* tensor : {&dq, &dk, &dv, &d_sinks}) tensor->poison();
   for (DeviceTensor* tensor : {&o, &lse, &mean, &ones, &sinks, &dq, &dk, &dv, &d_sinks}) tensor->upload();
   try {
-    attention_when_called(
-        {.head_dim = head_dim, .alignment = alignment, .sinks = true, .mean_score = true}, context)
+    attention_when_called({.head_dim = head_dim, .alignment = alignment, .sinks = true, .mean_score = true},
+                          context)
         .backward({.d_o = o.view(),
                    .q = q.view(),
                    .k = k.view(),
@@ -173,7 +173,8 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int alignment
 enum class What { bytes, means, means_with_sinks, gradients_of_two_passes, gradients };
 constexpr const char *direct = "family=forward_wgmma tile_q=64 tile_kv=64 output=direct",
                      *separate = "family=forward_wgmma tile_q=64 tile_kv=64 output=separate",
-                     *by_splits = "family=forward_split_kv", *by_split_wgmma = "family=forward_split_wgmma", *by_mma = "family=forward_mma_sync tile_kv=32";
+                     *by_splits = "family=forward_split_kv", *by_split_wgmma = "family=forward_split_wgmma",
+                     *by_mma = "family=forward_mma_sync tile_kv=32";
 
 struct Mutation {
   TemplateMutation mutation;

@@ -22,8 +22,8 @@ namespace {
 
 ScoreOperands operands_of(const ScoreBlocksArguments& arguments) {
   static constexpr TensorView none = {};
-  return {arguments.q, arguments.k, none, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
-          none,        none,        arguments.tensors};
+  return {arguments.q, arguments.k,      none, arguments.cu_seqlens_q, arguments.cu_seqlens_k, none,
+          none,        arguments.tensors};
 }
 
 TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box_rows) {
