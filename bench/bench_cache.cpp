@@ -13,7 +13,7 @@ void memory_hit(benchmark::State& state) {
 }
 BENCHMARK(memory_hit)->Unit(benchmark::kMicrosecond);
 
-// The same when the config has to be chosen again, too.
+// A hit in memory whose config has to be chosen again.
 void memory_hit_unchosen(benchmark::State& state) {
   const Context context(memory_only());
   const AttentionSpec spec = spec_of(128, true);

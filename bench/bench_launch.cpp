@@ -1,4 +1,4 @@
-// What a call costs the host beyond a bare launch of the same kernel. Needs a GPU.
+// Host time of a call beyond a bare launch of the same kernel. Needs a GPU.
 #include <algorithm>
 #include <chrono>
 

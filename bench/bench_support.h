@@ -1,4 +1,4 @@
-// What the benchmarks share: settings, folders, and whether there is a GPU.
+// Settings and folders that the benchmarks share, and a check for a GPU.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace jit::bench {
 
-/// What is compiled for where no GPU decides.
+/// The architecture that benchmarks compile for where no GPU decides.
 inline constexpr Arch arch{9, 0, 'a'};
 
 /// A folder that goes away at the end of its scope.

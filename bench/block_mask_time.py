@@ -42,7 +42,7 @@ def masks():
 
 
 def times(make):
-    """Of one that is made over and over, as words."""
+    """Times a mask that is made again for each call, as words."""
     import torch
     from graph_time import captured, replay_us
 

@@ -146,7 +146,7 @@ def call_of(forward, tensors, do, which):
 
 @dataclasses.dataclass
 class Contender:
-    """What a rank computes, and how its shard of a result becomes the whole (batch, seqlen, heads, …)."""
+    """The computation of a rank, and the way from its shard of a result to the whole (batch, seqlen, heads, …)."""
 
     forward: Callable
     tensors: list
@@ -162,7 +162,7 @@ TOLERANCE = 0.05
 
 
 def errors_of(rank, contender, which, expected):
-    """Of o, and of dq, dk and dv, on the worst rank. KV heads that a contender repeats have their gradients summed."""
+    """Errors of o, and of dq, dk and dv, on the worst rank. Gradients of repeated KV heads are summed."""
     if which == "fwd+bwd":
         leaves = [x.detach().requires_grad_() for x in contender.tensors]
         o = contender.forward(*leaves)

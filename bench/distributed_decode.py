@@ -40,7 +40,7 @@ SHARES = "all", "heads"
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of one case."""
+    """The result of one case."""
 
     batch: int
     keys: int
@@ -60,7 +60,7 @@ def pages_of(sizes, keys, rank, ranks):
 
 
 class Cache:
-    """What a rank of several holds of the keys of all requests, and its calls. The keys themselves are those of a seed."""
+    """A rank's part of the keys of all requests, and its calls. A seed makes the keys."""
 
     def __init__(self, sizes, rank, ranks, device):
         self.sizes, self.rank, self.ranks, self.device = sizes, rank, ranks, device

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What dropout costs: times of attention, of its gradients, and of both, without dropout and with a rate of 0.1.
+"""Times dropout: times of attention, of its gradients, and of both, without dropout and with a rate of 0.1.
 
     bench/dropout_time.py
     bench/dropout_time.py --seconds 5

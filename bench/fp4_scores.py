@@ -44,7 +44,7 @@ def e2m1(x):
 
 
 def scaled(x, scale, kind):
-    """What `kind` leaves of x / scale, times the scale; zeros where that is 0."""
+    """x / scale rounded to `kind`, times the scale; zeros where the scale is 0."""
     inverse = numpy.divide(1, scale, out=numpy.zeros_like(scale), where=scale != 0)
     return kind(x * inverse) * scale
 

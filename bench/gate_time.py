@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a gate on the output costs: attention and its gradients without one, with one, and with a kernel of its own.
+"""Times a gate on the output: attention and its gradients without one, with one, and with a kernel of its own.
 
     bench/gate_time.py
     bench/gate_time.py --seconds 3
@@ -30,12 +30,12 @@ HEAD = ["µs", *WAYS, "share", "gain", "saved"]
 
 
 def gate(o, gate):
-    """What torch makes a kernel of."""
+    """The gate as torch code, which torch compiles to one kernel."""
     return o * gate.float().sigmoid()
 
 
 def gate_gradients(do, o, gate):
-    """The same of its gradients."""
+    """The gradients of the gate as torch code."""
     sigma = gate.float().sigmoid()
     return (do * sigma).to(o.dtype), (do.float() * o * sigma * (1 - sigma)).to(gate.dtype)
 

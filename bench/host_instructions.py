@@ -28,7 +28,7 @@ MARK = "getppid"  # of the C library, which nothing else calls: callgrind then w
 
 
 def make_calls(calls):
-    """What the counted process does: between marks are calls of one name, those that are counted last."""
+    """The counted process: between marks it makes calls of one name; the last ones count."""
     for call in calls.values():
         for count in (WARM, COUNTED):
             for _ in range(count):

@@ -149,7 +149,7 @@ def calls(arrays):
 
 
 def microseconds(call, synchronize, seconds):
-    """Of one call, batch by batch."""
+    """Host time of one call, batch by batch."""
     for _ in range(3):
         call()
     synchronize()

@@ -75,7 +75,7 @@ def milliseconds(runs, inputs, seconds):
 
 
 def tflops(rows, causal, products, ms):
-    """Of `products` matrix products for each sequence and head."""
+    """FLOP of `products` matrix products for each sequence and head."""
     flops = 2 * products * TOKENS * rows * HIDDEN // (2 if causal else 1)
     return flops / ms / 1e9
 

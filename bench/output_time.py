@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What outputs beside o cost: attention with largest scores of heads and rows, and key masses, beside attention alone.
+"""Times outputs beside o: attention with largest scores of heads and rows, and key masses, beside attention alone.
 
     bench/output_time.py
     bench/output_time.py --seconds 3

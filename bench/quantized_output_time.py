@@ -32,7 +32,7 @@ HEAD = ["µs", PLAIN, *(text for way in (*KINDS, TWO) for text in (way, "share")
 
 
 def rounded(o):
-    """What torch makes a kernel of: e4m3 and the scale of each row."""
+    """Rounding to e4m3 and the scale of each row as torch code, which torch compiles to one kernel."""
     scale = o.float().abs().amax(-1, keepdim=True) / 448
     return (o.float() / scale).to(e4m3()), scale
 

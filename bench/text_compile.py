@@ -1,4 +1,4 @@
-"""What compiling a mask of text costs beside the built-in mask of the same meaning, in CPU time, without a GPU.
+"""Compares the CPU time of compiling a mask of text with that of the equivalent built-in mask. No GPU is needed.
 
     python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9 --out times.jsonl
 

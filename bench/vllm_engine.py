@@ -86,7 +86,7 @@ def make_model(kind, folder):
 
 
 def in_fp32(folder, answers):
-    """What the model in fp32 makes of the tokens of the answers, after the same text, and of their logprobs."""
+    """The answers' tokens and logprobs under the model in fp32, after the same text."""
     import torch
     import transformers
 
@@ -145,7 +145,7 @@ def run_engine(name, folder):
 
 
 def run_apart(name, folder):
-    """The same in a process of its own."""
+    """Runs the engine in a process of its own."""
     command = [sys.executable, __file__, "--folder", str(folder), name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)

@@ -8,7 +8,7 @@
 
 namespace jit::bench {
 
-/// What the child wants a kernel for.
+/// The spec whose kernel the child process asks for.
 AttentionSpec child_spec();
 
 /// Times processes, from exec to exit, that want the kernel of `child_spec` from a cache in `folder`; one

@@ -1,4 +1,4 @@
-// Reading and publishing whole files so that nobody ever sees half of one.
+// Reads and publishes whole files: no reader ever sees half of one.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ FileFailure write_all(FileSystem& file_system, int file, std::span<const std::by
 FileFailure publish_file(FileSystem& file_system, int directory, const std::string& folder,
                          const std::string& name, std::span<const std::byte> bytes);
 
-/// Removes a temporary file that nobody has written to for an hour. `path` is relative to `directory`.
+/// Removes a temporary file whose last write is an hour ago. `path` is relative to `directory`.
 void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path);
 
 /// Removes such files that crashed writers have left in `folder`, not those below it.

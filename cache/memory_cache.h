@@ -32,7 +32,7 @@ class SingleFlight {
   /// The result of `key`. When there is none, one caller runs `make` while the others with the same key wait
   /// for it; callers with other keys do not wait. When `make` throws, all of them get that exception and the
   /// next call tries again. `make` runs outside all locks and must not ask for its own key. In a forked child
-  /// the results of the parent are absent, so that nobody waits for a thread that was not copied.
+  /// the results of the parent are absent, so that no thread waits for one that was not copied.
   Result get(const Digest& key, const std::function<Value()>& make) {
     State& state = current_state();
     std::promise<Result> promise;

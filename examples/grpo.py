@@ -98,7 +98,7 @@ class Sample:
 
 
 class Batch:
-    """What a step of the engine reads, in memory that stays where it is."""
+    """Inputs of a step of the engine, at fixed addresses."""
 
     def __init__(self, tokens, samples, pages, device):
         zeros = lambda *shape: torch.zeros(shape, dtype=torch.int32, device=device)
@@ -221,7 +221,7 @@ def trained_logps(model, samples, split_keys, device):
 
 
 def check_rows(model, device):
-    """That a row's bits do not depend on its place among the rows of a chunk."""
+    """Checks that a row's bits do not depend on its place in a chunk."""
     x = torch.randn(ROWS, WIDTH, device=device).bfloat16()
     order = torch.randperm(ROWS, device=device)
     for weight in (model.layers[0].qkv, model.layers[0].up, model.head):
@@ -233,7 +233,7 @@ def check_rows(model, device):
 
 
 def same_bits(split_keys, device):
-    """What trainer and engine compare before the first step."""
+    """The text that trainer and engine compare before the first step."""
     spec = dict(head_dim=HEAD_DIM, gqa_ratio=HEADS // HEADS_KV, mask=MASK, split_keys=split_keys, sequences_q="varlen")
     trained = ja.bits_of(ja.AttentionSpec(**spec, sequences_kv="varlen"))
     served = ja.bits_of(ja.AttentionSpec(**spec, sequences_kv="paged", page_size=PAGE))
@@ -241,7 +241,7 @@ def same_bits(split_keys, device):
 
 
 def train(steps=100, prompts=16, samples=8, new=16, layers=2, length=150, split_keys=64, rate=1e-3):
-    """Of each step the largest difference of logprobs of trainer and engine, and the mean reward."""
+    """The largest difference of trainer's and engine's logprobs, and the mean reward, of each step."""
     device = "cuda" if torch.cuda.is_available() and not ja.devices()[0].emulated else "cpu"
     if split_keys and not same_bits(split_keys, device):
         raise SystemExit("trainer and engine have other bits")

@@ -84,7 +84,7 @@ class Request:
 
 
 class Batch:
-    """What a step reads, in memory that stays where it is, for `tokens` new tokens of `requests` requests."""
+    """Inputs of a step, at fixed addresses, for `tokens` new tokens of `requests` requests."""
 
     def __init__(self, tokens, requests, most_pages, device):
         zeros = lambda *shape, dtype=torch.int32: torch.zeros(shape, dtype=dtype, device=device)

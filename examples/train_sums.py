@@ -40,7 +40,7 @@ def jit_attend(q, k, v, sums, table):
 
 
 def stock_attend(q, k, v, sums, table):
-    """The same with all that is masked or added as one tensor of scores."""
+    """Attention with mask and bias as one tensor of scores."""
     places = torch.arange(q.shape[1], device=q.device)
     distance = places[:, None] - places[None, :]
     bias = table[:, distance.clamp(0, table.shape[1] - 1)]

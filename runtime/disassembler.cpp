@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder that nobody else can enter, removed with what is in it.
+// A folder that only this user can enter, removed with its contents.
 class PrivateFolder {
  public:
   PrivateFolder() {

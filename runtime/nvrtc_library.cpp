@@ -84,7 +84,7 @@ std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std
   }
 }
 
-// Why a library that was found cannot be opened; empty where nobody tried.
+// Why a library that was found cannot be opened; empty where it was not tried.
 std::string why_unopened(const std::string& path, std::span<const UnopenedNvrtc> unopened) {
   const auto found = std::ranges::find(unopened, path, &UnopenedNvrtc::path);
   return found == unopened.end() ? "" : fmt::format("{}: {}", path, found->reason);

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 CHUNK_SCORES = 1 << 27  # scores held at once: 512 MB in fp32
 ABSOLUTE = 1e-4
-# Of the same computation in bf16. The worst of some hundred thousand rows is a matter of luck, too.
+# Limits relative to the same computation in bf16. The worst of some hundred thousand rows is partly luck.
 ELEMENT_SHARE, ROW_SHARE = 2, 2.5
 
 

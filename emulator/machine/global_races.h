@@ -1,8 +1,8 @@
 // The race detector over global memory: accesses by threads of one grid, of one block or of several, and of grids that may
 // run beside it because it need not wait for them to end.
 //
-// Of each word of 4 bytes it is remembered who wrote it last; of each quad of words one of those who have read whole words
-// of it since, usually the first one. Two accesses, at least one a write, are a race unless one lies in the past of the other.
+// The detector remembers the last writer of each word of 4 bytes, and, for each quad of words, one of the readers of whole
+// words since, usually the first. Two accesses, at least one a write, are a race unless one lies in the past of the other.
 // Strong accesses (atomic, volatile, relaxed, acquire, release) do not race with each other where the scope of each
 // takes in the other's block; what they release and acquire orders the blocks (PTX ISA, "Memory Consistency Model").
 #pragma once

@@ -209,44 +209,47 @@ constexpr std::array masks = {
             .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
               return {first_key, f.position(q, 0) + 1};
             }},
-    MaskRow{.functor = {.name = "causal_per_request",
-                        .device_type = "CausalPerRequestMask<is_causal>",
-                        .doc = "the same for each batch entry that a flag says it of",
-                        .tensors = per_request_tensors},
-            .has_row_range = true,
-            .rows_begin_first = true,
-            .key_words = 0,
-            .keep =
-                [](const HostFunctor& f, const Place& at) {
-                  return f.tensors[0].at({at.b}) == 0 || at.k <= at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q;
-                }},
+    MaskRow{
+        .functor = {.name = "causal_per_request",
+                    .device_type = "CausalPerRequestMask<is_causal>",
+                    .doc = "a query sees the keys up to its own position, in batch entries whose flag is set",
+                    .tensors = per_request_tensors},
+        .has_row_range = true,
+        .rows_begin_first = true,
+        .key_words = 0,
+        .keep =
+            [](const HostFunctor& f, const Place& at) {
+              return f.tensors[0].at({at.b}) == 0 || at.k <= at.q + f.sizes.seqlen_kv - f.sizes.seqlen_q;
+            }},
     MaskRow{.functor = {.name = "draft_tree",
                         .device_type = "DraftTreeMask<draft_tree>",
-                        .doc = "a query of a draft sees what its bits say of the draft, and all before it",
+                        .doc = "a query of a draft sees all keys before the draft, and those of the draft "
+                               "whose bits are set",
                         .tensors = draft_tree_tensors},
             .keep = keeps_draft},
-    MaskRow{.functor = {.name = "sliding_window",
-                        .other_name = "window",
-                        .device_type = "SlidingWindowMask<window_size_left, window_size_right, alignment>",
-                        .doc = "a query sees so many keys before its own position and after it; -1: all",
-                        .parameters = window_parameters},
-            .has_row_range = true,
-            .key_words = 0,
-            .keep =
-                [](const HostFunctor& f, const Place& at) {
-                  const std::int64_t distance = at.k - f.position(at.q, 2);
-                  return (f.whole(0) < 0 || -distance <= f.whole(0)) &&
-                         (f.whole(1) < 0 || distance <= f.whole(1));
-                },
-            .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
-              const std::int64_t own = f.position(q, 2);
-              return {f.whole(0) < 0 ? first_key : own - f.whole(0),
-                      f.whole(1) < 0 ? f.sizes.seqlen_kv : own + f.whole(1) + 1};
+    MaskRow{
+        .functor = {.name = "sliding_window",
+                    .other_name = "window",
+                    .device_type = "SlidingWindowMask<window_size_left, window_size_right, alignment>",
+                    .doc = "a query sees at most that many keys before and after its own position; -1: all",
+                    .parameters = window_parameters},
+        .has_row_range = true,
+        .key_words = 0,
+        .keep =
+            [](const HostFunctor& f, const Place& at) {
+              const std::int64_t distance = at.k - f.position(at.q, 2);
+              return (f.whole(0) < 0 || -distance <= f.whole(0)) &&
+                     (f.whole(1) < 0 || distance <= f.whole(1));
             },
-            .is_none =
-                [](const FunctorArguments& arguments) {
-                  return std::get<int>(arguments[0]) < 0 && std::get<int>(arguments[1]) < 0;
-                }},
+        .row_keys = [](const HostFunctor& f, std::int64_t q) -> KeyRange {
+          const std::int64_t own = f.position(q, 2);
+          return {f.whole(0) < 0 ? first_key : own - f.whole(0),
+                  f.whole(1) < 0 ? f.sizes.seqlen_kv : own + f.whole(1) + 1};
+        },
+        .is_none =
+            [](const FunctorArguments& arguments) {
+              return std::get<int>(arguments[0]) < 0 && std::get<int>(arguments[1]) < 0;
+            }},
     MaskRow{.functor = {.name = "prefix",
                         .device_type = "PrefixMask<length>",
                         .doc = "every query sees the first keys and no others",
@@ -258,15 +261,16 @@ constexpr std::array masks = {
             .row_keys = [](const HostFunctor& f, std::int64_t) -> KeyRange {
               return {first_key, f.whole(0)};
             }},
-    MaskRow{.functor = {.name = "prefix_lengths",
-                        .device_type = "PrefixLengthsMask<prefix_lengths>",
-                        .doc = "the same with a length for each batch entry",
-                        .tensors = prefix_tensors},
-            .has_row_range = true,
-            .rows_begin_first = true,
-            .key_words = 0,
-            .keep = [](const HostFunctor& f,
-                       const Place& at) { return static_cast<double>(at.k) < f.tensors[0].at({at.b}); }},
+    MaskRow{
+        .functor = {.name = "prefix_lengths",
+                    .device_type = "PrefixLengthsMask<prefix_lengths>",
+                    .doc = "every query sees the first keys of its batch entry, whose number a tensor gives",
+                    .tensors = prefix_tensors},
+        .has_row_range = true,
+        .rows_begin_first = true,
+        .key_words = 0,
+        .keep = [](const HostFunctor& f,
+                   const Place& at) { return static_cast<double>(at.k) < f.tensors[0].at({at.b}); }},
     MaskRow{.functor = {.name = "document",
                         .device_type = "DocumentMask<document_ids_q, document_ids_kv>",
                         .doc = "a query sees the keys with its own document id",
@@ -294,23 +298,22 @@ constexpr std::array masks = {
                     .device_type = "BlockMask<within, block_mask, block_q, block_kv>",
                     .device_file = "problem/block_mask.cuh",
                     .has_within = true,
-                    .doc = "a query sees the keys of its blocks that a table has, if another mask keeps them",
+                    .doc = "a query sees the keys of the blocks in a table, where another mask keeps them",
                     .parameters = block_parameters,
                     .tensors = block_tensors},
         .keep = keeps_block},
-    MaskRow{
-        .functor = {.name = "block_scores",
-                    .device_type = "BlockScores<within, block_mask, block_places, block_scores, block_q, "
-                                   "block_kv>",
-                    .device_file = "problem/block_scores.cuh",
-                    .has_within = true,
-                    .doc = "the same, of partial blocks by a bit for each score; another mask is asked about "
-                           "those that have none",
-                    .parameters = block_parameters,
-                    .tensors = block_scores_tensors},
-        .knows_scores = true,
-        .keep = keeps_mask_bit,
-        .decides = knows_score},
+    MaskRow{.functor = {.name = "block_scores",
+                        .device_type = "BlockScores<within, block_mask, block_places, block_scores, block_q, "
+                                       "block_kv>",
+                        .device_file = "problem/block_scores.cuh",
+                        .has_within = true,
+                        .doc = "a query sees the keys of the blocks in a table, by a bit for each score of "
+                               "partial blocks; another mask decides in partial blocks without bits",
+                        .parameters = block_parameters,
+                        .tensors = block_scores_tensors},
+            .knows_scores = true,
+            .keep = keeps_mask_bit,
+            .decides = knows_score},
 };
 
 constexpr std::array scores = {

@@ -20,7 +20,7 @@ using TextElement = std::function<double(int tensor, std::int64_t index)>;
 Interval<bool> kept(const TextMeaning& meaning, const TextInputs& inputs,
                     const TextElement& element = nullptr);
 
-/// The number that a meaning of type whole64 comes to.
+/// The value of a meaning of type whole64.
 Interval<long long> whole_number(const TextMeaning& meaning, const TextInputs& inputs);
 
 }  // namespace jit

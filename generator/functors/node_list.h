@@ -11,7 +11,7 @@ class NodeList {
   int whole(NumberType type, std::int64_t number);
   int real(NumberType type, double number);
   int input(TextInput which);
-  /// Element `index` of a tensor; `reads` is whether the text comes to read it.
+  /// Element `index` of a tensor; `reads` is whether evaluation reads it.
   int load(int tensor, NumberType type, int index, int reads);
 
   /// The score that a text is given.

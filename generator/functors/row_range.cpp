@@ -125,7 +125,7 @@ class RowDerivation {
     return {.kind = Kind::uniform, .node = nodes_.copy(node, operands)};
   }
 
-  // Whether some key has it read is enough: for others the text comes to the same with any number.
+  // Whether some key has it read is enough: for others the result of the text is the same with any number.
   Fact loaded(const TextNode& node) {
     const Fact &index = operand(node, 0), &reads = operand(node, 1);
     if (index.kind != Kind::uniform || (reads.kind != Kind::uniform && reads.kind != Kind::keys)) return {};

@@ -145,9 +145,11 @@ Program program(const BackwardPassText& pass, const AttentionSpec& spec, const S
   const RegisterPanels in_registers = register_panels(spec, of_queries);
   source += number_line("register_panels", in_registers.qk, "panels of Q or K that stay in registers");
   source += number_line("register_panels_v", in_registers.dov, "the same of dO or V");
-  source += number_line("producer_registers", producer_registers, "per thread, once shared out");
-  source += number_line("score_registers", score_registers, "the same for the score warpgroup");
-  source += number_line("output_registers", output_registers, "the same for those that sum");
+  source +=
+      number_line("producer_registers", producer_registers, "registers per producer thread after setmaxnreg");
+  source += number_line("score_registers", score_registers, "registers per thread of the score warpgroup");
+  source +=
+      number_line("output_registers", output_registers, "registers per thread of the output warpgroups");
   source += "};\n" + params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the tensor maps\");\n"

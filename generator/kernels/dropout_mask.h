@@ -1,5 +1,5 @@
 // The scores that dropout keeps, drawn by a kernel of its own ahead of the one that reads bits of them
-// (templates/dropout_mask). Both are of one program: whoever has one has the other.
+// (templates/dropout_mask). Both belong to one program, so either is always there with the other.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,7 @@ std::string enumerated(const std::vector<std::string>& names) {
 }
 
 // Who serves a problem that a family does not, as the end of its sentence: on the same architecture, else on the first that
-// has such a family. Empty: nobody.
+// has such a family. Empty: none.
 std::string who_serves(const Case& problem, Pass pass) {
   const auto sentence = [](const std::vector<std::string>& names, const std::string& where) {
     return fmt::format("; {}{} serve{} it", where, enumerated(names), names.size() == 1 ? "s" : "");

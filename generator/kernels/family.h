@@ -191,7 +191,7 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
                      to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
-/// Why a family cannot write o, dk and dv in fp32 where q has 16 bits; empty: nobody asks.
+/// Why a family cannot write o, dk and dv in fp32 where q has 16 bits; empty: not asked for.
 inline std::string wide_output_rejection(const AttentionSpec& spec, std::string_view family) {
   if (has_fp8_queries(spec) || has_quantized_output(spec) || output_dtype(spec) == spec.dtype) return "";
   return fmt::format("{} writes o, dk and dv of the type of q, {}; spec.out_dtype is {}", family,

@@ -43,12 +43,15 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
   source += functors.definitions;
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + parts.config;
   source += number_line("producer_registers", parts.registers.producer,
-                        "per thread, once shared out; 0: as launched");
-  source += number_line("consumer_registers", parts.registers.consumer, "the same for consumers");
+                        "registers per producer thread after setmaxnreg; 0: as launched");
+  source += number_line("consumer_registers", parts.registers.consumer,
+                        "registers per consumer thread after setmaxnreg");
   if (parts.registers.converter != 0)
-    source += number_line("converter_registers", parts.registers.converter, "the same for converters");
+    source += number_line("converter_registers", parts.registers.converter,
+                          "registers per converter thread after setmaxnreg");
   if (parts.registers.score != 0)
-    source += number_line("score_registers", parts.registers.score, "the same for the score warpgroup");
+    source +=
+        number_line("score_registers", parts.registers.score, "registers per thread of the score warpgroup");
   source += "};\n";
   source += params_assertion() + functors.assertions;
   source += fmt::format(

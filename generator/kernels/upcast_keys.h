@@ -1,5 +1,5 @@
 // Keys and values of 8 bits that a kernel of its own makes numbers of 16 of, ahead of the kernel that reads them
-// (templates/upcast_keys). Both are of one program: whoever has one has the other.
+// (templates/upcast_keys). Both belong to one program, so either is always there with the other.
 #pragma once
 
 #include <cstddef>

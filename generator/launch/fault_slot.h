@@ -19,7 +19,7 @@ namespace jit {
 /// The slots of a context. Thread safe.
 class FaultSlots {
  public:
-  /// A slot that is in use by nobody, with any contents. Throws Error driver_error when the device has no room.
+  /// A slot that no call uses, with any contents. Throws Error driver_error when the device has no room.
   std::unique_ptr<const DeviceBuffer> take(int device) const;
   /// Takes back a slot that no kernel writes to any more.
   void give_back(int device, std::unique_ptr<const DeviceBuffer> slot) const;

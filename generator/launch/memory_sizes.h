@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// Each byte of a mailbox that nobody has written to.
+/// The value of each byte of a mailbox before a kernel writes to it.
 inline constexpr unsigned char mailbox_byte = 0xff;
 
 /// The size of a workspace or mailbox: a power of two, so that few sizes serve all calls.

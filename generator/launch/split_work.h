@@ -33,7 +33,7 @@ struct SplitLaunch {
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family);
 
 /// Puts the kernel on the stream, with `arguments` as its parameters; `dependent`: it may begin before the grid in front of
-/// it ends. When it cannot be launched the stream's memory is reset, because nobody leaves its counters at 0.
+/// it ends. When it cannot be launched the stream's memory is reset, because no kernel then resets its counters.
 void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent);
 
 }  // namespace jit

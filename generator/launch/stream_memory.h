@@ -44,7 +44,7 @@ class StreamMemory {
 
 /// The use that one call makes of a stream's memory. The first request takes the memory: calls of other host threads that
 /// want it wait from then on until the lease ends. It must end behind the call's last launch. A call that requests nothing
-/// waits for nobody. Used by one thread.
+/// waits for no other thread. Used by one thread.
 class StreamLease {
  public:
   /// For launches on `stream` of `device`, which is the current one at every request.

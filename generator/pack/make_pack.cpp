@@ -403,7 +403,7 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
                                        {pack_fact::targets, made_for}};
   const std::vector<std::byte> pack = encode_pack(facts, std::move(entries));
   output.write({pack});
-  std::error_code unchanged;  // for whoever runs the image; the owner alone may write
+  std::error_code unchanged;  // readable for every user of the image; only the owner may write
   if (output.replaces()) std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);
   contents.bytes = pack.size();
   return contents;

@@ -46,7 +46,7 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
   for (const bool rotate : {false, true}) {
     made.rotate = rotate;
     if (rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim))) continue;
-    // Without `lse_shift`, too, k may lack its mean: nobody wants LSE then.
+    // Without `lse_shift`, too, k may lack its mean: LSE is not wanted then.
     for (const bool center_keys : {false, true}) {
       made.center_keys = center_keys;
       if (spec.lse_shift && !center_keys) continue;

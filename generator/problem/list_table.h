@@ -22,27 +22,26 @@ inline AttentionSpec listed(AttentionSpec spec) {
 }
 
 inline constexpr std::array list_spec_fields = {
-    SpecField{
-        .name = "list_block",
-        .member = &AttentionSpec::list_block,
-        .doc = "keys of an entry of the list of keys that each query has, 1 to 128; 0: there are no lists",
-        .record_name = "list_block",
-        .comment = "keys of an entry of a list",
-        .text_label = " list_block=",
-        .name_label = "_lists",
-        .is_line_if_set = true,
-        .refusal = refuse_lists,
-        .samples =
-            [] {
-              return std::vector<AttentionSpec>{listed({.list_block = 64}), listed({.list_block = 1})};
-            },
-        .base = [] { return listed({}); }},
+    SpecField{.name = "list_block",
+              .member = &AttentionSpec::list_block,
+              .doc = "keys in an entry of a query's list of keys, 1 to 128; 0: queries have no lists",
+              .record_name = "list_block",
+              .comment = "keys in an entry of a list",
+              .text_label = " list_block=",
+              .name_label = "_lists",
+              .is_line_if_set = true,
+              .refusal = refuse_lists,
+              .samples =
+                  [] {
+                    return std::vector<AttentionSpec>{listed({.list_block = 64}), listed({.list_block = 1})};
+                  },
+              .base = [] { return listed({}); }},
     SpecField{
         .name = "list_slots",
         .member = &AttentionSpec::list_slots,
-        .doc = "whether entries of lists say where keys lie, not where they stand in their sequence",
+        .doc = "whether entries of lists are rows of the cache rather than positions in the sequence",
         .record_name = "list_slots",
-        .comment = "whether entries say where keys lie",
+        .comment = "entries are rows of the cache",
         .text_label = " list_slots=",
         .name_label = "_slots_",
         .is_line_if_set = true,
@@ -52,7 +51,8 @@ inline constexpr std::array list_spec_fields = {
     SpecField{
         .name = "list_queries",
         .member = &AttentionSpec::list_queries,
-        .doc = "rows of q, 1 to 32, that share a list, in which each has a bit of an entry",
+        .doc =
+            "rows of q that share a list, 1 to 32; each has a bit of an entry that tells whether it sees it",
         .record_name = "list_queries",
         .comment = "queries that share a list",
         .text_label = " list_queries=",

@@ -32,10 +32,10 @@ constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
   return false;
 }
 
-/// Refuses outputs of a spec whose scores nobody keeps.
+/// Refuses outputs of a spec whose kernels keep no scores.
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
 
-/// Refuses means of scores of a spec in which nobody computes them.
+/// Refuses means of scores of a spec whose kernels do not compute them.
 std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec);
 /// Refuses scales of rows of o that have none, or that no warp has in whole.
 std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec);
@@ -46,9 +46,9 @@ std::optional<Refusal> refuse_quantized_output(const SpecField& field, const Att
 inline constexpr std::array output_spec_fields = {
     SpecField{.name = "max_logit",
               .member = &AttentionSpec::max_logit,
-              .doc = "whether calls raise the largest score of each query head: beside 16-bit k and v",
+              .doc = "whether calls update the largest score of each query head; needs 16-bit k and v",
               .record_name = "max_logit",
-              .comment = "whether the largest score of each head is wanted",
+              .comment = "the largest score of each head is written",
               .text_label = " max_logit=",
               .name_label = "_max_logit_",
               .is_line_if_set = true,
@@ -56,9 +56,9 @@ inline constexpr std::array output_spec_fields = {
               .samples = [] { return std::vector<AttentionSpec>{{.max_logit = true}}; }},
     SpecField{.name = "row_max",
               .member = &AttentionSpec::row_max,
-              .doc = "whether calls raise the largest score of each query: beside 16-bit k and v",
+              .doc = "whether calls update the largest score of each query; needs 16-bit k and v",
               .record_name = "row_max",
-              .comment = "whether the largest score of each query is wanted",
+              .comment = "the largest score of each query is written",
               .text_label = " row_max=",
               .name_label = "_row_max_",
               .is_line_if_set = true,
@@ -67,10 +67,9 @@ inline constexpr std::array output_spec_fields = {
     SpecField{
         .name = "mean_score",
         .member = &AttentionSpec::mean_score,
-        .doc =
-            "whether calls write the mean of each query's scores: beside 16-bit k and v, without split_keys",
+        .doc = "whether calls write the mean score of each query; needs 16-bit k and v, without split_keys",
         .record_name = "mean_score",
-        .comment = "whether the mean of each query's scores is wanted",
+        .comment = "the mean score of each query is written",
         .text_label = " mean_score=",
         .name_label = "_mean_score_",
         .is_line_if_set = true,
@@ -79,10 +78,10 @@ inline constexpr std::array output_spec_fields = {
     SpecField{
         .name = "o_descale",
         .member = &AttentionSpec::o_descale,
-        .doc =
-            "with out_dtype fp8_e4m3 or int8, whether calls find a scale for each row of o; else it is given",
+        .doc = "with out_dtype fp8_e4m3 or int8: whether calls compute a scale for each row of o; otherwise "
+               "they give scales",
         .record_name = "o_descale",
-        .comment = "whether a scale is found for each row of O",
+        .comment = "a scale is computed for each row of O",
         .text_label = " o_descale=",
         .name_label = "_o_descale_",
         .is_line_if_set = true,
@@ -91,14 +90,14 @@ inline constexpr std::array output_spec_fields = {
         .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
 };
 
-/// Refuses an output functor of a spec in which nobody applies it.
+/// Refuses an output functor of a spec whose kernels do not apply it.
 std::optional<Refusal> refuse_output_functor(const SpecField& field, const AttentionSpec& spec);
 
 /// The field of a spec that says what happens to o where it is written.
 inline constexpr SpecField output_functor_field{
     .name = "output",
     .member = &AttentionSpec::output,
-    .doc = "what happens to o, in fp32, where it is written: a gate, a residual, a text",
+    .doc = "functions applied to o in fp32 before it is written: a gate, a residual, a text",
     .record_name = "output_functor",
     .text_label = " output=",
     .name_label = "_output_",

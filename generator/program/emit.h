@@ -19,7 +19,7 @@ std::string problem_name(const AttentionSpec& spec);
 std::string spec_lines(const AttentionSpec& spec, const FunctorSource& functors);
 /// A further number.
 std::string number_line(std::string_view name, int value, std::string_view doc);
-/// That host and device agree on AttentionParams.
+/// An assertion that host and device agree on the layout of AttentionParams.
 std::string params_assertion();
 
 /// The assertion on GradientParams, for programs that have them.

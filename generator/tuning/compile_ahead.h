@@ -1,4 +1,4 @@
-// Jobs that run ahead of whoever waits for them.
+// Jobs that run ahead of the thread that waits for them.
 #pragma once
 
 #include <condition_variable>

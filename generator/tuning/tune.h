@@ -1,4 +1,4 @@
-// Tuning and what is done with its result, for a call and for whoever asks for it.
+// Tunes a problem and stores the result, for a call or on request.
 #pragma once
 
 #include <functional>

@@ -103,7 +103,7 @@ class Search {
       if (job >= checks.size()) return compile(job - checks.size());
       try {
         build_image(context_, checks[job], native_target(problem_.device()));
-      } catch (const std::exception&) {  // whoever needs it meets it again
+      } catch (const std::exception&) {  // the thread that needs the kernel meets the error again
       }
     };
     const auto is_wanted = [&](std::size_t job) {

@@ -50,7 +50,7 @@ class TuningProblem {
   /// The plan itself, with kernels loaded. Throws what compiling and loading throw.
   virtual Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const = 0;
 
-  /// The programs that `buffers` needs, for whoever compiles them ahead.
+  /// The programs that `buffers` needs, to be compiled ahead.
   virtual std::vector<Program> check_programs() const = 0;
   /// Throws Error driver_error when a single batch entry is too large for half of the free memory.
   virtual std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const = 0;

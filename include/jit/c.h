@@ -159,7 +159,7 @@ typedef struct jit_context_options {
   double tuning_seconds;               ///< time limit for one problem
   const char* templates;               ///< folder that replaces the embedded templates
   const char* nvrtc;                   ///< path of libnvrtc, or of its folder
-  jit_observer observer;               ///< hears of events; null: nobody does
+  jit_observer observer;               ///< receives events; null: none
   void* observer_data;                 ///< its first argument
 } jit_context_options;
 

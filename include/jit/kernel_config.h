@@ -46,14 +46,15 @@ struct ForwardWgmma {
   int stages_k = 2;                             ///< buffers for K tiles
   int stages_v = 1;                             ///< buffers for V tiles
   OutputPlace output = OutputPlace::over_q;     ///< the way of O from registers to memory
-  WarpgroupOrder order = WarpgroupOrder::free;  ///< how consumer warpgroups take turns
+  WarpgroupOrder order = WarpgroupOrder::free;  ///< the order of consumer warpgroups
   Rescale rescale = Rescale::lazy;              ///< when the output is rescaled to a new row maximum
   int blocks_per_sm = 1;                        ///< that must fit on a multiprocessor: caps the registers
   /// The requests that it computes: all, or, in a call of two kernels, those of many queries.
   Requests requests = Requests::all;
   int promote_every = 0;  ///< tiles of keys after which sums of fp8 products move to floats; 0: they do not
   int stages_stored = 0;  ///< buffers for tiles of keys of 8 bits as they are stored, and as many for values
-  /// That upcast these, or transpose values beside q of 8 bits: 2 of the producers', or 4 of a warpgroup of their own.
+  /// Warps that upcast the stored tiles, or that transpose values beside 8-bit q: 2 of the producer
+  /// warpgroup, or 4 of a warpgroup of their own.
   int converter_warps = 0;
   bool upcast_ahead = false;  ///< a kernel before this one upcasts all keys and values, into a workspace
   bool dropout_mask_ahead = false;  ///< one draws which scores dropout keeps, into a workspace
@@ -68,7 +69,7 @@ struct ForwardSplitKv {
   int key_warps = 4;                 ///< warps that share the keys of a tile
   int tile_kv = 64;                  ///< keys per step
   int stages = 3;                    ///< buffers for tiles of keys and values
-  Copies copies = Copies::cp_async;  ///< how tiles of keys and values come to shared memory
+  Copies copies = Copies::cp_async;  ///< the way of tiles of keys and values to shared memory
   int blocks_per_sm = 2;             ///< that must fit on a multiprocessor: caps the registers
 
   bool operator==(const ForwardSplitKv&) const = default;  ///< member by member
@@ -105,7 +106,7 @@ struct ForwardSplitCluster {
 /// sm_90a (templates/forward_mla_wgmma).
 struct ForwardMlaWgmma {
   int stages = 2;  ///< tiles of keys that have room in shared memory; half a tile more where that fits
-  Copies copies = Copies::tma;  ///< how keys come to shared memory
+  Copies copies = Copies::tma;  ///< the way of keys to shared memory
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };

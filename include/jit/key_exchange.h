@@ -90,7 +90,7 @@ struct ArrivingKeys {
   TensorView arrivals;  ///< int32 (rows, 4), the call's tensor "key_arrivals"
 };
 
-/// A copy that a kernel has waited for in vain.
+/// A copy that a kernel has waited for until its deadline.
 struct KeyExchangeFault {
   int peer = 0;            ///< the rank that should have delivered
   std::uint32_t call = 0;  ///< counted from 1, replays included

@@ -35,8 +35,9 @@ namespace jit {
 
 /// The problem that a kernel is specialized for.
 struct KeyMassSpec {
-  /// That of the attention that LSE is of: bf16 or fp16, head_dim up to 256, dense, varlen or paged keys, without positions,
-  /// not `checked`. Fields that concern values, o, dropout, splits of keys and other outputs are ignored.
+  /// The spec of the attention that computed LSE: bf16 or fp16, head_dim up to 256, dense, varlen or paged
+  /// keys, without positions, not `checked`. Fields that concern values, o, dropout, splits of keys and other
+  /// outputs are ignored.
   AttentionSpec attention = {};
   /// Whether each query head has a mass, else each KV head the sum over its query heads.
   bool per_query_head = false;

@@ -49,7 +49,8 @@ namespace jit {
 
 /// The problem that kernels are specialized for.
 struct ListGradientsSpec {
-  /// That of the attention: with list_block, keys that are varlen, 16 bits. Fields that concern further outputs are ignored.
+  /// The spec of the attention: with list_block, keys that are varlen, 16 bits. Fields that concern further
+  /// outputs are ignored.
   AttentionSpec attention = {};
   /// Most bytes of stream-ordered workspace for the lists' parts of dK and dV, which take heads_kv · entries · list_block ·
   /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. Lists beyond it

@@ -34,7 +34,7 @@ struct Event {
 };
 
 /// Called synchronously, from any thread, possibly from several at once, also while a kernel is being chosen:
-/// it must not throw, and not call back into the Attention that it hears of. Empty: nobody listens.
+/// it must not throw, and not call back into the Attention that it hears of. Empty: no observer.
 using Observer = std::function<void(const Event&)>;
 
 }  // namespace jit

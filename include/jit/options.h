@@ -81,7 +81,7 @@ enum class OutputPlace {
   direct,    ///< from the registers, without shared memory
 };
 
-/// How tiles come to shared memory.
+/// The way of tiles to shared memory.
 enum class Copies {
   tma,       ///< in boxes, by one thread each
   cp_async,  ///< row by row, wherever these lie

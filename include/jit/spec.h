@@ -108,7 +108,7 @@ struct AttentionSpec {
   bool k_positions = false;  ///< the same for keys
   /// Whether keys and values come from other devices while the kernel computes, as jit/key_exchange.h brings them. Calls
   /// pass its tensor "key_arrivals". For dense 16-bit sequences, by forward_wgmma and backward_wgmma, unless gradients are
-  /// deterministic. Gradients of keys that nobody needs are not written.
+  /// deterministic. Gradients of keys that no rank needs are not written.
   bool key_arrivals = false;
   /// Whether each query has a list of the keys that it sees, in entries of so many keys, from 1 to 128; 0: there are none.
   /// Calls have tensors key_lists and key_counts (docs/sparse.md), with varlen queries. jit/list_gradients.h has gradients.

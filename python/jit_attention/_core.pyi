@@ -1192,8 +1192,8 @@ def exchange_merge_bytes(
     """
 
 def exchange_fault(address: int, *, stream: Stream | None = None) -> str | None:
-    """What the first call of `exchange_merge` that failed over a buffer has found: which rank was waited for, and what was
-    seen of it. Waits for the stream.
+    """The finding of the first call of `exchange_merge` that failed over a buffer: the rank that was waited for, and
+    its state. Waits for the stream.
 
     Args:
         address: That of the rank's own buffer.

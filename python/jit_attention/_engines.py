@@ -1,4 +1,4 @@
-"""What the attention backends for engines have in common."""
+"""Shared by the attention backends for engines."""
 
 #: Keys in a span where bits must not depend on the batch: docs/batch-invariance.md.
 SPLIT_KEYS = 512

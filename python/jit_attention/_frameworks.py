@@ -1,4 +1,4 @@
-"""What the extension asks of frameworks whose array types carry no table of C functions.
+"""Functions that the extension calls for frameworks whose array types carry no table of C functions.
 
 An adapter reads arrays (`export`), says where a framework's work goes (`stream`), and makes arrays to write
 results to (`empty`), which `finish` turns into what the caller gets.

@@ -1,4 +1,4 @@
-"""What a mask may differ by, as far as the words of its texts and the names of its built-in masks tell."""
+"""The dimensions a mask may depend on, judged by the words of its texts and the names of its built-in masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def differs_by_entry(mask):
 
 
 def differs_by_head(mask):
-    """The same of query heads."""
+    """Whether a mask may depend on the query head."""
     return _texts_name(mask, "h|heads_q")
 
 

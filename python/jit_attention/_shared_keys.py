@@ -22,7 +22,7 @@ def places_here(rank, ranks, run, device):
 
 @dataclass
 class SharedKeys:
-    """What all layers of a step are told of keys that ranks share out.
+    """Metadata of a step's keys that are sharded over ranks, for all layers.
 
     Attributes:
         places: `places_here` of this rank.
@@ -37,7 +37,7 @@ class SharedKeys:
     are_new: bool = False
 
     def arguments(self):
-        """Of attention."""
+        """The result of attention."""
         return dict(k_positions=self.places, seqused_k=self.seqused_k, global_seqlens=self.lengths)
 
 

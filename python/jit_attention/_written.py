@@ -21,7 +21,7 @@ def written(mask, score, *others):
 
 @functools.lru_cache(maxsize=1024)
 def read(text):
-    """What `written` wrote down."""
+    """Reads what `written` wrote."""
     mask, score, *others = ast.literal_eval(text)
     return _parsed(_mask.parse, mask), _parsed(_score.parse, score), *others
 

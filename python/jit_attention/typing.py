@@ -89,7 +89,7 @@ Layout = Literal["BSHD", "BHSD"]
 TuningMode = Literal["off", "recorded", "first_run", "exhaustive"]
 """When configs are measured: never, only looked up, at the first call of a size, or all of them."""
 OutputName = Literal["max_logit", "row_max", "mean_score", "o_descale", "o_raw"]
-"""What attention gives beside the result and LSE."""
+"""Outputs of attention beside the result and LSE."""
 ScaleKind = Literal["head", "token", "block"]
 """Which elements of k and v share a dequantization scale."""
 SequenceKind = Literal["dense", "varlen", "paged"]

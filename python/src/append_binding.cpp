@@ -108,7 +108,7 @@ void check_have_effect(const AppendSpec& spec) {
   if (spec.norm_eps != AppendSpec{}.norm_eps && !spec.norm) refuse("norm_eps", no_weight);
 }
 
-// What a backend of an engine calls for each layer of each step: see attend_to_pages.
+// Engines' backends call this for each layer of each step; see attend_to_pages.
 void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
                      nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale,
                      nb::handle v_scale) {

@@ -113,7 +113,8 @@ nb::object stream_number(dlpack::Device device, Stream stream) {
   return nb::int_(number == 0 ? 1 : number);  // 1: the default stream
 }
 
-// What is handed to Python at each call, made once. Never destroyed: Python may be gone before static objects are.
+// Constants that each call hands to Python, made once. They are never destroyed: Python may end before static
+// objects are destroyed.
 struct DlpackWords {
   PyObject* name = PyUnicode_InternFromString("__dlpack__");
   PyObject* both = nb::make_tuple(nb::str("stream"), nb::str("max_version")).release().ptr();
@@ -252,7 +253,7 @@ void require_no_negation(const GivenArray& given, dlpack::DataType type) {
     refuse(argument, "is a view that negates its elements; give resolve_neg()");
 }
 
-// What goes wrong in a framework's own code, as an error that names the argument.
+// Turns an exception of a framework's own code into an error that names the argument.
 template <class Read>
 auto reading(const char* argument, const Read& read) {
   try {

@@ -52,7 +52,8 @@ Gradients gradients_of(const Framework& framework);
 /// The framework's current stream on the device; null for CPU arrays and frameworks that have none.
 Stream current_stream(const Framework& framework, dlpack::Device device);
 
-/// Of a number, or of an object with __cuda_stream__. Throws Error invalid_argument for anything else.
+/// The stream that a number or an object with __cuda_stream__ names. Throws Error invalid_argument for
+/// anything else.
 Stream stream_of(nb::handle stream);
 
 /// "GPU 1", "CPU memory".

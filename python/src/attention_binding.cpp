@@ -174,8 +174,8 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
   return {prepared, nb::borrow(spec_object), ordinal};
 }
 
-// What a backend of an engine calls for each layer of each step. Of so many keywords Python would make a dict for each
-// call, and look for each of them among all that `attention` has.
+// Engines' backends call this for each layer of each step. Its arguments are positional: for so many keywords
+// Python would make a dict at each call, and look each of them up among all that `attention` has.
 nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle out, std::int64_t rows,
                            nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle tensors,
                            nb::handle sinks, int split_keys, nb::handle cu_seqlens_q, nb::handle page_table,

@@ -37,7 +37,7 @@ bool is_number(nb::handle array) {
   return nb::hasattr(array, "shape") && nb::len(nb::object(array.attr("shape"))) == 0;
 }
 
-/// What the caller says of gradients of tensors, by name: a dict of arrays, None for new ones, or names.
+/// Gradients of tensors that the caller asks for, by name: a dict of arrays (None for a new one), or names.
 nb::object wanted_gradients(nb::handle d_tensors) {
   if (d_tensors.is_none() || PyDict_Check(d_tensors.ptr())) return nb::borrow(d_tensors);
   nb::dict wanted;

@@ -15,7 +15,7 @@
 
 namespace jit::python {
 
-/// What the caller gives, with the names of attention_backward. `d_o` is `do`, `d_lse` is `dlse`.
+/// Arguments of attention_backward by their names there. `d_o` is `do`, `d_lse` is `dlse`.
 struct BackwardInputs {
   nb::handle d_o, q, k, v, o, lse;
   nb::handle mask, score, output = nb::none(), softmax_scale;

@@ -8,16 +8,16 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// What a call has of a jit_attention.BlockMask, or of None: then mask and tensors are those that were given. Needs the
+/// The BlockMask of a call, or None; with None, mask and tensors are the arguments themselves. Needs the
 /// interpreter lock.
 class GivenBlockMask {
  public:
   /// Throws Error invalid_argument when the table is of another mask or tensor than those given beside it, a Python
   /// TypeError for anything but a BlockMask and None.
   GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle score, nb::handle tensors);
-  /// The same for kernels that were prepared for `spec`.
+  /// A BlockMask beside kernels that were prepared for `spec`.
   static GivenBlockMask for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors);
-  /// The same for gradients, which ask the mask that the table is of rather than to look up its mask bits.
+  /// A BlockMask beside gradients, which evaluate the mask of the table rather than look up its mask bits.
   static GivenBlockMask for_gradients(nb::handle block_mask, nb::handle mask, nb::handle score,
                                       nb::handle tensors);
 
@@ -35,7 +35,8 @@ class GivenBlockMask {
     const TensorView& page_table;
     const nb::dict& lengths;  ///< names and arrays, those of sequences' lengths that the call has among them
   };
-  /// Of a BlockMask that is given. Throws Error invalid_argument when its table was made for other sizes or lengths.
+  /// Throws Error invalid_argument when the BlockMask was made for other sizes or lengths. Requires a
+  /// BlockMask.
   void check(const Sizes& sizes) const;
 
  private:

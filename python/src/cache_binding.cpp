@@ -30,7 +30,7 @@ nb::list as_list(const std::vector<CachedKernel>& kernels) {
   return result;
 }
 
-// What `work` makes of the cache, without the interpreter lock.
+// Returns work(cache), computed without the interpreter lock.
 template <class Work>
 auto unlocked(const Work& work) {
   return without_lock([&work, cache = cache()] { return work(cache); });

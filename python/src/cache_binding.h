@@ -5,7 +5,7 @@
 
 namespace jit::python {
 
-/// What jit_attention.cache is made of.
+/// Binds the functions of jit_attention.cache.
 void bind_cache(nanobind::module_& module);
 
 }  // namespace jit::python

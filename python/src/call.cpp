@@ -25,7 +25,7 @@ TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
   return layout == Layout::bhsd && view.rank == rank ? with_middle_swapped(view) : view;
 }
 
-// What 16-bit integers stand for, where a type is wanted.
+// The type that 16-bit integers stand for, where a type is expected.
 std::optional<DType> sixteen_bits(std::optional<DType> wanted) {
   return wanted && size_of(*wanted) == 2 ? wanted : std::nullopt;
 }
@@ -190,7 +190,7 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_varle
   return in_layout(view, inputs_.layout);
 }
 
-// Of 16 bits, or of 8, which may be held as bytes.
+// Reads q, which has 16-bit elements, or 8-bit ones that may be held as bytes.
 TensorView Call::read_queries(nb::handle object, bool is_varlen) {
   TensorView view = read_operand(object, "q", is_varlen);
   const std::optional<DType> wanted = dtype_of_inputs();

@@ -20,7 +20,7 @@ namespace jit::python {
 enum class Layout { bshd, bhsd };
 Layout parse_layout(nb::handle layout);
 
-/// What a caller of attention gives beside the spec.
+/// Arguments of attention beside the spec.
 struct CallInputs {
   nb::handle q, k;
   nb::handle v;                    ///< None with values_in_keys

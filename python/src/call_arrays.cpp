@@ -63,8 +63,8 @@ void CallArrays::check_place(dlpack::Device device, const char* name) const {
                            to_string(device), first_.argument, to_string(where_)));
 }
 
-// What `import` returns. Whoever makes an array that lies elsewhere may refuse to hand it over for here; where it lies is
-// the better reason.
+// Returns import(). An exporter may refuse to hand over an array that lies on another device; then the error
+// names the device, which is the better reason.
 template <class Import>
 auto CallArrays::here(const GivenArray& given, const Import& import) const {
   try {

@@ -30,7 +30,7 @@ class CallArrays {
   /// An array as work on the stream sees it; what keeps its memory is kept. `sixteen_bits` is what 16-bit integers stand
   /// for.
   Array read(nb::handle object, const char* name, std::optional<DType> sixteen_bits);
-  /// The same of an array that is written.
+  /// Converts an array that the call writes.
   Output write(nb::handle object, const char* name, std::optional<DType> sixteen_bits);
   /// A new dense array of the first one's framework. `type` is how that has elements of `dtype`, where that is not plain.
   Output make(DType dtype, std::span<const std::int64_t> shape,

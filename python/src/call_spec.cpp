@@ -19,7 +19,7 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
   // Under queries of fp8 a value has no scale of its own.
   const bool has_fp8_q = has_fp8_queries(spec);
   if (has_fp8_q && arguments.q_descale.rank > 2) {
-    // Of one row and one block both are the same.
+    // With one row and one block, both kinds have the same shape.
     const auto is_each = [](const TensorView& scales, const TensorView& rows) {
       return scales.rank < 3 || rows.rank < 4 || scales.shape[1] == rows.shape[1];
     };
@@ -50,7 +50,7 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
   return ScaleKind::head;
 }
 
-// What values of fp8 beside q of fp8 have a scale for, by the shape.
+// The granularity of the scales of FP8 values beside FP8 q, by their shape.
 ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   const TensorView& scales = arguments.v_descale;
   if (!has_fp8_queries(spec) || !scales.is_present() || scales.rank < 2) return ScaleKind::head;

@@ -35,7 +35,7 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-/// What a capsule named "dltensor" holds.
+/// The content of a capsule named "dltensor".
 struct ManagedTensor {
   Tensor tensor;
   void* manager;
@@ -49,7 +49,7 @@ struct Version {
 
 inline constexpr std::uint64_t read_only_flag = 1;
 
-/// What a capsule named "dltensor_versioned" holds. Only `version` and `deleter` may be touched when the
+/// The content of a capsule named "dltensor_versioned". Only `version` and `deleter` may be touched when the
 /// major version is not 1.
 struct ManagedTensorVersioned {
   Version version;

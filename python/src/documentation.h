@@ -1,4 +1,5 @@
-// What _core.pyi says of classes, their members, and functions: types and text have one place, which tools read.
+// Documentation of classes, members and functions, read from _core.pyi, so that types and texts have one
+// place, which tools read, too.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// What is known of one array type. Found once per type and kept.
+/// Facts about one array type. Found once per type and kept.
 struct Framework {
   /// The type's C functions; null: `adapter` does it in Python.
   const dlpack::ExchangeApi* exchange = nullptr;

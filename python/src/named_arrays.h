@@ -16,7 +16,8 @@ struct NamedArray {
   nb::object object;
 };
 
-/// What a dict held when it was given, kept as long as this is: whatever becomes of the dict meanwhile.
+/// The arrays of a dict at the time of the call. They stay alive as long as this object, however the dict
+/// changes.
 class NamedArrays {
  public:
   /// None is an empty dict. Throws a Python TypeError, which speaks of `argument`, for anything but a dict with names

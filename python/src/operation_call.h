@@ -36,15 +36,15 @@ class OperationCall {
   /// Reads an array into `view`, which must stay where it is, and returns how its framework has the elements; None leaves
   /// the view empty.
   std::optional<dlpack::DataType> read(nb::handle array, const char* name, TensorView& view);
-  /// The same of an array that is written, too.
+  /// Reads an array that the operation also writes.
   void write(nb::handle array, const char* name, TensorView& view);
-  /// Of one that is written, too, where it has `rank` dimensions.
+  /// Reads an array that the operation also writes if it has `rank` dimensions.
   void read_or_write(nb::handle array, const char* name, TensorView& view, int rank);
   /// A new dense array like `first`, to write to; `type` is how its framework has elements of `dtype`, where that is not
   /// plain. Its number, for `result`.
   std::size_t make(DType dtype, std::span<const std::int64_t> shape, TensorView& view,
                    std::optional<dlpack::DataType> type = {});
-  /// What the caller gets of a new array.
+  /// The object that the caller gets for a new array.
   nb::object result(std::size_t number) const { return made_.at(number).result(); }
 
   /// On an emulated device: calls `check`, then gives the views copies of the arrays there. Of copies nobody could tell

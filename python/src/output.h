@@ -28,7 +28,7 @@ Output given_output(const GivenArray& given, dlpack::Device device, Stream strea
 
 /// Memory of a device for frameworks whose arrays cannot be written: an object that speaks DLPack.
 nb::object device_array(int device, nb::tuple shape, const std::string& dtype);
-/// The same, on the device that holds an address.
+/// A new array on the device that holds `address`.
 nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype);
 
 }  // namespace jit::python

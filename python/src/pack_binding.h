@@ -5,7 +5,7 @@
 
 namespace jit::python {
 
-/// What is jit_attention.write_pack.
+/// Binds jit_attention.write_pack.
 void bind_pack(nanobind::module_& module);
 
 }  // namespace jit::python

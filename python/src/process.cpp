@@ -55,7 +55,7 @@ Shutdown& shutdown() {
   return state;
 }
 
-// What the shared libraries below, such as NVRTC, do at exit must not meet a compile in flight.
+// Exit handlers of shared libraries, such as NVRTC, must not run during a compile.
 constexpr std::chrono::seconds longest_wait_for_threads(10);
 
 // Before the interpreter goes down: from here on no thread waits for its lock, and those that are at work

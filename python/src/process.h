@@ -1,4 +1,4 @@
-// What the module keeps between calls: a context for each way of tuning.
+// State that the module keeps between calls: a context for each way of tuning.
 #pragma once
 
 #include <exception>
@@ -55,7 +55,7 @@ class SignalWatch {
   const InterruptScope scope_;
 };
 
-/// What `work` returns, done without the interpreter lock; then delivers events. `work` touches no Python
+/// Returns work(), computed without the interpreter lock, then delivers events. `work` touches no Python
 /// object.
 template <class Work>
 auto without_lock(const Work& work) {

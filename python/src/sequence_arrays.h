@@ -41,7 +41,7 @@ constexpr std::size_t sequence_array(TensorView AttentionArguments::*view) {
   return number;
 }
 
-/// What a caller gives of them, in their order; null or None: nothing.
+/// Sequence arguments in the order of the fields; null or None: not given.
 struct SequenceInputs {
   std::array<nb::handle, sequence_arrays.size()> arrays = {};
   int num_splits = 0;

@@ -53,7 +53,7 @@ FunctorConstant constant_of(nb::handle value, const std::string& name) {
   type_error("constant {} must be a bool, an int or a float, not a {}", name, type_of(value));
 }
 
-// What Python says where a str is not of characters alone: UnicodeEncodeError.
+// The UTF-8 text of a str. Throws UnicodeEncodeError, as Python does, for surrogates.
 std::string utf8_of(nb::handle text) {
   Py_ssize_t size = 0;
   const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);

@@ -11,7 +11,7 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// Of a jit_attention.Mask or None. Throws a Python TypeError for anything else.
+/// The mask in a jit_attention.Mask, or no mask for None. Throws a Python TypeError for anything else.
 const Mask& mask_of(nb::handle mask);
 const Score& score_of(nb::handle score);
 const OutputFunctor& output_of(nb::handle output);
@@ -24,15 +24,15 @@ std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
 std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
 /// Element types of results: floats, fp8_e4m3 and int8.
 std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument);
-/// The same of any type of floating-point numbers of 16 bits or more.
+/// Converts any floating-point type of 16 bits or more.
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);
-/// The same of 8-bit ones.
+/// Converts an 8-bit floating-point type.
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument);
 /// The type of a cache under 16-bit q: fp8, int8, or one of 4 bits, by its name.
 std::optional<DType> stored_dtype_of(nb::handle dtype, const char* argument);
 /// "head", "token", "channel" or "block"; None: nothing. Throws Error, or a Python TypeError, of field descale_per.
 std::optional<ScaleKind> scale_kind_of(nb::handle descale_per);
-/// Of a jit_attention.AttentionSpec.
+/// The spec in a jit_attention.AttentionSpec.
 AttentionSpec spec_of(nb::handle spec);
 /// None, text as to_string(KernelConfig) writes it, or a dict of fields.
 std::optional<KernelConfig> config_of(nb::handle config);

@@ -26,7 +26,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
       .batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
   if (deterministic && !backward)
     refuse("deterministic", "is True; it is of gradients: backward must be True, too");
-  // What is wrong with spec and sizes is told before a device is looked for.
+  // Errors of spec and sizes are thrown before a device is looked for.
   backward ? void(sized_backward_arguments(spec, shape)) : void(sized_arguments(spec, shape));
   use_device_here();
   if (device_info(device).emulated)

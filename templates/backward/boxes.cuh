@@ -1,4 +1,5 @@
-// Where tiles lie that TMA copies: where their rows begin, or the boxes that end with their sequence.
+// The coordinates of tiles that TMA copies: at their first row, or in boxes that end with their sequence
+// (tiles/bounded_box.cuh).
 #pragma once
 
 #include "backward/tensor_maps.cuh"

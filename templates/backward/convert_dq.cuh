@@ -1,6 +1,6 @@
-// The kernel after a one-pass kernel: the sums of dQ, scaled and rounded, become its rows, which the family does as it holds
-// them. Behind that the grid adds the gradients of large rows, which the one-pass kernel left out: those of queries to the
-// rows that its blocks have, those of keys and values tile by tile.
+// The kernel after a one-pass kernel: it scales and rounds the sums of dQ and writes its rows; each family reads the
+// sums in its own layout. Then the grid adds the gradients of large rows, which the one-pass kernel left out: for dQ in
+// the rows of its blocks, for dK and dV tile by tile.
 #pragma once
 
 #include "backward/dq_sums.cuh"

@@ -1,5 +1,6 @@
-// A warp that adds what others leave of dQ in shared memory to the sums of all blocks. Of Pipelines it uses the one of an
-// adder, `dq(adder)`, and the records of steps, `dq_info`; their Traits say how dQ is summed (dq_sums.cuh).
+// The adder warp: it adds partial dQ from shared memory to the sums of all blocks in global memory. Pipelines provides
+// the pipeline of an adder, `dq(adder)`, and the records of steps, `dq_info`; its Traits say how dQ is summed
+// (dq_sums.cuh).
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -51,7 +52,7 @@ class DqAdder {
   }
 
  private:
-  // Adds part `i` of those of a step to tile `tile` of queries, or stores it where nobody adds before: `is_first`, which the
+  // Adds part `i` of those of a step to tile `tile` of queries, or stores it where no block adds before: `is_first`, which the
   // first part finds out.
   JIT_DEVICE void add(unsigned step, int i, int tile, bool& is_first) const {
     const unsigned part = step * parts_.count + i;

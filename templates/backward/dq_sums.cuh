@@ -1,5 +1,5 @@
-// Where a one-pass kernel sums dQ: in fp32, in global memory, tile after tile, and in a tile in the order in which consumers
-// hold it in their registers and leave it in shared memory, so that what is added is bytes side by side.
+// The sums of dQ of a one-pass kernel: fp32 in global memory, tile after tile. Within a tile numbers have the order in which
+// consumers hold them in registers and write them to shared memory, so that an addition is one bulk copy.
 //
 //     tile (batch entry, head, tile of queries), or (head, place of a tile) of varlen queries (base/varlen_tiles.cuh)
 //       part 0, part 1, … some columns of the tile each

@@ -1,9 +1,9 @@
-// How consumers leave dK and dV of a tile of keys: rounded, in shared memory, from where TMA takes them while the
-// consumer is at the next tile. Each warp has places of its own, so that it waits for no other one:
+// Writes dK and dV of a tile of keys: consumers round them into shared memory, and TMA stores them while the consumers
+// compute the next tile. Each warp has buffers of its own and waits for no other warp:
 //
 //     wait until TMA has read what was there │ round, stmatrix │ fence │ start the copy
 //
-// Where there is no room for a place, they leave from registers.
+// Without room for a buffer, consumers store from registers.
 #pragma once
 
 #include "backward/boxes.cuh"

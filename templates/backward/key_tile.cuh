@@ -11,12 +11,12 @@ namespace jit {
 struct KeyPlace {
   int batch;
   int kv_head;
-  int k_begin;  ///< none of the sequence's where the tile is nobody's: negative, or behind its last one
+  int k_begin;  ///< outside of the sequence where the place is empty: negative, or behind its last key
   unsigned round = 0;  ///< how many tiles of keys the block has had before
 };
 
 /// No tile is left; the tile that was taken is behind the last one.
-inline constexpr int no_key_tile = -1, nobodys_key_tile = -2;
+inline constexpr int no_key_tile = -1, empty_key_tile = -2;
 
 /// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
 template <class Config, bool on_device = has_entry_lengths<Config>>

@@ -1,4 +1,4 @@
-// Which tile of keys a block, or a pair of blocks, takes next.
+// The tile scheduler of backward: the next tile of keys of a block, or of a pair of blocks.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -38,7 +38,7 @@ inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::
 ///
 /// A block begins with the one that its own index is the number of. But where blocks wait for one another, and the host knows
 /// no lengths, all tiles are drawn, the first ones, too, and a block waits for those alone that were drawn before its own: the
-/// one of the smallest number that is not done waits for nobody, whatever there is room for.
+/// unfinished one with the smallest number waits for no other, however many are resident.
 template <class Config, Schedule scheduling = schedule_of<Config>>
 class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
@@ -54,7 +54,7 @@ class KeyTileScheduler {
     }
     return tiles_.tile(own_taker<Config>());
   }
-  // Each block asks once in vain, or never, where there are as many tiles as blocks.
+  // Each block asks once without a result, or never, where there are as many tiles as blocks.
   JIT_DEVICE int next() const {
     const int tiles = tiles_.count(), given = draws_first ? 0 : takers<Config>();
     const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);

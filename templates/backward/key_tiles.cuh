@@ -1,13 +1,13 @@
-// The tiles of keys that a block works at, one after another. The producer finds the next one, and tells the others
-// by a tile info that goes with the keys:
+// The tiles of keys of a block, one after another. The producer finds the next one and announces it by a tile info beside the
+// keys:
 //
-//     producer  wait until a place of keys is free │ tile info and keys of the next tile │ its queries …
-//     others    wait for the keys │ read the tile info │ the steps of the tile │ say that they are done
+//     producer  wait for a free stage of keys │ tile info and keys of the next tile │ its queries …
+//     others    wait for the keys │ read the tile info │ the steps of the tile │ release the stage
 //
-// So the next tile's keys and first queries come while gradients of this one leave; with two places of keys
-// they come while this one is worked at.
+// So the next tile's keys and first queries are copied while gradients of this one are stored; with two stages of keys they
+// are copied while this one is computed.
 //
-// Of Pipelines they use `keys`, whose stages go on with each tile, and `key_tile_info`, where the tile info of a stage lies.
+// Pipelines provides `keys`, whose stage advances with each tile, and `key_tile_info`, the place of a stage's tile info.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -21,7 +21,7 @@ namespace jit {
 /// How many times the producer arrives for a tile of keys: with V and with K.
 inline constexpr int key_arrivals = 2;
 
-/// By the producer, when nobody reads the tile info that was there.
+/// By the producer, when no warp reads the previous tile info any more.
 template <class Pipelines>
 JIT_DEVICE void store_key_info(const Pipelines& pipelines, unsigned round, int tile, bool has_queries) {
   store_shared(pipelines.key_tile_info(round), tile);

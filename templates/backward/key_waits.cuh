@@ -1,5 +1,5 @@
-// Gradients of keys that come from other devices while the kernel computes: which tiles are taken first, and what a block waits
-// for before it loads one.
+// Backward over keys that arrive from other devices while the kernel computes: the order of tiles, and the waits of a block
+// before it loads one.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -76,7 +76,7 @@ class TakenTiles<Config> {
     const int granule = arrivals_.granule(place / tiles_of_granule).visited;
     // The last granule may have fewer tiles.
     const int tile = granule * tiles_of_granule + place % tiles_of_granule;
-    return tile < order_.key_tiles ? head * order_.key_tiles + tile : nobodys_key_tile;
+    return tile < order_.key_tiles ? head * order_.key_tiles + tile : empty_key_tile;
   }
 
  private:

@@ -1,5 +1,5 @@
-// The gradients of an output functor f: of what f returns, dY, the kernel that reads dY first makes that of the o that f was
-// given, and those of what it read,
+// The gradients of an output functor f: from dY, the gradient of f's result, the first kernel that reads dY computes the
+// gradient of f's argument o, and those of the tensors T that f read,
 //
 //     dO = dY ∘ ∂f/∂value        dT = dY ∘ ∂f/∂T,  summed over the columns of a row where T has one number for it
 //
@@ -20,7 +20,7 @@ inline constexpr int row_lanes = 8;      ///< that share a row
 inline constexpr int piece_columns = 8;  ///< that a lane reads at once
 inline constexpr int no_slot = -1;       ///< of a derivative with respect to no tensor
 
-/// Whether o was a function of what attention came to.
+/// Whether o was a function of the result of attention.
 template <class Config>
 concept differentiates_output = requires {
   typename Config::OutputFunctor;

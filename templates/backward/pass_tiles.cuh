@@ -1,6 +1,5 @@
-// Tiles and loads that both backward passes by mma.sync share. A block owns rows of scores: the queries of
-// dQ, or the keys of dK and dV. Its own two tiles stay in shared memory, and those of the other side come by
-// through a pipeline of stages:
+// Tiles and loads that both backward passes by mma.sync share. A block owns rows of scores: the queries of dQ, or the keys of
+// dK and dV. Its own two tiles stay in shared memory; tiles of the other side pass through a pipeline of stages:
 //
 //     own          Q, dO   or   K, V
 //     other        K, V    or   Q, dO, LSE, delta

@@ -1,7 +1,7 @@
-// The kernel before a one-pass kernel writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ
-// exp(score) of each query, zeros where dQ is summed, unless who is first stores (turns.cuh), and the words
-// of a tile's queries, where the mask asks for them. A block has a tile of queries. With dropout, gradients
-// of scores are computed times the share that is kept, and so is delta.
+// The kernel before a one-pass kernel. It writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of
+// each query, zeros for the sums of dQ (unless the first block to add stores: turns.cuh), and the words of a tile's
+// queries, if the mask has any. A block has a tile of queries. With dropout, gradients of scores, and so delta, are
+// computed times the share of scores that is kept.
 #pragma once
 
 #include "backward/dq_sums.cuh"

@@ -1,6 +1,6 @@
-// The kernel of a deterministic call beside prepare.cuh, before a one-pass kernel runs: it records whose
-// turn it is when (backward/turns.cuh), and clears the counter of additions, and the sums where nobody adds.
-// A block has a tile of queries.
+// The kernel of a deterministic call beside prepare.cuh, before a one-pass kernel: it records the order of additions
+// (backward/turns.cuh), clears the counter of additions, and clears sums that no block adds to. A block has a tile of
+// queries.
 #pragma once
 
 #include "backward/dq_sums.cuh"

@@ -1,4 +1,5 @@
-// Kernels of dQ, beside their sums, write statistics of their queries, which the kernel of dK and dV reads, and large rows.
+// Outputs of kernels of dQ beside their sums: statistics of their queries, which the kernel of dK and dV reads, and
+// large rows.
 #pragma once
 
 #include "base/dropout_params.cuh"

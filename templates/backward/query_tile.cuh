@@ -1,4 +1,4 @@
-// Tiles of queries of a launch: where what is known of their queries lies, and what is summed for them.
+// Tiles of queries of a launch: the places of their statistics and of their sums.
 #pragma once
 
 #include "base/params.cuh"
@@ -31,7 +31,7 @@ JIT_DEVICE long long first_query_tile(const AttentionParams& params, const Seque
   }
 }
 
-/// The tile of queries of a block that has one: of varlen queries perhaps nobody's, whose first query there is not.
+/// The tile of queries of a block that has one: with varlen queries perhaps an empty place, whose first query does not exist.
 struct QueryTile {
   int batch;
   int head;

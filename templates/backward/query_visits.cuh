@@ -1,4 +1,4 @@
-// Which tiles of queries a block visits with a tile of keys, and in which order.
+// The tiles of queries that a block visits with a tile of keys, and their order.
 #pragma once
 
 #include "backward/key_tile_scheduler.cuh"

@@ -1,5 +1,5 @@
-// Tile infos, by which the producer of a one-pass kernel tells the other warps about tiles, in shared memory. Compiled by the
-// host, which needs the sizes, and by NVRTC.
+// Tile infos in shared memory, by which the producer of a one-pass kernel describes tiles to the other warps. Host and
+// NVRTC compile this file.
 #pragma once
 
 namespace jit {

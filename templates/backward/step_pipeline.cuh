@@ -1,4 +1,4 @@
-// A pipeline whose places follow from a count of steps, which goes on from one tile of keys to the next.
+// A pipeline whose stage and phase follow from a count of steps that continues from one tile of keys to the next.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,4 +1,4 @@
-// The warp of a one-pass kernel that loads: keys and values of a tile, and the tiles of queries that see them.
+// The producer warp of a one-pass kernel: it loads keys and values of a tile, and the tiles of queries that see them.
 #pragma once
 
 #include "backward/boxes.cuh"
@@ -89,7 +89,7 @@ JIT_DEVICE void load_key_tiles(const AttentionParams& params, const GradientPara
 #pragma unroll 1
   for (int tile = scheduler.first(); tile != no_key_tile; tile = scheduler.next()) {
     if constexpr (has_arrivals<Config>) {
-      if (tile == nobodys_key_tile) continue;
+      if (tile == empty_key_tile) continue;
     }
     const KeyTile<Config> keys = key_tile<Config>(params, tile);
     if (!keys.is_there()) continue;

@@ -1,7 +1,7 @@
 // The tiles of queries that a block of keys visits where blocks draw tiles of keys and take turns (turns.cuh), as
-// QueryTiles has them (problem/query_tiles.cuh): from the last tile on, and each for all query heads that share the keys
-// before the one in front of it. So tiles of keys of one head go through the queries at one speed, however many of them the
-// mask leaves to each.
+// QueryTiles has them (problem/query_tiles.cuh): descending from the last tile, each for all query
+// heads that share the keys. So blocks of one head advance through the queries at the same rate, however many tiles the mask
+// leaves to each.
 #pragma once
 
 #include "base/params.cuh"

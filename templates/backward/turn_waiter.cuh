@@ -1,8 +1,8 @@
-// The warp of a block that keeps the order of additions to dQ (turns.cuh): it waits until those before are there.
+// The warp of a block that keeps the order of additions to dQ (turns.cuh): it waits for the additions before.
 //
-// It uses Pipelines' `q`, with which come the counts of a step at `turn_counts` and its record at `dq_info`, and `turns`,
-// by which it says that a step's turn has come. Their Traits say whether a block `adds_by_tma`, and how many `dq_adders` add
-// to a tile of queries for a tile of keys.
+// It reads from the stages of Pipelines' `q` the counts of a step, at `turn_counts`, and its record, at `dq_info`, and signals
+// through `turns` that it is a step's turn. Traits say whether a block `adds_by_tma`, and how many `dq_adders` add to a tile of
+// queries for a tile of keys.
 #pragma once
 
 #include "backward/key_tiles.cuh"
@@ -66,7 +66,7 @@ JIT_DEVICE void wait_for_turns(const AttentionParams& params, const Turns& turns
       });
 }
 
-/// Waits until it is the turn of a step. Returns whether nobody adds before it, so that it stores: nobody has written zeros.
+/// Waits until it is the turn of a step. Returns whether it is the first: then it stores, since no kernel has written zeros.
 /// By each warp that adds dQ.
 template <class Pipelines>
 JIT_DEVICE bool take_turn(const Pipelines& pipelines, unsigned step) {

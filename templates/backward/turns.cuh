@@ -1,16 +1,16 @@
-// In which order blocks add to dQ where equal inputs must give bitwise identical results: sums of floats depend on it.
+// The order in which blocks add to dQ in deterministic mode: sums of floats depend on it.
 //
-// Tiles of keys that the mask leaves add in the order of the times of their visits (visits.cuh): if all steps take as long,
-// nobody waits. The kernel that runs before counts how many add before each (write_turns.cuh). One warp of a block waits for
-// these, while dQ is computed. With a consumer of dQ another one says that what it has added is there, so that the
-// consumer need not wait for that. Who is first stores, so that nobody must have written zeros.
+// Tiles of keys that the mask leaves add in the order of the scheduled times of their visits (visits.cuh): if all steps take
+// equally long, no block waits. The kernel before counts how many tiles add before each one (write_turns.cuh). One warp of a
+// block waits for these while dQ is computed. Beside a consumer of dQ, another warp signals finished additions, so that the
+// consumer need not wait for them. The first block to add stores, so dQ needs no zeros.
 //
-// Nobody waits for ever: a block waits for steps of earlier times alone, of blocks that share its head. These begin one after
-// another (key_tile_scheduler.cuh).
+// There is no deadlock: a block waits only for steps with earlier times, of blocks that share its head, and these begin one
+// after another (key_tile_scheduler.cuh).
 //
-// Of sequences whose lengths the device alone knows, the first tile of keys adds first (visits.cuh), and tiles of queries
-// are visited from the last one on (turn_tiles.cuh). Blocks draw tiles of keys in that order, and wait for those drawn before.
-// Where boundaries do not ascend, so that there may be tiles of nobody, nobody waits.
+// Where only the device knows lengths, the first tile of keys adds first (visits.cuh), and tiles of queries are visited in
+// descending order (turn_tiles.cuh). Blocks draw tiles of keys in ascending order and wait for those drawn before. Where
+// boundaries do not ascend, so that places of tiles may be empty, no block waits.
 #pragma once
 
 #include "backward/key_tile.cuh"

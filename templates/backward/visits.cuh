@@ -1,16 +1,16 @@
-// In which order blocks that share the keys of a head visit its tiles of queries, where they take turns to add to dQ.
-// Compiled by the host and by NVRTC.
+// The order in which blocks that share the keys of a head visit its tiles of queries in deterministic mode. Host and NVRTC
+// compile this file.
 //
-// Blocks take tiles of keys in rounds, one each (key_tile_scheduler.cuh). In a forward round each begins at its own
-// diagonal, goes up, and from the last tile of queries on to the first one, where the mask leaves these: so no two are
-// at the same one at a time. A backward round is a forward one in reverse. They alternate: under a causal mask, whose
-// tiles of keys are shorter and shorter, blocks that began a forward round together end the backward one behind it
-// together, too. ("DASH: Deterministic Attention Scheduling for High-throughput Reproducible LLM Training" has schedules
-// of this kind.)
+// Blocks take tiles of keys in rounds, one each (key_tile_scheduler.cuh). In a forward round each block begins at its own
+// diagonal, ascends to the last tile of queries, and goes on with the first one, as far as the mask leaves these: so no two
+// blocks are at the same tile of queries at a time. A backward round is a forward round in reverse. Rounds alternate: under a
+// causal mask, where later tiles of keys have fewer queries, blocks that begin a forward round together also end the following
+// backward round together. ("DASH: Deterministic Attention Scheduling for High-throughput Reproducible LLM Training" has
+// schedules of this kind.)
 //
-// The time of a step is when it would be taken if nobody ever waited: who has the lower time adds first, and of two equal
-// ones the lower tile of keys. A block's times ascend. So the earliest step that is not done waits for nobody, whatever
-// the mask leaves out.
+// The time of a step is its time in a schedule without waits. The step with the lower time adds first, and of two equal ones
+// that of the lower tile of keys. The times of a block ascend. So the earliest unfinished step never waits, whatever the mask
+// leaves out.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -102,13 +102,12 @@ struct HeadVisits {
   }
 };
 
-// Where it is recorded how many tiles of keys add to a tile of queries before each one (turns.cuh). Written by the kernel
-// that runs before (write_turns.cuh). Compiled by the host and by NVRTC.
+// Records how many tiles of keys add to a tile of queries before each one (turns.cuh). A kernel that runs before writes the
+// record (write_turns.cuh). Host and NVRTC compile this file.
 //
-// Of dense sequences counts: (tiles of queries of the call, tiles of keys of a head, rounded up), so that four of them can be
-// copied at once. Of sequences whose lengths the device alone knows, words: (tiles of queries of the call, words of a head's
-// tiles of keys, rounded up), so that two of them can be copied at once, with a bit for each tile of keys, counted within
-// its sequence.
+// Dense sequences have counts, (tiles of queries of the call, tiles of keys of a head), rounded up so that four are copied at
+// once. Sequences whose lengths only the device knows have words, (tiles of queries of the call, words of a head's tiles of
+// keys), rounded up so that two are copied at once, with a bit for each tile of keys, counted within its sequence.
 
 /// Which of 32 tiles of keys add to a tile of queries, and how many of those in front of them do (turns.cuh).
 struct TurnWord {

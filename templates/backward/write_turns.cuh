@@ -28,8 +28,8 @@ JIT_DEVICE void for_each_adder(const BlockContext& context, int first_query, con
 
 /// Writes the counts of tile `tile` of the call, `queries`. Returns how many add. By all threads of a block.
 ///
-/// Of tiles of keys whose times mix with one another (HeadVisits::contested) it is recorded which ones the mask leaves, and
-/// then their times are compared.
+/// Tiles of keys whose visits mix in time (HeadVisits::contested) are taken together: the block first records which of them
+/// the mask leaves, then compares their times.
 template <class Config>
 JIT_DEVICE int write_turn_counts(const AttentionParams& params, const Turns& turns,
                                  const BlockContext& context, const QueryTile& queries, long long tile) {

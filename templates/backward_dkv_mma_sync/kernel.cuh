@@ -1,8 +1,8 @@
 // The gradients of keys and values with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
 // A block owns tile_kv keys of one KV head; each warp owns tile_kv / warps of them. The queries of all heads that share
-// the keys come by in tiles of tile_q through a pipeline of `stages` buffers. Products have keys as rows, so that P
-// and dS leave the registers that they were computed in only as the left operands of the next products:
+// the keys pass in tiles of tile_q through a pipeline of `stages` stages. Products have keys as rows, so that P and dS stay in
+// registers, as the left operands of the next products:
 //
 //     wait for Q(n), dO(n) ─ barrier ─ load Q, dO(n + ahead) ─ Sᵀ = K Qᵀ ─ dPᵀ = V dOᵀ ─ P, dS ─
 //     dV += Pᵀ dO ─ dK += dSᵀ Q
@@ -35,7 +35,7 @@
 
 namespace jit::backward_dkv_mma_sync {
 
-/// To the block's tile of keys, which perhaps is nobody's. By all threads of each block.
+/// The block's tile of keys; its place may be empty. By all threads of each block.
 template <class Config, bool has_dk, bool has_dv>
 JIT_DEVICE void add_large_rows_to_keys(const AttentionParams& params, const GradientParams& gradient_params,
                                        int batch, int kv_head, int first_key) {

@@ -1,5 +1,5 @@
-// From the block that sums dV to the one that sums dK of the same keys: of each tile of queries P ∘ f′, which the other one
-// multiplies by dP − delta. As fp32, in the order of registers.
+// Sends P ∘ f′ of each tile of queries from the block that sums dV to the block that sums dK of the same keys, which multiplies
+// it by dP − delta. As fp32, in the order of registers.
 #pragma once
 
 #include "backward_wide/traits.cuh"

@@ -1,5 +1,5 @@
 // The gradients of keys and values of wide heads with TMA and wgmma, for sm_90a. A pair of blocks owns 64 keys of a KV head;
-// the queries of all heads that share them come by. Each block sums one gradient, whose columns two warpgroups share, and
+// the queries of all heads that share them pass by. Each block sums one gradient, whose columns two warpgroups share, and
 // has one of the products that scores and their gradients take, so that none is computed twice:
 //
 //                        block of dV                            block of dK
@@ -45,7 +45,7 @@ struct OwnKeys {
   KeyBlock keys;
 
   JIT_DEVICE int end() const { return minimum(keys.k_begin + tile_rows, sequences.kv(keys.batch).length); }
-  /// Whether the tile is nobody's.
+  /// Whether the place has no tile.
   JIT_DEVICE bool is_empty() const {
     return has_entry_lengths<Config> && (keys.k_begin < 0 || keys.k_begin >= sequences.kv(keys.batch).length);
   }

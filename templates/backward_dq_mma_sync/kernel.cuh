@@ -1,13 +1,13 @@
 // The gradient of the queries with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
-// A block owns tile_q queries of one head; each warp owns tile_q / warps of them. Keys and values come by in tiles of
-// tile_kv through a pipeline of `stages` buffers:
+// A block owns tile_q queries of one head; each warp owns tile_q / warps of them. Keys and values pass in tiles of
+// tile_kv through a pipeline of `stages` stages:
 //
 //     wait for K(n), V(n) ─ barrier ─ load K, V(n + ahead) ─ S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ─ dQ += dS K
 //
 // Above 256 columns two warps own the same queries, compute the same gradients of scores, and sum half of the columns of dQ
-// each. In the beginning the block works out delta = do · o − dlse of its queries and leaves it, beside their LSE, to the kernel
-// of dK and dV.
+// each. At its start the block computes delta = do · o − dlse of its queries and writes it, beside their LSE, for the kernel of dK
+// and dV.
 #pragma once
 
 #include "backward/pass_smem.cuh"

@@ -1,12 +1,12 @@
 // The gradient of the queries of wide heads with TMA and wgmma, for sm_90a. A block owns 64 queries of a head, whose Q and
-// dO stay in shared memory; keys and values come by. A warpgroup computes dS, and two sum half of the columns of dQ each:
+// dO stay in shared memory; keys and values pass by. A warpgroup computes dS, and two sum half of the columns of dQ each:
 //
 //     producer warps     panels of K and V                        parts of K
 //     score warpgroup    S = Q Kᵀ ─ dP = dO Vᵀ ─ P, dS ──┐
 //     sum warpgroups                                     └ dS ─ dQ += dS K
 //
-// In the beginning the block works out delta = do · o − dlse of its queries and leaves it, beside their LSE, to the kernel
-// of dK and dV.
+// At its start the block computes delta = do · o − dlse of its queries and writes it, beside their LSE, for the kernel of dK and
+// dV.
 #pragma once
 
 #include "backward/boxes.cuh"

@@ -56,8 +56,8 @@ JIT_DEVICE void sum_sink_gradients(const AttentionParams& params, const Gradient
         if constexpr (has_mean_score<Config>) {
           if (layout.has_means) {
             const float lse = row_lse == -negative_infinity() ? 0 : row_lse;
-            return __fmaf_rn(-mean_statistics(gradients)[first + row], log2_e + lse,
-                             own);  // mutate: MeanOfSinksByWgmma
+            const float d_mean = mean_statistics(gradients)[first + row];
+            return __fmaf_rn(-d_mean, log2_e + lse, own);  // mutate: MeanOfSinksByWgmma
           }
           const TensorStrides& strides = params.outputs.d_mean_score_strides;
           if (row >= queries.length) return own;

@@ -1,4 +1,4 @@
-// Addends of a thread to the gradients of tensors, gathered until it goes to another element.
+// Sums a thread's contributions to one element of the gradient of a tensor until the thread goes to another element.
 #pragma once
 
 #include "backward_tensors/sums.cuh"

@@ -6,8 +6,8 @@
 //
 //     dT += P ∘ (dP − delta) ∘ ∂f/∂T
 //
-// Which elements those are only the score knows: any thread may add to any. Sums are integers, so that their order does
-// not matter (sums.cuh), and convert.cuh rounds them in the end. The kernel runs twice, first to find their unit.
+// Only the score knows the elements: any thread may add to any. Sums are integers, so that their order does not matter
+// (sums.cuh), and convert.cuh rounds them at the end. The kernel runs twice, first to find their unit.
 #pragma once
 
 #include "backward/pass_tiles.cuh"

@@ -1,5 +1,5 @@
-// Tiles of a block, and the map of its shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
-// generated program asserts that both came to the same size.
+// Tiles of a block, and the layout of its shared memory. Host and NVRTC compile this file; the generated program
+// asserts that both compute the same size.
 #pragma once
 
 #include "backward/pass_smem.cuh"

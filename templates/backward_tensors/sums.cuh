@@ -15,7 +15,7 @@ namespace jit {
 /// The third parameter of the kernel, beside AttentionParams and GradientParams.
 struct TensorSums {
   unsigned* bounds;                      ///< by slot: M as the bits of a float; not finite: nor are gradients
-  long long* sums[max_functor_tensors];  ///< by slot, for each element; null: nobody asked
+  long long* sums[max_functor_tensors];  ///< by slot, for each element; null: not asked for
   int log2_threads;                      ///< of the whole call, rounded up
   int measures;                          ///< whether this run is the first one
 };

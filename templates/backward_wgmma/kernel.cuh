@@ -1,8 +1,8 @@
 // Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
 // the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
-// each step is added to sums in global memory, which convert_dq.cuh rounds in the end. backward/prepare.cuh runs before:
-// the producer alone waits for it (griddepcontrol.wait), since every other warp touches what it leaves, or adds to sums
-// that it clears, behind a barrier of a stage that the producer has filled after its wait.
+// each step is added to sums in global memory, which convert_dq.cuh rounds at the end. backward/prepare.cuh runs before: only
+// the producer waits for it (griddepcontrol.wait). Every other warp reads its results, or adds to sums that it clears, only
+// behind a barrier of a stage that the producer filled after its wait.
 #pragma once
 
 #include "backward/dq_adder.cuh"
@@ -49,7 +49,7 @@ JIT_DEVICE WarpRole role_of_producer(int warp) {
   return KernelTraits<Config>::adds_by_tma ? WarpRole::idle : WarpRole::turn_passer;
 }
 
-/// Where all consumers have one, nobody asks which this is: whatever is asked takes a register.
+/// Where all consumers have the same role, the role is a constant: a variable would take a register.
 template <class Config>
 JIT_DEVICE WarpRole role_of_consumer() {
   using Traits = KernelTraits<Config>;

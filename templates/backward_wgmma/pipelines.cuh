@@ -19,18 +19,17 @@
 //     W            the warps of that of dV      that of dK            each of its warps says so
 //     dS           the warps of that of dK      that of dQ            each of its warps says so
 //
-// Of a pair of blocks (pair.cuh) dS is filled by both, and read by both blocks' consumers of dQ.
+// In a pair of blocks (pair.cuh) both blocks fill dS, and the dQ consumers of both read it.
 //
 // Where blocks take turns to add dQ (backward/turns.cuh):
 //
 //     turns        the warp that waits for them     who adds dQ                  each of their warps says so
 //     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn
 //
-// Where a consumer of dQ adds it from registers, there is no pipeline of it: in turns, and where there is no room.
+// A consumer that adds dQ from registers needs no pipeline of dQ. It does so in turns, and where shared memory is short.
 //
-// Pipelines go on by a stage with each tile of queries, from one tile of keys to the next, so that one count of steps
-// tells all places. That of keys goes on with each tile of keys (backward/key_tiles.cuh), that of dQ with each part that its
-// adder adds.
+// Pipelines advance by a stage with each tile of queries, across tiles of keys, so that one count of steps gives all stages.
+// The pipeline of keys advances with each tile of keys (backward/key_tiles.cuh), that of dQ with each part that its adder adds.
 #pragma once
 
 #include "backward/key_tiles.cuh"

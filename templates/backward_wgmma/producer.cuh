@@ -1,4 +1,4 @@
-// The copies of a block of a pair, which multiplies some of the other one's keys, too (pair.cuh).
+// The copies of a block of a pair, which also multiplies some of the other block's keys (pair.cuh).
 #pragma once
 
 #include "backward/tile_loads.cuh"

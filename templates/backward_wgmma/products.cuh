@@ -317,9 +317,9 @@ class GradientProducts {
   // Adds the gradient of a mean M = Σ P s, of which P ∘ (s − LSE) dM is left (prepare.cuh): of an identity's scores, W is P,
   // and s − LSE its logarithm. A score that is not seen has W = 0, whatever is times it.
   static constexpr float least_weight = 0x1p-126f;
-  JIT_DEVICE static float with_mean(float d_score, float weight, float d_mean) {
-    return __fmaf_rn(d_mean, lg2(::fmaxf(weight, least_weight)),
-                     d_score);  // mutate: MeanWithoutItsScoresByWgmma
+  static JIT_DEVICE float with_mean(float d_score, float weight, float d_mean) {
+    const float distance = lg2(::fmaxf(weight, least_weight));
+    return __fmaf_rn(d_mean, distance, d_score);  // mutate: MeanWithoutItsScoresByWgmma
   }
   // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
   template <class WeightsOf>

@@ -4,7 +4,7 @@
 //     tensor cores   │ dQ(n−1) │ dP(n)  dV(n)          │ dK(n)   S(n+1)  dQ(n) …
 //     consumer       │ P, W(n) │ wait dP ─ dS(n)       │ wait dV, wait S ─ …
 //
-// Scores come first in the queue wherever they can, because everything waits for them.
+// Score products come first in the queue wherever they can, because everything else depends on them.
 #pragma once
 
 #include "backward_wgmma/products.cuh"

@@ -1,5 +1,5 @@
-// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the generated
-// program asserts that both came to the same size.
+// The layout of a block's shared memory. Host and NVRTC compile this file; the generated program asserts that both
+// compute the same size.
 #pragma once
 
 #include "backward/step_infos.cuh"
@@ -213,7 +213,7 @@ JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
   return is_beside_queries(sizes) ? 4 : 2;
 }
-/// Tiles of keys at most: beside a consumer of dQ the next one comes while this one is worked at.
+/// Stages of keys at most: beside a consumer of dQ the next tile is copied while this one is computed.
 JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
   return is_beside_queries(sizes) ? 2 : 1;
 }

@@ -1,5 +1,4 @@
-// The warps of a block with a consumer of dQ that say that what it has added is there, so that it need not wait for that
-// (backward/turns.cuh).
+// The warps that signal finished additions of a consumer of dQ, so that it need not wait for them (backward/turns.cuh).
 #pragma once
 
 #include "backward/turn_waiter.cuh"

@@ -1,5 +1,5 @@
-// The pipelines of what comes by: panels, which the score warpgroup multiplies, and parts, which are multiplied with
-// weights. A producer warp fills each of them.
+// The pipelines of the other side's tiles: panels, which the score warpgroup multiplies, and parts, which are multiplied with
+// weights. A producer warp fills each pipeline.
 #pragma once
 
 #include "backward_wide/traits.cuh"
@@ -37,7 +37,7 @@ JIT_DEVICE void load_panels(Stages& pipeline, const Map& map, const Box& box) {
   for (int panel = 0; panel < Operand::panels; ++panel)
     load_stage<typename Operand::Panel>(pipeline, map, box, panel * Operand::Panel::columns);
 }
-/// Loads what a block owns of an operand: panels that stay in registers come by before all others, those that stay in shared
+/// Loads what a block owns of an operand: panels that stay in registers pass first, those that stay in shared
 /// memory lie at `rest` and count at the barrier `full`.
 template <class Operand, class Stages, class Map, class Box>
 JIT_DEVICE void load_own(Stages& pipeline, unsigned rest, unsigned full, const Map& map, const Box& box) {

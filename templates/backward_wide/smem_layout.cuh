@@ -1,5 +1,5 @@
-// The map of shared memory of a block that sums a gradient of wide heads. Compiled by the host, which needs the size to
-// launch, and by NVRTC; the generated program asserts that both came to the same size.
+// The layout of shared memory of a block that sums a gradient of wide heads. Host and NVRTC compile this file; the
+// generated program asserts that both compute the same size.
 #pragma once
 
 #include "base/element.cuh"

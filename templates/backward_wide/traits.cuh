@@ -1,5 +1,5 @@
 // Traits of a block that sums one gradient of wide heads. A block owns a tile of queries, or of keys, as rows of scores,
-// and the other side's tiles come by as columns.
+// and the other side's tiles pass as columns.
 #pragma once
 
 #include "backward_wide/smem_layout.cuh"

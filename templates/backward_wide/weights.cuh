@@ -1,6 +1,6 @@
 // The pipeline from the score warpgroup to those that sum a gradient: tiles of weights, P or dS, in shared memory. A tile is
-// handed over when the products of the next one's scores are there: so what is multiplied with weights is multiplied under
-// the arithmetic of scores, whose products have the tensor cores for themselves.
+// handed over when the score products of the next one are complete: so products with weights overlap with the arithmetic of
+// scores, and score products have the tensor cores for themselves.
 #pragma once
 
 #include "backward_wide/traits.cuh"

@@ -14,11 +14,6 @@ JIT_HOST_DEVICE constexpr unsigned bits_between(int i, int begin, int end) {
   return low < high ? ~0u << low & ~0u >> (bits_of_word - high) : 0;
 }
 
-/// Words of a row of a block mask, for so many blocks of keys (problem/block_mask.cuh).
-JIT_HOST_DEVICE constexpr int block_words_of(int key_blocks) {
-  return 2 * ((key_blocks + bits_of_word - 1) / bits_of_word);
-}
-
 // Bits of the scores of a block, in the order in which the lanes of a warp hold scores (tiles/accumulator.cuh): a lane's
 // scores among 16 queries and 64 keys are a word. Compiled by the host and by NVRTC.
 //

@@ -1,5 +1,5 @@
-// The second parameter of backward kernels: the gradients of a call, and what its kernels leave for one another. The
-// first is AttentionParams, whose o and lse they read. Compiled by the host and by NVRTC.
+// The second parameter of backward kernels: the gradients of a call, and the workspace through which its kernels communicate.
+// The first is AttentionParams, whose o and lse they read. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -28,7 +28,7 @@ JIT_HOST_DEVICE constexpr long long first_varlen_statistic(int batch, int begin)
 /// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
 /// 1 in front where it has fewer than four.
 struct TensorGradient {
-  void* data;  ///< written; null: nobody asked
+  void* data;  ///< written; null: not asked for
   long long sizes[4];
   long long strides[4];
   /// From element to element where FunctorTensor::strides say it of the tensor, as if it were dense; 0: broadcast.
@@ -63,7 +63,7 @@ struct GradientParams {
   unsigned large_row_blocks;  ///< that read `large_rows`, those of all launches of the last kernel
   const float* d_lse;         ///< the gradient of lse, as lse; null: 0
   TensorStrides d_lse_strides;
-  float* d_sinks;                               ///< (heads_q), written; null: nobody asked
+  float* d_sinks;                               ///< (heads_q), written; null: not asked for
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
   /// Origins of the large rows among queries whose lse_log2 is +inf (steps/large_rows.cuh).
   RowOrigin* origins;

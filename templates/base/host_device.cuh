@@ -1,5 +1,5 @@
-// Marks of functions: the few that host and device both call, where a host compiler does not know the words behind
-// the mark; and those of the device alone, inlined into their kernel, whose registers would not survive a call.
+// Function attributes. Host and device both call some functions; a host compiler does not know CUDA's keywords. Device functions
+// are always inlined, since the register allocation of a kernel would not survive a call.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,6 +1,5 @@
-// The kernel's run-time arguments: one struct, compiled by the host and by NVRTC, passed by value; wgmma
-// kernels have a second parameter (mainloop/tensor_maps.cuh). Everything that the program knew when the
-// kernel was written is in Config instead.
+// The kernel's run-time arguments: one struct, passed by value, which host and NVRTC compile. Kernels by TMA have a
+// second parameter (mainloop/tensor_maps.cuh). Everything known when the kernel was generated is in Config instead.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -68,7 +67,7 @@ struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max
   TensorStrides row_max_strides;
-  void* o_raw;  ///< as o, null: nobody asked; if the Config has an output functor
+  void* o_raw;  ///< as o, null: not asked for; if the Config has an output functor
   TensorStrides o_raw_strides;
   union {
     float* o_descale;           ///< scales of rows of 8-bit O: written if Config::o_descale, else read

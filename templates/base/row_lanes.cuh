@@ -1,4 +1,4 @@
-// How lanes of a warp share rows that each are moved by a few of them. Compiled by the host and by NVRTC.
+// Distributes rows over groups of lanes of a warp. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/element.cuh"

@@ -1,4 +1,4 @@
-// Parameters that are read ahead.
+// Prefetches parameters.
 #pragma once
 
 #include "base/prelude.cuh"

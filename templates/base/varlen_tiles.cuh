@@ -1,9 +1,9 @@
-// Tiles of varlen sequences, of which nobody knows how many there are. Compiled by the host and by NVRTC.
+// Tiles of varlen sequences, whose number the host does not know. Host and NVRTC compile this file.
 //
-// Tiles lie in a list with more places than tiles: the first tile of sequence b has place begin / rows + b, where begin
-// is its first row among those of all sequences. So has each sequence room for its own, as ceil(n / rows) is at most
-// floor((begin + n) / rows) + 1 − floor(begin / rows), and the places of all are as many as total and batch say. Where
-// a sequence begins in the list follows from where it begins in memory (flash-attention pads its sequences alike).
+// Tiles have places in a list with more places than tiles: the first tile of sequence b has place begin / rows + b, where begin
+// is its first row among the rows of all sequences. So each sequence has enough places, as ceil(n / rows) is at most
+// floor((begin + n) / rows) + 1 − floor(begin / rows), and the number of places follows from total and batch. A sequence's
+// first place follows from its first row alone (flash-attention pads its sequences alike).
 #pragma once
 
 #include "base/host_device.cuh"

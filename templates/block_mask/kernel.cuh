@@ -1,6 +1,6 @@
-// Makes a block mask: what a mask leaves of each block of scores, of those that the caller names or of all. A thread block
-// has the two words of 32 blocks of keys of a row, and a warp some of these blocks, or, where blocks are listed, a row. Where scores are wanted, what it leaves of
-// each score of partial blocks, too.
+// Makes a block mask: classifies each block of scores, or each that the caller lists, as empty, partial or full, and writes a bit
+// for each score of partial blocks where these are wanted. A thread block has the two words of 32 blocks of keys of a row, and
+// each of its warps some of these blocks; where blocks are listed, a warp has a row.
 #pragma once
 
 #include "base/bit_words.cuh"

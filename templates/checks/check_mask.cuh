@@ -1,5 +1,5 @@
-// Looks at a whole problem's mask: a warp has some queries of a head, in tiles as large as kernels', and in small ones, whose
-// ends lie elsewhere.
+// Checks the mask of a whole problem: a warp has some queries of a head, in tiles as large as those of kernels, and in
+// small ones with other boundaries.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,4 +1,4 @@
-// Looks at tables of positions, a batch entry each thread: kernels cut what they read, and say nothing of it.
+// Checks tables of positions, a batch entry a thread: attention kernels clamp what they read and report nothing.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,5 +1,5 @@
-// Whether all that a mask says of scores agrees with its `keep`, which defines it: kernels ask whatever is cheapest. Slow, for
-// every score is asked for.
+// Checks that all functions of a mask agree with its `keep`, which defines it: kernels call whichever is cheapest. Slow, since
+// every score is evaluated.
 #pragma once
 
 #include "base/params.cuh"

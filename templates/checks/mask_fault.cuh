@@ -1,4 +1,4 @@
-// Where a mask contradicts its own `keep`. Compiled by the host and by NVRTC.
+// The place at which a mask contradicts its own `keep`. Compiled by the host and by NVRTC.
 #pragma once
 
 namespace jit {

@@ -1,4 +1,4 @@
-// Which rows the reference kernels compute, and where to. Compiled by the host and by NVRTC.
+// The rows that the reference kernels compute, and their destination. Compiled by the host and by NVRTC.
 #pragma once
 
 namespace jit {

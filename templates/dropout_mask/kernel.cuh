@@ -1,7 +1,7 @@
-// Draws which scores dropout keeps, ahead of the attention kernel that reads it: beside products of wgmma arithmetic gets few
-// slots to be issued in, and here nothing competes with it. A warp has a block of queries of one head, of which it draws
-// for some blocks of keys one after another: so what random numbers owe to the queries alone is computed once. What no query
-// of the reader's tile sees, as far as that is cheaply known, is left as it was.
+// Draws the dropout mask before the attention kernel reads it: beside wgmma products arithmetic gets few issue slots, and here
+// nothing competes with it. A warp has a block of queries of one head and draws for some blocks of keys one after another, so
+// the part of the generator that depends on queries alone is computed once. Blocks that no query of the reader's tile sees, as
+// far as that is cheaply known, are left unwritten.
 #pragma once
 
 #include "base/dropout_params.cuh"

@@ -1,4 +1,4 @@
-// O from accumulators straight to global memory. A Traits is that of a kernel family: its Config, the Output of a warp,
+// O from accumulators straight to global memory. A kernel family provides Traits: its Config, the Output of a warp,
 // its Columns (steps/value_columns.cuh), and whether rows may lack keys.
 #pragma once
 

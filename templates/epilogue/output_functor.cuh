@@ -1,4 +1,6 @@
-// An output functor, applied to normalized values of o where they are written, and o before it, where a call wants both. Results have the same bits in all kernels: programs with such a functor are compiled without contraction.
+// Applies an output functor to normalized values of o where they are written, and writes o before the functor where a
+// call asks for both. Results have the same bits in all kernels: programs with such a functor are compiled without
+// contraction.
 #pragma once
 
 #include "base/element.cuh"
@@ -11,13 +13,13 @@
 
 namespace jit {
 
-/// Whether o is a function of what attention comes to.
+/// Whether o is a function of the result of attention.
 template <class Config>
 concept has_output_functor = requires {
   typename Config::OutputFunctor;
 };
 
-/// Where o before the functor has a row; null: nobody asked. `query` counts in the sequence.
+/// The row of o before the functor; null: not asked for. `query` counts in the sequence.
 template <class Config>
 JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
                                           int query) {

@@ -1,7 +1,7 @@
-// O of 8 bits: rows are rounded where they are written, relative to a scale that is given, or that is found from their values.
+// 8-bit O: rows are rounded where they are written, relative to a scale that is given or found from their values.
 //
-// A maximum does not depend on the order of values, and neither a scale nor what is divided by it on who divides. So all
-// families write equal bytes of equal rows.
+// A maximum does not depend on the order of values, and neither do a scale and a quotient on the thread that computes
+// them. So all families write equal bytes for equal rows.
 #pragma once
 
 #include "base/element.cuh"

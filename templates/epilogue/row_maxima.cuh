@@ -1,7 +1,7 @@
 // Outputs beside o and LSE: the largest score of each head, and of each row.
 //
-// Both are maxima over calls: a call raises what the tensors hold, in any order with equal results. So splits of keys need not
-// meet, and several calls, of micro-batches or of shards of keys, share one tensor.
+// Both are maxima over calls: a call raises the numbers in the tensors, and the order does not change the result. So splits of
+// keys need not meet, and several calls, for micro-batches or shards of keys, share one tensor.
 #pragma once
 
 #include "base/element.cuh"
@@ -36,7 +36,7 @@ JIT_DEVICE float largest_score_of_row(const State& state, int r, float factor) {
 
 /// Raises what the call has of the rows of a product of which a lane holds values: rows of `head`, the first of which is that
 /// of query `first_row`. `find_rows` is a function without arguments: RowMaxima. Rows behind the last query have scores, of
-/// zeros, which are nobody's. By a whole warp.
+/// zeros, which no query owns. By a whole warp.
 template <class Config, class Product, class State, class FindRows>
 JIT_DEVICE void raise_maxima(const AttentionParams& params, int head, FindRows find_rows, int first_row,
                              const State& state) {

@@ -1,6 +1,6 @@
-// Numbers that an output functor reads from one of its tensors, on their way through shared memory: they come in whole rows
-// while the last products run, to where O of the same rows will lie, chunk by chunk, and are read as ldmatrix has them. Loads
-// by lanes, of two elements each, would be waited for one after another.
+// Stages numbers that an output functor reads from one of its tensors in shared memory: whole rows arrive while the
+// last products run, chunk by chunk, in the place of the same rows of O, and ldmatrix reads them. Direct loads by
+// lanes, of two elements each, would be waited for one after another.
 #pragma once
 
 #include "base/element.cuh"

@@ -6,9 +6,9 @@
 // block first stores its tiles to the buffers of those that receive them, a flag behind each, and only then waits for flags:
 // all blocks run at the same time, and none waits before it has sent, so that ranks cannot wait for each other in a circle.
 //
-// Flags hold the epoch, a count of calls on the device, which the last block of a call puts up: graphs replay. Calls use the
-// halves of the buffers in turn. A rank that stores to a half for the second time has ended the call between, for which it
-// acquired a flag of each peer, and that one was stored behind the end of the peer's call before, which read the half.
+// Flags hold the epoch, a count of calls on the device that the last block of a call increments, so that graphs can be replayed.
+// Calls alternate between the halves of the buffers. Before a rank stores to a half again, it has ended the call between, for
+// which it acquired a flag of each peer; the peer stored that flag after its own call before, which read the half.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -213,7 +213,7 @@ class Exchange {
       const unsigned long long seen = load_acquire_sys(word);
       if (seen == wanted) return true;  // mutate: ExchangeAnyEpoch
       if (static_cast<unsigned>(seen) == epoch_ || seen >> 32 == broken_rows) return fail(peer, seen);
-      if (load_relaxed(&header_.broken) != 0) return false;  // other rows of this call have waited in vain
+      if (load_relaxed(&header_.broken) != 0) return false;  // a wait for other rows of this call has timed out
       const unsigned long long now = global_timer();
       if (begin == 0) begin = now;
       if (now - begin > params_.timeout) return fail(peer, seen);

@@ -8,14 +8,14 @@ namespace jit {
 
 inline constexpr int max_exchange_ranks = 16;
 
-/// A wait that came to its deadline, or saw another call than its own. All 0: none did.
+/// A wait that timed out, or saw another call than its own. All 0: none.
 struct ExchangeFaultRecord {
   unsigned has_fault;
   unsigned peer;        ///< rank that was waited for
   unsigned epoch;       ///< of this call
   unsigned rows;        ///< of a call of this rank; tokens · heads
   unsigned epoch_seen;  ///< of the peer's last call that used the same half of the buffer
-  unsigned rows_seen;   ///< of a call of the peer; 2^32 − 1: it had come to a deadline before
+  unsigned rows_seen;   ///< of a call of the peer; 2^32 − 1: one of its waits had timed out before
 };
 
 /// The beginning of a buffer. All 0 before the first call. The rank itself uses it, and no other.

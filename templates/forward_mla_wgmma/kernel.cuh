@@ -1,12 +1,11 @@
-// Attention forward whose values are the first columns of the keys, which one KV head has for all query heads:
-// multi-head latent attention in its absorbed form ("DeepSeek-V2"). Sequences of any lengths, keys split over blocks.
-// TMA and wgmma, for sm_90a.
+// Multi-head latent attention in its absorbed form ("DeepSeek-V2"): one KV head serves all query heads, and values are the
+// first columns of the keys. Sequences of any lengths, keys split over blocks. TMA and wgmma, for sm_90a.
 //
-// A block is a warpgroup of producers, some of whose warps load keys, the others queries, a warpgroup that computes scores
-// and their softmax, and two that multiply P with values, of which each owns half of the columns of O, as O is too wide
-// for the registers of one. P goes from one to the others by shared memory. A block computes 64 rows, the queries of all
-// heads one after another. A tile of keys is read once from memory, and multiplied as keys and as values where it lies.
-// The list of work, and how blocks that share keys come together, is that of forward_split_wgmma.
+// A block has a producer warpgroup, some of whose warps load keys and the others queries, a score warpgroup, which computes
+// scores and their softmax, and two output warpgroups, which multiply P with values and own half of the columns of O each,
+// since O exceeds the registers of one. P passes through shared memory. A block computes 64 rows, the queries of all heads
+// one after another. A tile of keys is read from memory once, and serves as keys and as values in place. Work tiles and the
+// merge of partial results are those of forward_split_wgmma.
 #pragma once
 
 #include "base/params.cuh"

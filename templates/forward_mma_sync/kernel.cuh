@@ -1,9 +1,8 @@
 // Attention forward with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
 //
-// A block owns tile_q queries of one head; each warp owns tile_q / warps of them and never talks to another
-// warp about scores. Above 256 columns of O two warps own the same queries, compute the same scores, and have half of the
-// columns each. Keys and values come by in tiles of tile_kv through pipelines of stages_k and stages_v
-// buffers:
+// A block owns tile_q queries of one head; each warp owns tile_q / warps of them and exchanges no scores with other warps.
+// Above 256 columns of O two warps own the same queries, compute the same scores, and have half of the columns each. Keys
+// and values pass through pipelines of stages_k and stages_v tiles of tile_kv:
 //
 //     wait for K(n) ─ barrier ─ load V(n + ahead) ─ S = Q Kᵀ ─ load K(n + ahead) ─ mask, softmax ─
 //     wait for V(n) ─ barrier ─ [load K(n + 1) when K has one stage] ─ O += P V
@@ -11,10 +10,10 @@
 // The first barrier also says that every warp is done with V(n − 1) and the second that it is done with K(n):
 // what each load overwrites was last read before the barrier in front of it.
 //
-// Where only the device knows how long sequences are, which there is with dropout or split_keys, a block looks for its tile in
-// the list of all (base/varlen_tiles.cuh), and may find that it is nobody's.
+// Where only the device knows lengths (with dropout or split_keys), a block looks its tile up in the list of all tiles
+// (base/varlen_tiles.cuh), and may find an empty place.
 //
-// With split_keys the sums of a span of keys are put away when its last tile is done (split_keys/waiting_spans.cuh).
+// With split_keys the sums of a span of keys are stored when its last tile is done (split_keys/waiting_spans.cuh).
 #pragma once
 
 #include "base/params.cuh"

@@ -1,7 +1,7 @@
-// Attention forward with TMA, ldmatrix and mma.sync, for sm_120a and sm_121a, which have TMA and mbarriers, but no wgmma
-// and 99 KB of shared memory. A block is four or eight warps that compute, with 16 queries each, and four that load, with
-// one for keys and values, one for queries, and where pages make copies many one for values. It takes one tile of queries
-// after another from a list.
+// Attention forward with TMA, ldmatrix and mma.sync, for sm_120a and sm_121a, which have TMA and mbarriers, no wgmma,
+// and 99 KB of shared memory. A block has four or eight consumer warps with 16 queries each, and four producer warps:
+// one for keys and values, one for queries, and, where pages make many copies, one for values. Blocks are persistent
+// and take tiles of queries from a list.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,4 +1,4 @@
-// Keys and values as a warp takes them: tile by tile, with what the key producer tells of each.
+// K and V as a consumer warp reads them: tile by tile, with the producer's tile info of each.
 #pragma once
 
 #include "base/prelude.cuh"

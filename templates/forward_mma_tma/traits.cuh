@@ -89,7 +89,7 @@ struct KernelTraits {
       consumers > 1 && has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
   static constexpr int most_skipped =
       has_lower_tiles ? rounded_up_quotient(Config::tile_q, Config::tile_kv) : 0;
-  static constexpr int lower_keys = Config::tile_kv;  ///< nobody multiplies a part of a tile
+  static constexpr int lower_keys = Config::tile_kv;  ///< no warp multiplies a part of a tile
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
@@ -118,7 +118,7 @@ struct KernelTraits {
   static constexpr bool shares_registers = consumer_warps + producer_warps > 8;
 
   static constexpr int queries_barrier =
-      1;  ///< named; nobody meets there: queries are multiplied as they are
+      1;  ///< named, but unused: queries are multiplied as they are
 };
 
 }  // namespace jit::forward_mma_tma

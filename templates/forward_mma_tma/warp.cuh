@@ -1,8 +1,8 @@
-// A warp that computes: 16 queries of each work tile, by mma.sync, one tile of keys after another.
+// A consumer warp: 16 queries of each work tile, by mma.sync, one tile of keys after another.
 //
 //     wait for K(n) ─ S = Q Kᵀ ─ mask ─ release K(n) ─ softmax ─ wait for V(n) ─ O += P V ─ release V(n)
 //
-// Warps meet nowhere: each is as far as its tiles have come, so that products of one run under the softmax of another.
+// Consumer warps never meet: each proceeds as its tiles arrive, so that products of one overlap with the softmax of another.
 #pragma once
 
 #include "base/dropout_params.cuh"

@@ -1,14 +1,14 @@
-// Attention forward for few queries over few keys: the blocks of a cluster share the keys of a tile of rows, and merge
-// what they have come to over their shared memory. cp.async, ldmatrix and mma.sync, and clusters: sm_90a.
+// Attention forward for few queries over few keys: the blocks of a cluster share the keys of a tile of rows and merge their
+// partial results through distributed shared memory. cp.async, ldmatrix, mma.sync and clusters: sm_90a.
 //
-// A tile of rows holds the queries of all heads that share a KV head. Each warp of a cluster has keys of its own, a
-// pipeline of its own and a softmax of its own; warps of a block meet once for the queries and once in the end:
+// A tile of rows holds the queries of all heads that share a KV head. Each warp of a cluster has keys, a pipeline and a softmax
+// of its own; the warps of a block meet once for the queries and once at the end:
 //
 //     each warp   load tile n + stages ─ wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V
-//     each block  merge what its warps have come to ─ send it, piece by piece, to the blocks that end them
-//                 ─ wait for what the others send ─ merge, normalize, store
+//     each block  merge the results of its warps ─ send each piece to the block that ends it
+//                 ─ wait for the pieces of the others ─ merge, normalize, store
 //
-// Which block computes what follows from the shape of the call: nothing is scheduled, counted or left behind.
+// The shape of the call decides which block computes what: there is no scheduler, no counter and no state between calls.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,8 +1,8 @@
-// How the splits of a work tile come together: each block of the cluster ends some of the columns of its rows. All
-// send it what they have come to there, and it merges when everything has come.
+// Merges the splits of a work tile over a cluster: each block ends some columns of the rows. All blocks send it their
+// partial results of these columns, and it merges when all have arrived.
 //
-// Nothing is read from another block's memory, so that a block may end as soon as it has what it waits for: who sends does
-// not wait, and what is sent to a block comes before that block ends.
+// No block reads another block's memory, so a block may end as soon as it has received its pieces: a sender does not
+// wait, and pieces arrive before their receiver ends.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,5 +1,5 @@
-// Which rows a cluster computes, and which keys of theirs are a warp's. Both follow from the shape of the call and the
-// lengths of the request alone: every warp works out its own.
+// The rows of a cluster, and the keys of each of its warps. Both follow from the shape of the call and the length of
+// the request alone, so every warp computes its own.
 #pragma once
 
 #include "base/params.cuh"
@@ -42,7 +42,7 @@ JIT_DEVICE void prefetch_pages(const AttentionParams& params, int batch) {
     prefetch_l2(given.page_table + batch * given.page_table_stride + first);
 }
 
-/// The work tile of the block's cluster: KV heads lie along y. It may have no rows: the place is nobody's, or the
+/// The work tile of the block's cluster: KV heads lie along y. It may have no rows: the place is empty, or the
 /// sequence is shorter than there is room for.
 template <class Config>
 JIT_DEVICE SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {

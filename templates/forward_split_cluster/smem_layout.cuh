@@ -1,5 +1,5 @@
-// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
-// generated program asserts that both came to the same size.
+// The layout of a block's shared memory. Host and NVRTC compile this file; the generated program asserts that both
+// compute the same size.
 #pragma once
 
 #include "base/element.cuh"
@@ -24,7 +24,7 @@ JIT_HOST_DEVICE constexpr int most_own_pieces(int head_dim_v, int cluster) {
 ///
 ///     | warp 0: stage 0: K, V | stage 1 … | warp 1 … | Q | receive buffer: values, states | tile infos of tiles | row starts | barrier |
 ///
-/// When all warps are done with their tiles, what each has come to lies there in their place.
+/// When all warps are done with their tiles, the partial result of each replaces them.
 struct SmemLayout {
   int v;  ///< in a stage
   int stage_bytes;

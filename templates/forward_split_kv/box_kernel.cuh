@@ -1,5 +1,5 @@
-// The kernel where TMA copies tiles, on Hopper (sm_90a): one warp loads, and finds out what comes next, the others
-// compute. Nobody waits for all others but where a split ends:
+// The kernel for Hopper (sm_90a), where TMA copies tiles: a producer warp loads tiles and plans the next steps, the other
+// warps compute. All warps meet only where a split ends:
 //
 //     producer    room in a stage ─ its tile info ─ boxes of K and V [, rows of Q]
 //     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n

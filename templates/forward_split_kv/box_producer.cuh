@@ -1,5 +1,5 @@
-// The warp that loads by TMA, and finds out what comes next: tiles of keys and values in boxes, and, by cp.async, the
-// rows of several heads with which a split begins, and scales of tokens or of blocks of columns.
+// The producer warp, which plans steps and loads their tiles: K and V in TMA boxes and, by cp.async, the rows of
+// several heads with which a split begins, and scales of tokens or of blocks of columns.
 #pragma once
 
 #include "base/params.cuh"
@@ -149,7 +149,7 @@ class BoxProducer {
     pipeline_.advance();
   }
 
-  // Behind the loads of one more stage: nobody who waits for the queries has that one to give back.
+  // Behind the loads of one more stage: no warp that waits for the queries has yet to release that one.
   JIT_DEVICE void await_queries() {
     if (awaited_ == 0) return;
     cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait

@@ -1,12 +1,12 @@
-// Attention forward for sequences of any lengths, with their keys split over blocks: decoding, verifying, chunks of
-// prefill, one call for all of them. cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on. Where TMA copies
-// tiles, on Hopper: box_kernel.cuh.
+// Attention forward for sequences of any lengths, with their keys split over blocks (split-KV). One call serves
+// decoding, verification of drafts and chunked prefill. cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80
+// on. On Hopper, where TMA copies tiles, box_kernel.cuh replaces this file.
 //
-// A tile of rows holds the queries of all heads that share a KV head. Of a tile of keys each of key_warps warps has its
-// own keys, and a softmax of its own over these; what warps and blocks have come to is merged in the end (results.cuh).
-// Blocks stay, and take pieces of equal length of one tile space of work (scheduling/key_shares.cuh). The first warp
-// looks ahead for all and writes tile infos (step_list.cuh); loads run through a pipeline of stages, across work
-// tiles:
+// A tile of rows holds the queries of all heads that share a KV head. Each of key_warps warps multiplies its own keys
+// of a tile, with a softmax of its own over them; the partial results of warps and blocks are merged at the end
+// (results.cuh). Blocks are persistent and take pieces of equal length of one tile space of work
+// (scheduling/key_shares.cuh). The first warp looks ahead and writes tile infos for all (step_list.cuh). Loads run
+// through a pipeline of stages, across work tiles:
 //
 //     wait for tile n ─ barrier ─ load tile n + stages − 1 ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store]
 #pragma once

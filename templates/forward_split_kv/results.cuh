@@ -1,4 +1,4 @@
-// From what the warps of a block have come to for a tile of rows to a result of the block.
+// Merges the partial results that the warps of a block have for a tile of rows into one result of the block.
 #pragma once
 
 #include "base/params.cuh"
@@ -30,14 +30,14 @@ struct BlockTeam {
   }
 };
 
-/// Whether what the block has come to is the work tile's.
+/// Whether the block's result is the result of the whole work tile.
 template <class Config>
 JIT_DEVICE bool is_alone(const Info<Config>& info) {
   if constexpr (Config::split_keys != 0) return info.splits == 1 && info.span + 1 >= info.split_end;
   return info.splits == 1;
 }
 
-/// Ends a split of a work tile: the block merges what its warps have come to, and what all blocks have of a work tile
+/// Ends a split of a work tile: the block merges the results of its warps, and those of all blocks for a work tile
 /// that several share (split_keys/end_split.cuh). `stage` is free shared memory, behind a barrier. Leaves output and
 /// state as the next split begins with them.
 template <class Config>

@@ -1,5 +1,5 @@
-// The steps of a block: a step is a tile of keys for a tile of rows. One warp looks ahead and writes tile
-// infos for all of them.
+// The steps of a block: a step is a tile of keys for a tile of rows. One warp looks ahead and writes the tile infos of
+// all.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,12 +1,11 @@
-// Attention forward for sequences of any lengths, with their keys split over blocks: decoding, verifying, chunks of
-// prefill, one call for all of them. TMA and wgmma, for sm_90a.
+// Attention forward for sequences of any lengths, with their keys split over blocks (split-KV). One call serves
+// decoding, verification of drafts and chunked prefill. TMA and wgmma, for sm_90a.
 //
-// A block is one warpgroup of producers, with a warp for keys and values and three for queries, and one or two
-// warpgroups of consumers, which compute; a further one makes keys and values of 16 bits of those of 8
-// (mainloop/convert_keys.cuh). A tile of rows holds the queries of all heads that share a KV head. Blocks stay, and
-// take pieces of equal length of one tile space of work (scheduling/key_shares.cuh); what blocks have come to for a
-// tile of rows that they share is merged by the one that has the first keys, or by all of them
-// (split_keys/end_split.cuh).
+// A block has a producer warpgroup, with a warp for keys and values and three for queries, and one or two consumer
+// warpgroups, which compute; a further warpgroup converts 8-bit keys and values to 16 bits (mainloop/convert_keys.cuh).
+// A tile of rows holds the queries of all heads that share a KV head. Blocks are persistent and take pieces of equal
+// length of one tile space of work (scheduling/key_shares.cuh). Partial results of a tile of rows that several blocks
+// share are merged by the block with the first keys, or by all of them (split_keys/end_split.cuh).
 #pragma once
 
 #include "base/params.cuh"

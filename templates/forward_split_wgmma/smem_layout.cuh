@@ -1,5 +1,5 @@
-// The map of a block's shared memory. Compiled by the host, which needs the size to launch, and by NVRTC; the
-// generated program asserts that both came to the same size.
+// The layout of a block's shared memory. Host and NVRTC compile this file; the generated program asserts that both
+// compute the same size.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -16,7 +16,7 @@ namespace jit::forward_split_wgmma {
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | tile infos of keys | tile infos of splits | barriers |
 ///
 /// A stage of Q has the rows of each consumer as a tile of its own. Keys and values of 8 bits are stored beside those
-/// of 16 that are made of them; what nobody upcasts is stored K and V itself. Barriers: one for each stage, 8 bytes.
+/// of 16 that are made of them; without an upcast these are stored K and V themselves. Barriers: one for each stage, 8 bytes.
 struct SmemLayout {
   PipelinePlace q;
   PipelinePlace k;

@@ -157,7 +157,7 @@ class SoftmaxWarpgroup {
   }
 
   // Exponentials become P, a quarter of the keys at a time, and O += P V begins when three of them are there. Sums are for
-  // later: nobody waits for them.
+  // later: no warp waits for them.
   template <class Kept>
   JIT_DEVICE void exponentiate(Scores& scores, State& state, const Kept& kept, unsigned p_at) {
     constexpr int pairs = Scores::column_blocks / p_quarters, words = Traits::p_words(tile_kv) / p_quarters;

@@ -1,4 +1,4 @@
-// K and V as a consumer takes them: tile by tile, with what the key producer says of each.
+// K and V as a consumer reads them: tile by tile, with the producer's tile info of each.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -31,7 +31,7 @@ class ConsumerKeys {
   }
 
   /// A look ahead at the next tile of keys: asked for, read a little later and remembered later still, so that
-  /// nobody waits in between.
+  /// no thread waits in between.
   struct NextTile {
     bool is_full;
     unsigned info;

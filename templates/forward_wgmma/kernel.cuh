@@ -1,7 +1,7 @@
-// Attention forward with TMA and wgmma, for sm_90a. A block is one warpgroup of producers, with a warp for keys and
-// values, one for queries and one for outputs, and one to three warpgroups of consumers, which compute; where elements
-// of q have 8 bits one more, which transposes values, and where those of k and v alone have, one that upcasts them, or
-// two of the producers' warps that do. Sequences are of one length, or of lengths that only the device knows.
+// Attention forward with TMA and wgmma, for sm_90a. A block has a producer warpgroup, with a warp for keys and values,
+// one for queries and one that stores outputs, and one to three consumer warpgroups, which compute. With 8-bit q a
+// further warpgroup transposes values. With 8-bit k and v alone a further warpgroup, or two warps of the producer
+// warpgroup, upcast them. Sequences have one length, or lengths that only the device knows.
 #pragma once
 
 #include "base/params.cuh"

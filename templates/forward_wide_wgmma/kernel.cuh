@@ -1,8 +1,8 @@
-// Attention forward for wide heads with TMA and wgmma, for sm_90a: O of 64 queries and more than 256 columns is too much
-// for the registers of one warpgroup. A block is a warpgroup of producers, with a warp for keys, one for queries and one
-// for values, a warpgroup that computes scores and their softmax, and two that multiply P with values, of which each
-// owns half of the columns of O. P goes from one to the others by shared memory. Keys and values come by panels, as a
-// tile of either is a quarter of the shared memory.
+// Attention forward for wide heads with TMA and wgmma, for sm_90a: with more than 256 columns, O of 64 queries exceeds
+// the registers of one warpgroup. A block has a producer warpgroup, with a warp each for keys, queries and values, a
+// score warpgroup, which computes scores and their softmax, and two output warpgroups, which multiply P with values and
+// own half of the columns of O each. P passes through shared memory. Keys and values arrive in panels, as a tile of
+// either fills a quarter of shared memory.
 #pragma once
 
 #include "base/params.cuh"

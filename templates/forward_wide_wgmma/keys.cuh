@@ -1,4 +1,4 @@
-// Tiles of keys as the score warpgroup takes them: what the key producer tells of each, and its panels.
+// Tiles of keys as the score warpgroup reads them: the producer's tile info of each, and its panels.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,12 +1,11 @@
-// Begins a call of an exchange of keys on one rank: counts it, tells all other ranks that it has begun, and copies the rank's own
-// rows to where they stand in the whole sequence, keys and values of a row behind one another, from where copy engines take
-// them to other ranks.
+// Begins an exchange of keys on one rank: counts the call, signals its beginning to all other ranks, and copies the rank's own
+// rows to their places in the whole sequence, K and V of a row side by side. Copy engines send them to other ranks from there.
 //
-// That a rank has begun a call means that its kernels of the call before have ended. Calls use two halves of the buffers in turn,
-// and each ends when all ranks have begun it, so that nobody reads the half to which the next one's copies go. Where a call
-// uses the half of the call before, as replays of a graph do, it first waits until all ranks have begun it. Words that tell of
-// calls are those of even and odd ones, so that ranks which end a call late still find its own. Calls are counted here, on the
-// device, so that graphs can be replayed.
+// When a rank begins a call, its kernels of the call before have ended. Calls alternate between two halves of the buffers, and
+// a call ends only when all ranks have begun it, so no rank still reads the half that the next call's copies write. A replay
+// of a graph uses the half of the call before; it first waits until all ranks have begun it. Even and odd calls have signals of
+// their own, so a rank that ends a call late still finds the signal of that call. The device counts calls, so that graphs can
+// be replayed.
 #pragma once
 
 #include "base/prelude.cuh"

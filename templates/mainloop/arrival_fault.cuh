@@ -1,4 +1,5 @@
-// Waiting in vain for a word of another device: who does so first tells the host of it, and nobody waits from then on.
+// Timeouts of waits for a word of another device: the first wait that times out reports it to the host, and all later
+// waits return at once.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -10,7 +11,7 @@
 namespace jit {
 
 /// Whether it is no use to wait on for the word, the i-th of the call, since `begin`, which is 0 at first: the time is over, or another wait of
-/// this device, of this call or one before, was in vain.
+/// this device, of this call or one before, timed out.
 JIT_DEVICE bool gives_up(ArrivalHeader& header, unsigned long long timeout, const unsigned* word, int i,
                          unsigned epoch, unsigned long long& begin) {
   const unsigned long long now = global_timer();

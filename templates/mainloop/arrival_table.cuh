@@ -14,7 +14,7 @@ struct ArrivalHeader {
   unsigned half;               ///< that the call uses, counted from 1; 0: there was no call
   unsigned long long timeout;  ///< in nanoseconds
   unsigned* fault;      ///< a word, perhaps of the host, to which `broken` is written, too; may be null
-  unsigned broken;      ///< the epoch of the first call that has waited in vain; 0: none has
+  unsigned broken;      ///< the epoch of the first call whose wait timed out; 0: none
   int fault_word;       ///< which word that call had waited for
   unsigned fault_seen;  ///< what it held
   int peers;            ///< other ranks

@@ -1,5 +1,5 @@
-// Things that come with a tile of keys: what consumers are told of it, so that each leaves out what its own queries do
-// not see, and the words, scales and bits that lie beside it.
+// Data that accompanies a tile of keys: the tile info, by which each consumer skips what its own queries do not see, and the
+// words, scales and bits beside the tile.
 #pragma once
 
 #include "base/bit_words.cuh"

@@ -1,5 +1,5 @@
-// The work tile whose scores a consumer computes: its queries, and what makes scores of products with them. A Traits is
-// that of a kernel family: its Config, Scores, Work and the part of it that consumers keep, and whether O lies over Q.
+// The work tile whose scores a consumer computes: its queries, and the functors that turn products with them into scores. A
+// kernel family provides Traits: its Config, Scores, Work and the part of it that consumers keep, and whether O lies over Q.
 #pragma once
 
 #include "base/params.cuh"

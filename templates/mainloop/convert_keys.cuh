@@ -1,4 +1,4 @@
-// The warps that make numbers of 16 bits of keys and values of 8: wgmma multiplies two operands of one width.
+// The warps that upcast 8-bit keys and values to 16 bits: both operands of a wgmma have one width.
 //
 //     stored K, V  ──TMA──▶  a row of 16 bytes and more  ── upcast ──▶  K, V of 16 bits in panels  ──▶  consumers
 //

@@ -1,5 +1,5 @@
-// Waiting for keys that come while the kernel computes. Other devices copy them, each copy followed by a word that holds
-// the epoch of the call; words come in about their order, so that a block remembers how many of the first ones it has seen.
+// Waits for keys that arrive while the kernel computes. Other devices copy them; a word with the epoch of the call follows each
+// copy. Words arrive nearly in order, so a block remembers how many of the first ones it has seen.
 #pragma once
 
 #include "base/params.cuh"
@@ -38,8 +38,9 @@ class KeyArrivals {
   /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
   JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
 
-  /// Waits for all of them, and looks at each again: when a call ends, every device has begun it, nobody writes to its keys
-  /// any more, and none has begun the call that writes there next, as one might that had waited in vain for this device.
+  /// Waits for all of them, and looks at each again: when a call ends, every device has begun it, no
+  /// device writes to its keys any more, and none has begun the call that writes there next, as one might whose wait for this
+  /// device timed out.
   JIT_DEVICE bool finish() {
     seen_ = 0;
     return pieces() == 0 || wait(0x7fffffff);
@@ -71,7 +72,7 @@ class KeyArrivals {
     return true;
   }
 
-  // Whether it waits in vain, since `begin`.
+  // Whether a wait since `begin` has timed out.
   JIT_DEVICE bool is_over(const unsigned* word, unsigned epoch, unsigned long long& begin) const {
     int is_over = 0;
     if (lane_id() == 0) is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);

@@ -1,5 +1,6 @@
-// The order in which queries visit tiles of keys, and what their loads wait for: keys ascend or descend and are there, or come
-// from other devices while the kernel computes, those that are there first.
+// The order in which queries visit tiles of keys, and the waits of their loads: keys are there and are visited in
+// ascending or descending order, or they arrive from other devices while the kernel computes and are visited in the
+// order of arrival.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,5 +1,5 @@
-// Rows of keys by cp.async to tiles that wgmma reads. Where rows lie in pages of few rows, or are chosen one by one, this is
-// faster than boxes.
+// Copies rows of keys by cp.async into tiles that wgmma reads. Where pages have few rows, or rows are chosen one by
+// one, this is faster than TMA boxes.
 #pragma once
 
 #include "base/element.cuh"
@@ -14,7 +14,7 @@
 namespace jit {
 
 /// Copies a warp's quads of tiles of keys that are values, too. They go to the pipelines of panels
-/// (mainloop/panel_producer.cuh): a stage is full when the copies of all lanes have come, for which nobody waits here. Who
+/// (mainloop/panel_producer.cuh): a stage is full when the copies of all lanes have arrived, for which no lane waits here. Who
 /// reads them fences.
 template <class Traits>
 class KeyRowCopies {

@@ -1,5 +1,5 @@
-// How scales of keys of 8 bits come to shared memory beside a tile, where each key, or each block, has its own: by one
-// warp, where keys come by TMA, or by the copies of a block.
+// Copies the scales of 8-bit keys into shared memory beside their tile, where each key, or each block of keys, has a
+// scale: by one warp beside TMA, or as part of a block's copies.
 #pragma once
 
 #include "base/params.cuh"
@@ -38,7 +38,7 @@ JIT_DEVICE void copy_scale(unsigned target, const float* scale) {
 /// Starts the copies of all scales of blocks of a row, which has so many, in whole words.
 template <int count>
 JIT_DEVICE void copy_scale_words(unsigned target, const unsigned char* row) {
-  static_assert(count % 4 == 0, "scales that come by cp.async are whole words");
+  static_assert(count % 4 == 0, "cp.async copies scales as whole words");
 #pragma unroll
   for (int word = 0; word < count / 4; ++word) copy_scale_word<count>(target + word * 4, row, word);
 }

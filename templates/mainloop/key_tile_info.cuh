@@ -1,5 +1,5 @@
-// Tile infos: what the producer of keys tells those who compute about a tile of keys. Compiled by the host and by
-// NVRTC.
+// Tile infos: messages from the producer of keys to the consumers about a tile of keys. Host and NVRTC compile this
+// file.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -33,7 +33,7 @@ enum KeyTileFlags : int {
 };
 /// The level of the node where the span that ends with a tile meets the next one; 0: none ends.
 JIT_HOST_DEVICE constexpr int level_of_span_end(int flags) { return flags / key_info_span_end % 32; }
-/// No flags: nobody has read the tile info.
+/// No flags: no consumer has read the tile info.
 inline constexpr int key_flags_unknown = -1;
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The producer of keys and values by TMA, as far ahead of the multiplications as the pipelines have room.
+// The producer of keys and values by TMA, which runs ahead of the products as far as the pipelines have free stages.
 #pragma once
 
 #include "base/prelude.cuh"

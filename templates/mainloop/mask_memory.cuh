@@ -1,5 +1,5 @@
-// How the key producer asks a mask: a tile of queries at a time, and then one tile of keys after another. Masks
-// that are arithmetic are asked as they are; those with words of keys by the table of their ranges.
+// Evaluates the mask for the producer of keys: for a tile of queries, then for one tile of keys after another.
+// Arithmetic masks are evaluated directly, masks that read words of keys by the table of word ranges.
 #pragma once
 
 #include "base/prelude.cuh"

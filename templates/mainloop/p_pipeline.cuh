@@ -1,6 +1,6 @@
-// The pipeline from a warpgroup that computes scores to those that multiply P with values. A stage has P of a tile of
-// keys in shared memory, as wgmma reads it, or closes a work tile. With either come numbers of rows: what O is multiplied
-// by first.
+// The pipeline from a warpgroup that computes scores to those that multiply P with values. A stage holds P of a tile of
+// keys in shared memory, as wgmma reads it, or closes a work tile. Either has a factor for each row, by which O is multiplied
+// first.
 //
 // Warps of all these warpgroups with the same index have the same 16 rows: each warp looks at the flags of its own. A
 // Traits is that of a kernel family: Scores, PTile, stages_p, the warps of a warpgroup, and the layout of shared memory.

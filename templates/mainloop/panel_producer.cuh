@@ -1,5 +1,5 @@
-// The producer of keys and values by TMA whose stages are panels of a tile: a tile of wide rows is too large for a
-// stage. Queries meet the first panels of keys while the last ones are still on their way.
+// The producer of keys and values by TMA whose stages are panels of a tile, since a tile of wide rows is too large for
+// a stage. The products of the first panels of keys run while the last ones are still being copied.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,4 +1,4 @@
-// The pipelines of a mainloop whose producers copy by TMA, and what is told with their tiles.
+// The pipelines of a mainloop whose producers copy by TMA, and the tile infos that accompany their tiles.
 //
 //            filled by                    read by        empty when
 //     Q      the query producer, by TMA   its consumer   the storer has stored O, which lies over it; where
@@ -13,8 +13,7 @@
 //     stored K, V  the key producer, by TMA  converters   each of their warps says so
 //     K, V         each converter warp       consumers    each consumer warp says so
 //
-// K, or V, that nobody converts is stored K or V itself: these are two names of one pipeline then. A Traits is that of
-// a kernel family: its Config, the tiles and stages of K and V and of stored K and V, `keys_by_lanes`, whether it has
+// Without converters K is stored K, and V stored V: both names mean one pipeline. A kernel family provides Traits: its Config, the tiles and stages of K and V and of stored K and V, `keys_by_lanes`, whether it has
 // converters and upcasts, how many warps convert, consume, and read stored keys, and the layout of shared memory.
 #pragma once
 
@@ -151,7 +150,7 @@ JIT_DEVICE int load_key_info_flags_if(bool condition, unsigned info, int other) 
   return load_shared_if(condition && lane_id() == 0, info + 4, other);
 }
 
-/// One side's place in the pipeline of tile infos, of a family whose keys come by another pipeline, in panels
+/// One side's state in the pipeline of tile infos, for families whose keys have another pipeline, in panels
 /// (mainloop/panel_producer.cuh).
 template <class Traits>
 struct KeyInfoPipeline {

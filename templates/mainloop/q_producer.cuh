@@ -1,5 +1,4 @@
-// The warp that loads queries by TMA. It walks through the work at its own pace, as far ahead of the multiplications as
-// the pipeline has room.
+// The warp that loads queries by TMA, at its own pace: as far ahead of the products as the pipeline has free stages.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,4 +1,4 @@
-// The warp that finds out which rows of keys come next, and where they lie, for warps that copy them row by row.
+// The planner warp: it finds the next rows of keys and their addresses for the warps that copy them row by row.
 #pragma once
 
 #include "base/params.cuh"

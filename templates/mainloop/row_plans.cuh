@@ -1,5 +1,6 @@
-// Where the rows of tiles of keys lie, from the warp that finds out to those that copy them: a pipeline in shared memory.
-// Who walks through the work needs many registers, and who copies rows too; and a row is found while others are copied.
+// A pipeline in shared memory with the addresses of rows of keys, from the planner warp to the warps that copy them.
+// Walking through the work takes many registers, and so does copying rows; in separate warps, rows are also found while
+// others are copied.
 #pragma once
 
 #include "base/params.cuh"

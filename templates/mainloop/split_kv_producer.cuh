@@ -1,4 +1,4 @@
-// The warp that loads keys and values of splits by TMA, and finds out what comes next.
+// The producer warp of splits: it plans the next tiles of keys and values, and loads them by TMA.
 #pragma once
 
 #include "base/params.cuh"
@@ -73,7 +73,7 @@ class SplitKvProducer {
                              WorkTileKeys<Config>& tiles) {
     splits_.put(info);  // queries are longer on their way than keys
     if (!tiles.has(0)) {
-      producer_.load_values();  // without them nobody comes to this code, to make room for what follows
+      producer_.load_values();  // without values no thread reaches this code
       return producer_.tell(key_info_none);
     }
     RowPlace box = box_at(work_tile, info, tiles.key(0));

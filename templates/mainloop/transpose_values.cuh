@@ -1,5 +1,5 @@
-// The warps that transpose tiles of values of 8 bits: wgmma sums along the columns of both operands then, and
-// memory has a row for each key.
+// The warps that transpose tiles of 8-bit values: wgmma then sums along the columns of both operands, and memory has a row
+// for each key.
 //
 //     rows of keys (TMA)                         rows of columns (wgmma)
 //     ┌ key 0:  d0 d1 d2 … ┐   ldmatrix.trans,   ┌ d0:  key 0  1  8  9  2  3 10 11 … ┐

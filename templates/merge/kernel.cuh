@@ -2,9 +2,9 @@
 //
 //   M = max lseᵢ,  wᵢ = exp(lseᵢ − M),  o = Σ wᵢ oᵢ / Σ wᵢ,  lse = M + log Σ wᵢ
 //
-// in fp32, summed in the order of the states. A few lanes of a warp have a row of o, a piece each. They look at the lse
-// of as many states at a time, a lane each. The pieces of the first states are on the way at the same time as their lse,
-// and those of the next ones while a few are summed: a row takes one trip to memory, not two, where there are few states.
+// in fp32, summed in the order of the states. A group of lanes of a warp has a row of o, a piece each, and reads the lse of as
+// many states at a time, a lane each. The pieces of the first states are loaded together with their lse, and those of the next
+// ones while a few are summed: with few states a row takes one memory latency, not two.
 #pragma once
 
 #include "base/prelude.cuh"

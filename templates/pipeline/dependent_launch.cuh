@@ -1,14 +1,12 @@
-// Where a grid meets those in front of it and behind it on the stream.
+// Programmatic dependent launch: how a grid waits for the grids before it on the stream and lets the next one start.
 //
-// On sm_90 and later a grid may start before the one in front of it has ended. Elsewhere nothing is to be done, and
-// there are no such instructions.
+// From sm_90 on a grid may start before the one before it has ended. Older GPUs lack the instructions, and need none.
 //
-// Some grids of one call run side by side, though they follow one another. The first of them waits for the grids in
-// front of the call. Each lets the next one start as soon as its blocks have begun, and those behind the first do not
-// wait before they read: what they need was there when the first began, and none of them reads what another one has yet
-// to write, unless it waits for that by itself. Each ends behind the one in front of it, so that who waits for the last
-// of them waits for all ("griddepcontrol" of the PTX ISA: a wait is for all grids in front, and the next grid starts
-// when all blocks have let it, so that blocks that are waited for have a place on the GPU).
+// Some grids of one call run concurrently though they follow one another on the stream. The first waits for the grids before
+// the call. Each lets the next one start as soon as its blocks have begun. The grids behind the first read without a wait:
+// their inputs were there when the first began, and a grid that reads another's output waits for it by a flag of its own. Each
+// grid ends after the one before it, so a wait for the last grid is a wait for all ("griddepcontrol" of the PTX ISA: a wait is
+// for all grids before, and the next grid starts when all blocks have let it, so blocks that are waited for are resident).
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,5 +1,5 @@
-// Pipelines of tiles in shared memory between those who fill them and those who read them. Each stage has two
-// mbarriers: `full` ends a phase when its bytes have come, `empty` when every reader is done with them.
+// Pipelines of tiles in shared memory between producers and consumers. Each stage has two mbarriers: `full` completes a phase
+// when the bytes have arrived, `empty` when every consumer has released them.
 #pragma once
 
 #include "base/prelude.cuh"

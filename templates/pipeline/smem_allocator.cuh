@@ -1,5 +1,5 @@
-// Places in the shared memory of a block, one behind another. Compiled by the host, which needs the size to launch,
-// and by NVRTC; generated programs assert that both come to the same size.
+// Allocates the shared memory of a block, one place behind another. Host and NVRTC compile this file; generated
+// programs assert that both compute the same size.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -9,7 +9,7 @@ namespace jit {
 /// Where a pipeline (pipeline/pipeline.cuh) lies in a block's shared memory, as byte offsets: the tile of its first
 /// stage, and the barriers of that, one that says that it is full and one that says it is empty.
 struct PipelinePlace {
-  static constexpr int none = -1;  ///< of barriers that nobody waits for
+  static constexpr int none = -1;  ///< the offset of barriers that no thread waits for
   int stages;                      ///< 0: there is no such pipeline
   int tiles;
   int full;

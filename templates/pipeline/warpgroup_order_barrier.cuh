@@ -1,4 +1,4 @@
-// Turns that the warpgroups of a block take.
+// Orders the warpgroups of a block: each waits for its turn.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,5 +1,5 @@
-// Numbers that carry their derivative along: what a score functor makes of one has the functor's derivative, so that
-// nobody writes derivatives, of texts neither (dual numbers; "Evaluating Derivatives", Griewank and Walther).
+// Numbers that carry their derivative along: the result of a score functor on one has the functor's derivative, so that no
+// functor, nor text, states derivatives (dual numbers; "Evaluating Derivatives", Griewank and Walther).
 #pragma once
 
 #include "base/prelude.cuh"

@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Lengths of one batch entry: whoever asks for another one gets what this one has. Arrays are read once.
+/// Lengths of one batch entry; the entry in a question is ignored. Arrays are read once.
 template <class Config>
 class EntrySeqlens {
  public:

@@ -1,8 +1,8 @@
-// Numbers that are known, beside those of which bounds are (problem/interval.cuh): what a functor's text makes of one
-// query alone. Compiled by the host, too.
+// Exact numbers beside intervals (problem/interval.cuh): a functor's text evaluated for one query alone. The host compiles this
+// file, too.
 //
-// Each operation has the meaning that C++ gives it. Where C++ defines none, it is some number, and no harm is done: what
-// a text computes under a condition is computed here in any case.
+// Each operation has its meaning in C++. Where C++ defines none, the result is any number, without harm: subexpressions under
+// a condition are evaluated here in any case.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -20,7 +20,7 @@ JIT_DEVICE bool is_large_lse(float lse) {
 }
 
 /// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys, and for a large row,
-/// whose probabilities are 0 then wherever nobody asks for its origin.
+/// whose probabilities are 0 then wherever its origin is not asked for.
 JIT_DEVICE float lse_exponent(float lse) {
   return lse == negative_infinity() || is_large_lse(lse) ? -negative_infinity() : lse * log2_e;
 }

@@ -1,10 +1,10 @@
-// Numbers of which bounds are known (Moore, "Interval Analysis"): what a functor's text makes of all queries and keys of
-// a tile at once. Compiled by the host, too.
+// Intervals (Moore, "Interval Analysis"): a functor's text evaluated for all queries and keys of a tile at once. The host compiles
+// this file, too.
 //
-// Each operation has the meaning that C++ gives it for single numbers. Its result holds whatever single numbers within
-// the bounds can make; where that may leave the type, or is not defined, it is any number. Bounds of real numbers are
-// wider than rounding can make them, so that a compiler may contract, flush and approximate. Real numbers that may be
-// no number lie between both infinities; all others are numbers for certain, of which an infinite one may be known.
+// Each operation has its meaning in C++. Its result contains the results for all single numbers within the bounds; where those
+// may leave the type, or are not defined, it contains any number. Bounds of real numbers are wider than rounding can make
+// them, so that a compiler may contract, flush and approximate. An interval that may hold NaN reaches from −inf to +inf; every
+// other interval holds no NaN, and may be a single infinity.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -1,6 +1,6 @@
-// Rows of o and LSE that are no query's, of sequences whose lengths only the device knows: behind the queries in use,
-// before and between varlen sequences and behind the last. A call may want them to be as those of a query that sees no
-// key, so that nothing in a batch that is filled up to a size, as for a captured graph, is left over from before.
+// Padding rows of o and LSE, of sequences whose lengths only the device knows: behind the queries in use, before and between
+// varlen sequences, and behind the last one. A call may ask for the values of a query that sees no key there, so that a batch
+// padded to a fixed size, as for a captured graph, holds nothing of earlier calls.
 #pragma once
 
 #include "base/params.cuh"
@@ -41,9 +41,10 @@ class PaddedRows {
   VariableSequences<Config> sequences_;
 };
 
-/// One row of all heads. By a whole warp.
+/// Writes zeros to a row of `o`, a tensor like O, for all heads. By a whole warp.
 template <class Config>
-JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row) {
+JIT_DEVICE void write_zeros(const AttentionParams& params, void* o, const TensorStrides& strides, int batch,
+                            int row) {
   using Element = OutputElement<Config>;
   constexpr int bytes = maximum<int>(output_alignment<Config>, sizeof(Element)),
                 piece = bytes / static_cast<int>(sizeof(Element));
@@ -52,8 +53,18 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
   const long long count = static_cast<long long>(params.heads_q) * pieces;
   for (long long i = lane_id(); i < count; i += warp_size) {
     const long long first =
-        VariableSequences<Config>::query_offset(params.o_strides, batch, static_cast<int>(i / pieces), row);
-    store_words<bytes, bytes>(static_cast<Element*>(params.o) + first + i % pieces * piece, zeros);
+        VariableSequences<Config>::query_offset(strides, batch, static_cast<int>(i / pieces), row);
+    store_words<bytes, bytes>(static_cast<Element*>(o) + first + i % pieces * piece, zeros);
+  }
+}
+
+/// Writes the outputs of one row, for all heads. By a whole warp.
+template <class Config>
+JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row) {
+  write_zeros<Config>(params, params.o, params.o_strides, batch, row);
+  if constexpr (requires { typename Config::OutputFunctor; }) {
+    if (params.outputs.o_raw != nullptr)
+      write_zeros<Config>(params, params.outputs.o_raw, params.outputs.o_raw_strides, batch, row);
   }
   if constexpr (finds_output_scales<Config>) {
     for (int head = lane_id(); head < params.heads_q; head += warp_size)
@@ -72,7 +83,7 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
 }
 
 /// Writes o = 0 and LSE = −inf where there is no query, if the call wants it: the part of warp `warp` of the `warps` of
-/// all blocks that do so together. By whole warps, at any time: nobody else writes these rows.
+/// all blocks that do so together. By whole warps, at any time: no other thread writes these rows.
 template <class Config>
 JIT_DEVICE void zero_padding(const AttentionParams& params, int warp, int warps) {
   if (params.sequences.zero_padding == 0) return;

@@ -107,7 +107,7 @@ JIT_DEVICE float sum_of_halves(unsigned halves) {
 }
 
 /// e4m3 elements, in the upper halves of both words of 16 bits, as fp16, by integer arithmetic for GPUs without the
-/// instruction: the exponent comes to lie where fp16 has its own, whose bias is larger by 8.
+/// instruction: the exponent is moved to fp16's exponent bits, whose bias is larger by 8.
 JIT_DEVICE unsigned half_bits_of_e4m3(unsigned pair) {
   constexpr unsigned two_to_8 = 0x5c005c00u, magnitudes = 0x7f007f00u, signs = 0x80008000u;
   unsigned scaled;

@@ -1,6 +1,6 @@
 // Rounds q, k and v to 8 bits, in one launch, with scales that it finds. A piece of work is some tokens of one head of one
-// tensor, of which a block collects what must be known of a whole sequence, or which it rounds. Blocks stay and do one
-// piece after another; the rows of the next one are on their way meanwhile.
+// tensor, whose statistics a block collects for its whole sequence, or which it rounds. Blocks are persistent
+// and compute one piece after another; the rows of the next one are copied meanwhile.
 #pragma once
 
 #include "pipeline/dependent_launch.cuh"

@@ -30,7 +30,7 @@ struct QuantizePlan {
   static constexpr bool is_rotated = !is_value && Config::rotate;
   static constexpr bool is_centered =
       is_value ? Config::center_values : tensor == QkvTensor::k && Config::center_keys;
-  /// Whether scales are found as rows come by.
+  /// Whether scales are found as rows pass by.
   static constexpr bool has_row_scales = scales == QuantizedScales::token || scales == QuantizedScales::block;
   /// Rows of a piece of work.
   static constexpr int chunk = quantize_chunk(share, threads);

@@ -1,4 +1,4 @@
-// Rows that are rounded, when all is known that they wait for.
+// Rounds rows, once the statistics of their sequence are complete.
 #pragma once
 
 #include "base/warp_sum.cuh"

@@ -1,5 +1,5 @@
-// The rows of a piece of work: they are on their way to shared memory while the piece before is worked on, then come from
-// there one by one and are made what is to be rounded.
+// The rows of a piece of work: they are copied to shared memory while the piece before is computed, then read one by one and
+// rotated or centered before they are rounded.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -1,11 +1,10 @@
-// Which piece of work a block has.
+// The scheduler of pieces of work.
 //
-// A unit is what belongs to a batch entry and a KV head. Where whole sequences must be known first, each unit has two
-// phases: its statistics are collected, then its elements are rounded. Both are one launch: blocks draw tickets, and take
-// phases in an order in which the second one of a unit comes some units behind the first one, so that what it reads
-// again is in L2. A block does its tickets in rising order, and waits for lower ones alone than its present one, which were
-// drawn by blocks that run: the lowest one of all that are not done waits for nothing, and a block need not wait for one
-// that has no room to begin.
+// A unit holds the rows of a batch entry and a KV head. Where scales depend on whole sequences, each unit has two phases: its
+// statistics are collected, then its elements are rounded. One launch does both: blocks draw tickets, and the order of tickets
+// puts the second phase of a unit some units behind its first, so that its second read hits L2. A block takes its tickets in
+// ascending order, and waits only for tickets lower than its current one, which resident blocks have drawn: the lowest
+// unfinished ticket waits for nothing, and no block waits for one that is not resident.
 #pragma once
 
 #include "ptx/atomic.cuh"

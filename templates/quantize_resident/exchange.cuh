@@ -1,5 +1,5 @@
-// The exchange between blocks that keep rows: words that say themselves whether they are of this launch. Who
-// looks for one reads until it is.
+// The exchange between blocks that keep rows: words that contain the number of the launch. A reader polls a word until it is of
+// this launch.
 #pragma once
 
 #include "ptx/atomic.cuh"

@@ -1,10 +1,9 @@
-// Rounds q, k and v to 8 bits, in one launch and one look at memory, with scales and means of whole sequences: a piece
-// of work stays in shared memory until other blocks have told what they found of its unit.
+// Rounds q, k and v to 8 bits, in one launch and one pass over memory, with scales and means of whole sequences: a piece of work
+// stays in shared memory until other blocks have sent the statistics of its unit.
 //
-// All blocks run at the same time, and each has a pipeline of pieces. Pieces are drawn in the order of units when
-// there is room for one, never before. So the first unit that is not known has all of its pieces in pipelines, or
-// room for the next one comes: those in front of it wait for nothing that is to come, and it has fewer pieces than
-// all pipelines have slots.
+// All blocks are resident, and each has a pipeline of pieces. Pieces are drawn in the order of units, and only when a slot is
+// free. So the first unit with incomplete statistics has all of its pieces in pipelines, or a slot will become free: the units
+// before it wait for nothing, and it has fewer pieces than all pipelines have slots.
 #pragma once
 
 #include "pipeline/dependent_launch.cuh"

@@ -1,5 +1,5 @@
-// The pieces of work that a block keeps: rows come to a slot by TMA, warps of statistics look at them, one waits until
-// what they wait for is known, and warps of rounding are the last to read them. No slot is loaded before that.
+// The pieces of work that a block keeps: TMA copies rows to a slot, statistics warps read them, a poller waits for the
+// statistics of the unit, and rounding warps read them last. Only then is a slot loaded again.
 #pragma once
 
 #include "ptx/mbarrier.cuh"

@@ -1,4 +1,4 @@
-// The quantizer that keeps its rows: what it does of a Config, and which piece of work a ticket is.
+// The quantizer that keeps its rows: its steps according to Config, and the piece of work of a ticket.
 #pragma once
 
 #include "quantize/plan.cuh"

@@ -1,4 +1,4 @@
-// The warp that waits for what other blocks have found of a unit, and says what its rows lose and are multiplied by.
+// The poller warp: it waits for other blocks' statistics of a unit, and publishes the means that its rows lose and their scales.
 #pragma once
 
 #include "base/warp_sum.cuh"

@@ -41,7 +41,7 @@ class ResidentReducer {
         if (missing >= 0) exchange_.wait_for_statistics(unit, missing, column);
         __syncwarp();
       }
-      // One lane goes on where the one before has come to.
+      // One lane continues from the sum of the one before.
 #pragma unroll 1
       for (int step = 0; step < lanes; ++step) {
         if (step == part) {

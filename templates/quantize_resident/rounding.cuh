@@ -1,4 +1,4 @@
-// The warps that round rows where they lie in shared memory, as soon as all is known of them.
+// The rounding warps: they round rows in place in shared memory, as soon as the poller has published means and scales.
 #pragma once
 
 #include "ptx/bulk_copy.cuh"

@@ -1,5 +1,5 @@
-// The warps that look at rows first: what each piece of work leaves of its rows for the blocks that round others of its
-// unit. Each warp stands for two of those that a piece of work has elsewhere, and sums go in the same order.
+// The statistics warps, which read rows first: they send the statistics of a piece of work to the blocks that round other pieces
+// of its unit. Each warp replaces two warps of quantize/statistics.cuh, and sums in the same order.
 #pragma once
 
 #include "base/warp_sum.cuh"

@@ -1,19 +1,17 @@
-// How the keys of all queries are shared out among blocks. Compiled by the host and by NVRTC.
+// Distributes the keys of all queries over blocks. Host and NVRTC compile this file.
 //
-// Work comes in work tiles: a tile of rows with the tiles of keys that it sees. Laid end to end in a fixed order, the
-// work tiles are one tile space, which is cut into work ranges of equal length, a work range for each block
-// ("Stream-K", Osama et al.; "Lean Attention", Sanovar et al.). So all blocks end at about the same time, whatever
-// the lengths of sequences, and a block has at most two work tiles that it shares with others: the first and the
-// last. Where all work tiles are of one length, work ranges are such that each is cut at the same places, or not at
-// all, if that leaves few blocks without work. Where there are many work tiles beside the longest one, and several of
-// them see the same keys, they are scheduled whole: blocks then read the same keys at about the same time, and find
-// them in the L2 cache.
+// A work tile is a tile of rows with the tiles of keys that it sees. Laid end to end in a fixed order, the work tiles form one
+// tile space, which is cut into work ranges of equal length, one for each block ("Stream-K", Osama et al.; "Lean Attention",
+// Sanovar et al.). So all blocks end at about the same time, whatever the lengths of sequences, and a block shares at most two
+// work tiles with others: its first and its last. Where all work tiles have one length, work ranges are chosen so that each
+// work tile is cut at the same places, or not at all if that leaves few blocks idle. Where there are many more work tiles than
+// the longest one, and several see the same keys, work tiles are scheduled whole: blocks then read the same keys at about the
+// same time, and find them in the L2 cache.
 //
-// Where there are fewer work tiles, and several see the same keys, the tile space is split into strands that lie side
-// by side: each has every so many-th tile of rows of all heads, and every so many-th block, and all are cut at the
-// same places. So blocks side by side have the same keys of tiles of rows side by side, and compute them at the same
-// time. On one tile space a block would compute these one after another, or blocks far apart would, and each would
-// read the keys from memory.
+// Where there are fewer work tiles, and several see the same keys, the tile space is split into n parallel strands: strand i
+// has every n-th tile of rows of all heads and every n-th block, beginning with the i-th, and all strands are cut at the same
+// places. So neighboring blocks have the same keys of neighboring tiles of rows at the same time. On one tile space a block
+// would compute these one after another, or distant blocks would, and each would read the keys from memory.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -86,7 +84,7 @@ struct KeyShares {
   int length;        ///< of a block's work range of it
   int num_splits;    ///< 1: a work tile is all of the block's in whose work range it begins
   int plain_length;  ///< of a work tile, where all are alike and cut alike; else 0
-  /// That it takes in the tile space then: so many whole work ranges, or a whole split of one.
+  /// Length that a work tile occupies in the tile space then: so many whole work ranges, or one split.
   int cut_length;
   /// Whether work tiles are scheduled whole, in turns: work tile i is that of block i modulo their number.
   bool is_scheduled;
@@ -121,7 +119,7 @@ struct KeyShares {
   JIT_HOST_DEVICE constexpr int in_tile_space(int tiles) const {
     return plain_length != 0 ? cut_length : work_tile_length(tiles);
   }
-  /// The length in the tile space of work tiles whose tiles come to `sum`.
+  /// The length in the tile space of work tiles with `sum` tiles of keys in all.
   JIT_HOST_DEVICE constexpr int all_in_tile_space(int sum) const {
     return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
@@ -199,7 +197,7 @@ JIT_HOST_DEVICE constexpr int strands_score(int strands, StrandNumbers numbers, 
 JIT_HOST_DEVICE constexpr int strands_of_score(int score) { return score % (2 * most_strands); }
 
 /// Whether so little is lost when all work tiles of a head count as its longest one that the tile space may be split
-/// into strands. `even` is what all work tiles come to then.
+/// into strands. `even` is the length of all work tiles then.
 JIT_HOST_DEVICE constexpr bool may_have_strands(int total, int even) {
   constexpr int spared = 64;
   return even - total <= total / spared;
@@ -226,7 +224,7 @@ JIT_HOST_DEVICE constexpr KeyShares shares_of(const TileSpace& tile_space, int b
   }
   KeyShares shares = cut(strand, strand_blocks);
   shares.strands = tile_space.strands;
-  // Where `num_splits` makes work ranges long, those of all blocks would come to more than the tile space is.
+  // Where `num_splits` makes work ranges long, all blocks together would exceed the tile space.
   const int with_work = small_quotient(shares.total - 1, shares.length) + 1;
   shares.strand_blocks = with_work < strand_blocks ? with_work : strand_blocks;
   return shares;

@@ -1,8 +1,8 @@
-// How work tiles are cut whose keys are summed in fixed spans. Compiled by the host and by NVRTC.
+// Cuts work tiles whose keys are summed in fixed spans. Host and NVRTC compile this file.
 //
-// A span is so many tiles of keys of a sequence, counted from its key 0, whatever stands beside it in the batch. Blocks
-// take work ranges as in scheduling/key_shares.cuh, but where two work ranges meet within a work tile it is cut
-// between two spans, at the place that is nearest. So a block may have up to a span more or less than its work range.
+// A span is a fixed number of tiles of keys of a sequence, counted from its key 0, whatever else is in the batch. Blocks take
+// work ranges as in scheduling/key_shares.cuh, but a work tile in which two work ranges meet is cut between two spans, at the
+// nearest boundary. So a block may have up to one span more or less than its work range.
 #pragma once
 
 #include "base/host_device.cuh"

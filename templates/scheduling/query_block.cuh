@@ -1,4 +1,4 @@
-// Which tile of queries a block computes, of kernels with a block for each: dense or varlen.
+// The tile of queries of a block, in kernels with a block for each: dense or varlen.
 #pragma once
 
 #include "base/params.cuh"
@@ -15,11 +15,11 @@ namespace jit {
 /// A tile of one sequence.
 struct VarlenPlace {
   int batch;
-  int first_row;  ///< none of the sequence's where the place is nobody's: negative, or behind its last one
+  int first_row;  ///< outside of the sequence where the place is empty: negative, or behind its last row
 };
 
 /// Looks for the last sequence that begins at `place` or before it, 32 at a time. `begin(b)` is the first row of
-/// sequence b; where these do not ascend, any place may be nobody's. By whole warps, whose lanes get the same answer.
+/// sequence b; where these do not ascend, any place may be empty. By whole warps, whose lanes get the same answer.
 template <int rows, class Begin>
 JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
   int first = 0, end = batch;  // it is one of these
@@ -50,7 +50,7 @@ JIT_DEVICE WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
           .q_begin = (tiles_q - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y)) * tile_q};
 }
 
-/// The tile of this block: of varlen queries, in a grid of (heads, places of tiles), perhaps nobody's.
+/// The tile of this block: with varlen queries, in a grid of (heads, places of tiles), perhaps an empty place.
 template <class Config, int tile_q>
 JIT_DEVICE WorkTile query_block(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {

@@ -1,7 +1,7 @@
-// Which requests a kernel of a call computes, where two kernels share them. Compiled by the host and by NVRTC.
+// The requests that a kernel of a call computes, where two kernels share them. Host and NVRTC compile this file.
 //
-// A request with many queries fills tiles of queries of one head: what counts is how fast tiles are multiplied. One with
-// few leaves such tiles empty, so that all heads that share keys have a tile together, and the keys are split over blocks.
+// A request with many queries fills tiles of queries of one head, and the rate of products decides. A request with few queries
+// would leave such tiles nearly empty, so all heads that share keys share a tile, and the keys are split over blocks.
 #pragma once
 
 #include "base/host_device.cuh"

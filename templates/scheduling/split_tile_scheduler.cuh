@@ -111,7 +111,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   JIT_DEVICE void begin(const AttentionParams& params, const KnownTileSpace& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     TileSpace tile_space{0, false, longest_tile_space, 0};
-    int even = 0;                 // what all work tiles come to if those of a head count as its longest one
+    int even = 0;                 // the sum of all work tiles if each counts as the longest of its head
     StrandNumbers numbers = ~0u;  // of strands that heads allow
     float beside = 0;
     bool is_measured = false;

@@ -1,4 +1,4 @@
-// The sequences that a work tile is of: what the functors see of them, and where the rows of its outputs lie.
+// The sequences of a work tile: their functor inputs, and the rows of its outputs.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,5 +1,5 @@
-// How the warps of a persistent block learn which tile of queries comes next. A Traits is that of a kernel family: its
-// Config, the Work that its warps tell one another, whether that has lengths, and the layout of shared memory.
+// Broadcasts the next tile of queries to the warps of a persistent block. A kernel family provides Traits: its Config, the Work
+// that its warps broadcast, whether that has lengths, and the layout of shared memory.
 #pragma once
 
 #include "base/params.cuh"

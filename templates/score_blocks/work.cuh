@@ -1,4 +1,4 @@
-// An item of work: a tile of queries of a head by a range of keys. Thread blocks stay and take one item after another;
+// An item of work: a tile of queries of a head by a range of keys. Thread blocks are persistent and take one item after another;
 // producers and consumers find the same ones by themselves.
 #pragma once
 
@@ -35,7 +35,7 @@ template <class Config>
 struct ScoreBlocksItem {
   int batch = 0;
   int head;
-  int q_begin;     ///< of the tile; none of the sequence's where the place is nobody's
+  int q_begin;     ///< of the tile; outside of the sequence where the place is empty
   int tile_begin;  ///< tiles of keys, seen or not
   int tile_end;
 

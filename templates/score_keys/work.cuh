@@ -1,4 +1,4 @@
-// An item of work: some tokens, whose heads are the columns of its products, by a range of keys. Blocks stay and take one
+// An item of work: some tokens, whose heads are the columns of its products, by a range of keys. Blocks are persistent and take one
 // item after another; producers and consumers find the same ones by themselves.
 #pragma once
 

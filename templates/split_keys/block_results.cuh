@@ -1,4 +1,4 @@
-// From what blocks have come to for a tile of rows to its rows of O and LSE.
+// Merges the partial results that blocks have for a tile of rows into its rows of O and LSE.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,5 +1,4 @@
-// Traits that follow from the Config of a kernel whose blocks are a warpgroup of producers and some of
-// consumers.
+// Traits that follow from the Config of a kernel whose blocks have a producer warpgroup and consumer warpgroups.
 #pragma once
 
 #include "base/element.cuh"

@@ -1,13 +1,12 @@
-// The products of a step out of keys and values as they are stored.
+// The products of a step, from keys and values as they are stored.
 //
-// Keys and values of 8 bits, and queries, become fp16 on the way from shared memory to fragments, exactly. ldmatrix
-// brings a lane four bytes of a key's row that stand side by side, where it brings two numbers of 16 bits. So what an
-// mma sums over is taken in another order, which is the queries' order, too; and of values, which ldmatrix transposes
-// in pairs, the even columns of sixteen are those of one mma and the odd ones those of the next. No byte is moved for
-// it.
+// 8-bit keys and values, and queries, become fp16 between shared memory and fragments, exactly. Where ldmatrix brings a lane
+// two 16-bit numbers, it brings four neighboring bytes of a key's row. So an mma sums over columns in another order, and
+// queries have the same order. ldmatrix transposes values in pairs of bytes: of sixteen columns the even ones belong to one
+// mma and the odd ones to the next. No byte moves between lanes.
 //
-// fp16 is one instruction for two numbers, bf16 four. So queries of bf16 become fp16, too, once for a split: each row
-// times a power of two that takes its largest number near fp16's largest (steps/fp16_rows.cuh).
+// The conversion to fp16 is one instruction for two numbers, to bf16 four. So bf16 queries become fp16, too, once for a split:
+// each row is multiplied by a power of two that brings its largest number near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
 #include "base/element.cuh"

@@ -1,5 +1,4 @@
-// Tiles of keys along a list, whose entries are on their way ahead: an entry comes from memory, and then the row that it
-// names.
+// Tiles of keys along a list. Entries are prefetched: an entry arrives from memory first, then the row that it names.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,5 +1,5 @@
-// The warps of a warpgroup of producers that load queries: rows of several heads, which cp.async gathers. A Traits is
-// that of a kernel family: its Config, the QTile of 64 rows, which has the columns from first_query_column on, tile_rows,
+// The warps of a producer warpgroup that load queries: rows of several heads, which cp.async gathers. A kernel
+// family provides Traits: its Config, the QTile of 64 rows, which has the columns from first_query_column on, tile_rows,
 // stages_q, and the threads that load and that compute.
 #pragma once
 

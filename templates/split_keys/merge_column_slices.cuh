@@ -39,7 +39,7 @@ struct LanePlace {
   JIT_DEVICE int first_split() const { return splits * group() / groups; }
   // mutate: SplitsOfAnotherGroup
   JIT_DEVICE int end_split() const { return splits * (group() + 1) / groups; }
-  /// That a lane has at most.
+  /// The largest number of splits that a lane merges.
   JIT_DEVICE int most_splits() const { return (splits + groups - 1) / groups; }
 };
 

@@ -1,16 +1,15 @@
-// How the splits of a work tile of many rows come together: its blocks leave them in the mailbox, and then each
-// merges a share of the column slices of all rows, from all splits.
+// Merges the splits of a work tile with many rows: its blocks write them to the mailbox, then each merges a share of the column
+// slices of all rows, from all splits.
 //
-// As where one block merges (split_keys/merge_splits.cuh), no word that is left is empty, so that no counter and no
-// fence stand between those who write and those who read. Each word is read by one warp, which leaves it empty again.
+// As in split_keys/merge_splits.cuh, written words are never empty, so readers need no counter and no fence. One warp reads
+// each word, and resets it to empty.
 //
-// Blocks merge what they work on last: all blocks of the work tile, but for the last one if that goes on with the
-// next work tile. So nobody waits before all of its own splits are there.
+// A block merges only its last work tile. All blocks of the work tile take part, except the last one if it goes on with the
+// next work tile. So a block has computed all of its own splits before it waits.
 //
-// Blocks wait only for blocks that have begun: else those that wait could take the room of those that they wait for,
-// where the GPU has another kernel's blocks, too. The first block of the work tile begins last (TileSpaceBlock), and
-// says so when it begins. Who has left its split earlier than that does not wait: it leaves its share to the first
-// block.
+// Blocks wait only for blocks that have begun: otherwise waiting blocks could occupy the multiprocessors that the others need,
+// where the GPU also runs another kernel. The first block of the work tile begins last (TileSpaceBlock), and signals when it
+// begins. A block that has written its split before that signal does not wait: it leaves its share to the first block.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,9 +1,9 @@
-// How the splits of a work tile come together: the block that has the first of them waits for the others, and merges
+// Merges the splits of a work tile: the block that computes the first split waits for the results of the others, and merges
 // all.
 //
-// What a block leaves are its own words, none of which is empty, so no counter and no fence stand between those who write
-// and the one who reads (the idea of NCCL's LL protocol). The first split of a work tile is the last that its block
-// computes, while other blocks begin with theirs: it waits for what is nearly always there.
+// A result consists of words that are never empty, so the reader recognizes each one by itself, without a counter or a fence
+// (the idea of NCCL's LL protocol). A block computes the first split of a work tile last, while other blocks begin with
+// theirs, so the results are nearly always there.
 #pragma once
 
 #include "base/params.cuh"
@@ -88,7 +88,7 @@ JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& s
           }
         });
     if (!is_group || info.split != 0) return;
-    is_group = false;  // what groups have come to
+    is_group = false;  // from here on: results of groups
     place = info.splits;
     count = (info.splits + splits_of_group - 1) / splits_of_group;
   }

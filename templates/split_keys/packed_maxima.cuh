@@ -1,4 +1,4 @@
-// The largest scores of packed rows, which are of several heads (epilogue/row_maxima.cuh).
+// The largest scores of packed rows, which belong to several heads (epilogue/row_maxima.cuh).
 #pragma once
 
 #include "base/element.cuh"

@@ -1,12 +1,11 @@
-// The products of a step out of keys and values of which a byte has two numbers.
+// The products of a step, from 4-bit keys and values, two numbers a byte.
 //
-// ldmatrix brings a lane four bytes of a chunk of 16 bytes, 32 columns: eight numbers of a key, that pairs_of_… makes
-// four pairs of. They are the B fragments of two k-steps, and queries are put in the order of these once. Of values, which
-// ldmatrix transposes in pairs of bytes, it brings four columns of two keys: a pair for each of four blocks of
-// columns. No bit is moved between lanes.
+// ldmatrix brings a lane four bytes of a 16-byte chunk (32 columns): eight numbers of a key, which pairs_of_… expands to four
+// pairs. They are the B fragments of two k-steps; queries are put into the same order once. ldmatrix transposes values in
+// pairs of bytes, and brings four columns of two keys: a pair for each of four blocks of columns. No bit moves between lanes.
 //
-// Scales and zero points of a key are applied to its numbers where they become fp16: zero points, of which those of values are
-// taken away in bf16, and scales of blocks. Scales of tokens multiply scores and P (split_keys/split_dequant.cuh).
+// Zero points and scales of blocks are applied where numbers become fp16; zero points of values are subtracted in bf16. Scales
+// of tokens multiply scores and P (split_keys/split_dequant.cuh).
 #pragma once
 
 #include "base/element.cuh"

@@ -1,4 +1,4 @@
-// Tiles of rows of several query heads.
+// Tiles of packed rows: rows of several query heads.
 #pragma once
 
 #include "base/params.cuh"

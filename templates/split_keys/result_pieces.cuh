@@ -1,4 +1,4 @@
-// Pieces of rows of O that some keys came to, and how results of different keys are summed.
+// Pieces of partial results of rows of O, and the merge of results of different keys.
 //
 // A result of some keys is, for each row, O not normalized, the maximum m of its scores and the sum l of its
 // exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
@@ -27,8 +27,8 @@ struct RowState {
   float sum;
 };
 
-/// That of a row of maximum `row_max` in work tiles of the raw score, of which `scale_log2` makes an exponent of 2.
-/// `sum` is 0 for a row without keys.
+/// The state of a row with maximum `row_max` of raw scores; `scale_log2` turns a raw score into an exponent of 2. `sum`
+/// is 0 for a row without keys.
 JIT_DEVICE RowState row_state(float row_max, float scale_log2, float sum) {
   return {sum == 0 ? negative_infinity() : finite_or_zero(row_max) * (scale_log2 * ln_2), sum};
 }
@@ -127,7 +127,7 @@ JIT_DEVICE bool is_missing(const RowPiece& piece) {
   return is_empty(most);  // mutate: WaitsForNothing
 }
 
-/// That of no keys.
+/// The result of a row without keys.
 JIT_DEVICE RowPiece piece_without_keys() { return {make_float4(0, 0, 0, 0), {negative_infinity(), 0}}; }
 
 /// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.

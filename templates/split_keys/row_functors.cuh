@@ -24,7 +24,7 @@ struct ScoreOrigin {
   bool is_partial;
 };
 
-/// That of a warp whose first row and key are so many behind those of the split and of the tile of keys.
+/// The origin of a warp's scores: `row` rows behind the split's first row, `key` keys behind the tile's first key.
 JIT_DEVICE ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row, int key = 0) {
   return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }

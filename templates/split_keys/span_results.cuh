@@ -1,5 +1,4 @@
-// From the results of spans of keys to that of all keys: nodes of a tree (split_keys/span_tree.cuh) that wait in the
-// workspace.
+// Merges the results of spans of keys: nodes of a tree (split_keys/span_tree.cuh) that wait in the workspace.
 #pragma once
 
 #include "base/params.cuh"
@@ -80,7 +79,7 @@ JIT_DEVICE bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
   return settle({info.split_begin, info.split == 0}, {info.span, 0}, is_last, merge, keep);
 }
 
-/// One piece of what all splits of a work tile have come to.
+/// One piece of the merged result of all splits of a work tile.
 template <class Config>
 JIT_DEVICE RowPiece merged_work_tile(const SplitParams& split_params, const SpanInfo& info, int row,
                                      int column) {

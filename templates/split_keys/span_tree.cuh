@@ -1,9 +1,9 @@
-// In which order the results of spans of keys are merged. Compiled by the host and by NVRTC.
+// The order in which the results of spans of keys are merged. Host and NVRTC compile this file.
 //
-// Spans are the leaves of a binary tree, counted from key 0 of a sequence: node i of level l is that of spans [i · 2^l,
-// (i + 1) · 2^l), and its result is that of its left child merged with that of its right child. A node that holds no key
-// changes nothing. So the root depends on the keys alone, not on which block computed which spans; of spans
-// side by side a block keeps a left and a right node of each level at most.
+// Spans are the leaves of a binary tree, counted from key 0 of a sequence: node i of level l holds spans [i · 2^l, (i + 1) ·
+// 2^l), and its result is the merge of its left child with its right child. A node without keys changes nothing. So the root
+// depends on the keys alone, not on the blocks that computed the spans. For consecutive spans a block keeps at most a left and
+// a right node of each level.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -110,7 +110,7 @@ class SplitDequant {
   }
 
  private:
-  // That of all values of a split; 1 where columns have their own.
+  // Reads the scale of all values of a split; it is 1 where columns have scales of their own.
   JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
     if constexpr (has_blocks) v_ *= e2m1_shrinks<KvElement<Config>>;

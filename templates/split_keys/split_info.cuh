@@ -1,4 +1,4 @@
-// Work tiles whose keys are split over blocks, and what a block knows of its split. Compiled by the host and by NVRTC.
+// Work tiles whose keys are split over blocks, and a block's description of its split. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -1,5 +1,5 @@
-// Parameters of blocks that share a work tile: the mailbox, and the host's knowledge of their work. Compiled
-// by the host and by NVRTC.
+// Parameters of blocks that share a work tile: the mailbox, and the host's plan of their work. Host and NVRTC compile this
+// file.
 #pragma once
 
 #include "base/element.cuh"

@@ -1,5 +1,5 @@
-// How the producer of keys tells the others what comes next: tile infos of splits in a pipeline. A Traits is that
-// of a kernel family: its Config and the layout of its shared memory.
+// A pipeline of tile infos of splits, from the producer of keys to all other warps. A kernel family provides Traits: its Config
+// and the layout of its shared memory.
 #pragma once
 
 #include "base/prelude.cuh"

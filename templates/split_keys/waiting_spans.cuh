@@ -1,9 +1,9 @@
 // The spans of a work tile that one block computes from the first key to the last: results of earlier ones wait in
 // global memory until that of their right sibling in the tree (split_keys/span_tree.cuh) is there.
 //
-// Spans come in ascending order, and some may be missing, whose keys no row sees. Two that follow each other meet in
-// the lowest node that is above both; what waits there is merged when all spans below that node are done. So results
-// are merged in the order of the tree, and a level has one that waits at most.
+// Spans are computed in ascending order, and spans whose keys no row sees may be missing. Two consecutive spans meet in their
+// lowest common node; results that wait there are merged when all spans below that node are done. So results are merged in the
+// order of the tree, and each level has at most one that waits.
 #pragma once
 
 #include "base/element.cuh"

@@ -1,4 +1,4 @@
-// The room that warps of 16 rows need which multiply by mma.sync. Compiled by the host and by NVRTC.
+// Shared memory of warps that multiply 16 rows by mma.sync. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/element.cuh"

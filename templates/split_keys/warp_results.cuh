@@ -1,5 +1,5 @@
-// From the accumulators of consumer warpgroups to rows of O and LSE, or to a result that other blocks' are merged with.
-// A Traits is that of a kernel family: its Config, the Output of a warp, how many pairs of it a lane reads at once to
+// Turns the accumulators of consumer warpgroups into rows of O and LSE, or into a partial result that is merged with those of
+// other blocks. A kernel family provides Traits: its Config, the Output of a warp, how many pairs of it a lane reads at once to
 // merge them, tile_rows, and the threads and the barrier of all consumers.
 #pragma once
 

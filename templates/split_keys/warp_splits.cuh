@@ -1,4 +1,4 @@
-// From what the warps of a block have come to, each over some keys, to one result.
+// Merges the partial results of the warps of a block, each over some keys.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -65,7 +65,7 @@ class WarpSplits {
   float* o_;
 };
 
-/// One piece of what `results.count` splits have come to, in their order.
+/// One piece of the merge of `results.count` splits, in their order.
 template <class Results>
 JIT_DEVICE RowPiece merge_piece(const Results& results, int row, int column) {
   RowPiece merged = piece_without_keys();

@@ -1,4 +1,4 @@
-// Which keys the rows of a work tile see, and what producers of tiles of keys ask the mask.
+// The keys that the rows of a work tile see, and the mask's answers to producers of tiles of keys.
 #pragma once
 
 #include "base/params.cuh"

@@ -49,7 +49,7 @@ class BlockFactors {
     for (float& factor : of_blocks_) factor = 1;
   }
 
-  /// That of column block `n`.
+  /// The factor of column block `n`.
   JIT_DEVICE float of(int n) const { return of_blocks_[n / column_blocks]; }
 
   /// The maximum of each row of scores times their factors.

@@ -1,6 +1,6 @@
 // The gradients that large rows add (steps/large_rows.cuh), in fp32 and in the order of queries, and of keys: a warp sums a
-// row of dq, or the rows of dk and dv of a key, 32 pairs of a query and a key at a time. That is slow, and rare: rows of
-// padding whose keys all have a bias of −1e9, or training that has gone astray.
+// row of dq, or the rows of dk and dv of a key, 32 pairs of a query and a key at a time. That is slow, and rare: padding rows
+// whose keys all have a bias of −1e9, or diverged training.
 #pragma once
 
 #include "base/gradient_params.cuh"

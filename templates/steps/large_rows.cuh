@@ -4,7 +4,7 @@
 //
 //     max, lse_log2 = log2 Σ 2^((s − max) · factor)        P = 2^((s − max) · factor − lse_log2)
 //
-// Scores are sums in fp32 in one order, so that whoever computes one again has the same bits. Kernels of gradients leave
+// Scores are sums in fp32 in one order, so that each kernel that recomputes one has the same bits. Kernels of gradients leave
 // these rows out, because their lse_log2 is +inf, and add them in the end (steps/large_row_gradients.cuh).
 #pragma once
 

@@ -1,4 +1,4 @@
-// Drops scores of a packed product; and the replacement of dropout in kernels without it: all scores are kept.
+// Drops scores of a packed product. In kernels without dropout NoDropout keeps all scores.
 #pragma once
 
 #include "base/host_device.cuh"

@@ -1,4 +1,4 @@
-// Dropout of a part of a sequence: a score is kept where it is in the whole, whoever computes it.
+// Dropout of a part of a sequence: a score is kept if it is kept in the whole sequence, on whichever device it is computed.
 #pragma once
 
 #include "base/params.cuh"

@@ -1,6 +1,5 @@
-// Which scores dropout keeps, where a kernel ahead has drawn it (dropout_mask/kernel.cuh): how bits lie in words, and
-// how a warp drops by them. Bits of a block that a warp reads at once are words of 32 lanes, each of its own scores
-// alone.
+// Applies a dropout mask that an earlier kernel has drawn (dropout_mask/kernel.cuh). A warp reads the bits of a block as one
+// word a lane, each with the bits of that lane's scores.
 #pragma once
 
 #include "base/dropout_params.cuh"

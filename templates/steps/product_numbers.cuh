@@ -1,4 +1,4 @@
-// Numbers that rows, or columns, of a product have, as those who hold its values read them.
+// Numbers of the rows, or columns, of a product, as the threads with its values read them.
 #pragma once
 
 #include "base/prelude.cuh"

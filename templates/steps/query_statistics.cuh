@@ -1,5 +1,4 @@
-// Statistics of each query that backward needs beside its scores, computed by a warp whose rows are the
-// queries.
+// Statistics of each query that backward needs beside its scores. A warp computes them for the queries of its rows.
 #pragma once
 
 #include "base/dropout_params.cuh"

@@ -1,5 +1,5 @@
-// Which scores of a tile a mask keeps, as a bit for each: what a mask is made of is asked once for what it looks at, a
-// query, a key, the distance between both or a block of them, by whichever lane, and joined as words.
+// The scores of a tile that a mask keeps, as a bit for each. Each part of a mask is evaluated once for its argument (a query, a
+// key, the distance between both, or a block of them), by any lane; words of bits are combined.
 //
 //     q  ░░░░░░░░   k  ░█░░█░█░   q − k  █░░░█░░░   blocks  ████░░░░   ranges  ░░███░░░
 //        ████████      ░█░░█░█░          ░█░░░█░░           ████░░░░           ░░░███░░

@@ -18,8 +18,8 @@ namespace jit {
 /// keys that evens out. A row that hangs on one key is off by the rounding of that key's probability, unless it
 /// is exactly 1: then its score is the maximum.
 ///
-/// Of 8 bits they are e4m3 numbers, which end at 448 and lose precision below 2^-6: they are 2^8 times as large, which
-/// cancels when the row is normalized, and may become 448 / 2^8 times the maximum.
+/// 8-bit probabilities are e4m3 numbers, which end at 448 and lose precision below 2^-6. They are multiplied by 2^8, which
+/// cancels when the row is normalized, so they may exceed the probability of the maximum by 448 / 2^8.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
 /// The part of a row's sum that one key may be before the maximum must move to it, so that it is exact. Elements of 8 bits
@@ -57,7 +57,7 @@ struct SoftmaxState {
   }
 };
 
-/// That of rows whose maxima are not large, or are taken as if they were not.
+/// The state of rows whose maxima are not large, or are treated as if they were not.
 template <int rows>
 struct BoundedSoftmaxState : SoftmaxState<rows> {
   static constexpr bool may_be_large = false;

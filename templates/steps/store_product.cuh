@@ -1,4 +1,4 @@
-// A product leaves a warp's registers for global memory, by way of shared memory or without.
+// Stores a product from a warp's registers to global memory, through shared memory or directly.
 #pragma once
 
 #include "base/prelude.cuh"

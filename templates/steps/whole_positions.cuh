@@ -66,7 +66,8 @@ class ShuffledColumns {
 #pragma unroll
     for (int w = 0; w < words; ++w) words_[w] = position(w * warp_size + lane);
   }
-  /// That of the column that lies `offset` behind the lane's first one, as layouts count. By a whole warp.
+  /// The position of the column that lies `offset` behind the lane's first one, as layouts count. Called by a whole
+  /// warp.
   JIT_DEVICE int at(int offset) const {
     // mutate: PositionsOfOtherLanes
     return __shfl_sync(full_warp, words_[offset / warp_size], lane_column_ + offset % warp_size);

@@ -30,7 +30,7 @@ struct MmaLayout {
   }
   /// Whether the lane speaks for those that share its rows.
   static JIT_DEVICE bool speaks_for_rows(int lane) { return lane % 4 == 0; }
-  /// That one's value.
+  /// The value of the lane that speaks for the rows.
   static JIT_DEVICE float from_speaker(float x) { return __shfl_sync(full_warp, x, lane_id() / 4 * 4); }
 
   /// Where the others lie if the first one lies in row, or column, `first`: in block `m` a row in the upper

@@ -1,4 +1,4 @@
-// Boxes that end with their sequence. Compiled by the host, too.
+// Boxes that end with their sequence. The host compiles this file, too.
 //
 // TMA reads zeros, and writes nothing, beyond the end of a tensor. Sequences that lie behind one another in a tensor, or
 // end within a page, have no such end. A second map of the same tensor makes one for a box that is there in part. It

@@ -1,5 +1,5 @@
-// Copies by TMA of which each block of a pair starts its part: the bytes of both count at the barrier of the leader, which
-// starts the products.
+// Copies by TMA for a pair of blocks: each block starts its half, and the bytes of both count at the barrier of the leader,
+// which issues the products.
 #pragma once
 
 #include "ptx/cluster.cuh"

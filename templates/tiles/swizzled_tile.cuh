@@ -1,4 +1,4 @@
-// Where a chunk of 16 bytes of a tile lies in shared memory. Compiled by the host (for tests) and by NVRTC.
+// The place of a 16-byte chunk of a swizzled tile in shared memory. Compiled by the host (for tests) and by NVRTC.
 #pragma once
 
 #include "base/element.cuh"

@@ -1,6 +1,6 @@
-// Makes numbers of 16 bits of keys and values of 8, once for all blocks of the attention kernel behind it, which reads
-// them as it reads any. A block has some rows of one head, and neighboring blocks have those of the other heads, which
-// lie beside them. It is bound by memory: a lane has a few pieces of rows on their way at once.
+// Upcasts 8-bit keys and values to 16 bits, once for all blocks of the attention kernel that follows, which reads them as any
+// 16-bit tensors. A block has some rows of one head, and neighboring blocks have the neighboring rows of other heads. The
+// kernel is bound by memory: each lane loads a few pieces of rows at once.
 #pragma once
 
 #include "base/params.cuh"

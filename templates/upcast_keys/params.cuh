@@ -1,5 +1,4 @@
-// The second parameter of the kernel that makes keys and values of 16 bits of those of 8, beside AttentionParams. Compiled
-// by the host and by NVRTC.
+// The second parameter of the kernel that upcasts keys and values, beside AttentionParams. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/params.cuh"

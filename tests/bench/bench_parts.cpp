@@ -1,4 +1,4 @@
-// What parts of the library cost that no call shows alone: the disk cache and the dispatch table with up to
+// Times parts of the library that no call shows alone: the disk cache and the dispatch table with up to
 // 10,000 entries, and NVRTC without a program to compile. What users see is measured by bench/bench_jit.cpp.
 //
 //   bench_parts [--benchmark_filter=…] [--benchmark_format=json]

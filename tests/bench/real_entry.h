@@ -12,7 +12,7 @@ struct RealEntry {
   std::vector<KeyField> fields;  ///< of its key, but for the schema version, which Key adds itself
   Entry entry;
 };
-/// That of bf16, head_dim 128, no mask: compiled at the first call.
+/// The kernel for bf16, head_dim 128, no mask, compiled at the first call.
 const RealEntry& real_entry();
 
 }  // namespace jit::bench

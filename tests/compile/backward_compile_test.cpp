@@ -184,7 +184,7 @@ TEST(BackwardCompile, GradientsOfTensorsHardlySpill) {
                                     .sequences_kv = SequenceKind::varlen,
                                     .mask = mask::causal(),
                                     .score = score::alibi()}}) {
-      // Of the tensors that the score reads, which come behind the mask's.
+      // All tensors that the score reads; they follow the mask's.
       const unsigned all = (1u << functor_tensors(spec).size()) - 1;
       const unsigned of_mask = (1u << spec.mask.tensors().size()) - 1;
       programs.push_back({to_string(spec), backward_tensors::sum_program(spec, all ^ of_mask), arch});

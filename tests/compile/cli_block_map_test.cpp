@@ -24,7 +24,7 @@ constexpr int batch = 2, heads = 2, dim = 16, block_q = 32, block_kv = 48;
 
 class CliBlockMap : public CliFiles {
  protected:
-  /// Of any blocks, but some of each row.
+  /// A map of random blocks, at least one in each row.
   Array random_map(const std::string& name, std::vector<std::int64_t> shape) {
     Array array = tool::zeros(DType::uint8, std::move(shape));
     for (std::int64_t i = 0; i < array.elements(); ++i)
@@ -98,7 +98,7 @@ TEST_F(CliBlockMap, RunSeesTheseBlocks) {
   }
 }
 
-// Of all heads, and with a list for each of them.
+// One list for all heads, and a list for each head.
 TEST_F(CliBlockMap, RunOfBlockSparseRows) {
   const Array q = random_file("q", {batch, 70, heads, dim}), k = random_file("k", {batch, 100, heads, dim}),
               v = random_file("v", {batch, 100, heads, dim});
@@ -181,7 +181,7 @@ TEST_F(CliBlockMap, RunOfVarlenSequences) {
   expect_entry(cut(q, 33, 60), cut(k, 90, 52), cut(v, 90, 52), cut(o, 33, 60), second, 0, true);
 }
 
-// What bench and tune time: the table that a device makes in place of what is known without one.
+// The tables that bench and tune time: a device makes them in place of the ones that are known without one.
 TEST_F(CliBlockMap, TablesAreMadeOnTheDevice) {
   const Array map = random_map("map", {1, heads, 4, 3});
   tool::ProblemOptions options;

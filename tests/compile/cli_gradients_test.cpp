@@ -185,7 +185,7 @@ TEST_F(CliGradients, WhatDoesNotFitIsRefused) {
   expect_bad_input(backward({"--forward-out", file("do"), "--forward-lse", file("lse_in")}), "--forward-out");
   expect_bad_input(backward_alone({}), "--out is required");
   expect_bad_input(backward({"--cache-leftpad", "1"}), "--cache-leftpad");
-  // What files hold.
+  // Contents of files are checked.
   expect_bad_input(backward({"--dlse", file("do")}), "its shape must be (batch, heads, seqlen)");
   expect_bad_input(backward_alone({"--forward-out", file("short"), "--forward-lse", file("lse_in")}), "o: ");
   random_file("lse_in", {1, heads, queries + 1});

@@ -153,7 +153,7 @@ TEST_F(CliRun, Quantizes) {
     return write(name, std::move(array));
   };
   const Array k = biased("k"), v = biased("v");
-  // What o and LSE are off by.
+  // Errors of o and LSE.
   const auto errors = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = {"--seqlens-q", text(queries), "--seqlens-kv", text(keys),
                                     "--mask",      "causal",      "--dtype",      "fp8_e4m3"};
@@ -193,7 +193,7 @@ TEST_F(CliRun, Quantizes) {
   }
 }
 
-// What lies behind a sequence is looked at by nobody.
+// Rows behind a sequence are not read.
 TEST_F(CliRun, QuantizesSequencesOfLengths) {
   const Lengths keys = {30, 7};
   random_file("q", {2, 3, heads, dim});
@@ -220,7 +220,7 @@ TEST_F(CliRun, QuantizesSequencesOfLengths) {
   expect_bad_input(run_plainly({"--quantize", "head", "--cache-leftpad", "1,1"}), "--cache-leftpad");
 }
 
-// The same bytes and scales as those that a quantizer makes.
+// Bytes and scales equal those of a quantizer.
 TEST_F(CliRun, QueriesOfFp8) {
   const auto codes = [&](const std::string& name, std::vector<std::int64_t> shape) {
     Array array = tool::zeros(DType::uint8, std::move(shape));

@@ -50,7 +50,7 @@ class CliWarm : public ::testing::Test {
     user.environment.push_back("JIT_ATTENTION_PACK=" + pack());
     return run_in(user, device, queries, keys, mask);
   }
-  // The same with gradients.
+  // Trains the model: with gradients.
   ToolResult train(const std::string& device, int queries, int keys) const {
     Tool user;
     user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
@@ -142,7 +142,8 @@ TEST_F(CliWarm, APackForServingIsOfPages) {
   }
 }
 
-// What append does on the way to the cache, what scales are of and which masks are called.
+// A pack knows append's steps on the way to the cache, the granularity of scales, and the masks that are
+// called.
 TEST_F(CliWarm, APackForServingIsOfTheModel) {
   if (!is_turn_of(1)) GTEST_SKIP() << "this run's seed takes another kind of pack";
   const auto specs_of = [&](const std::string& config, const std::vector<std::string>& more) {
@@ -392,7 +393,7 @@ TEST_F(CliWarm, MachineCodeIsForGpus) {
   const ToolResult again = warm("sm_80", {"--multiprocessors", "108", "--max-seqlen", "1"});
   const nlohmann::json repeated = again.json();
   for (const nlohmann::json& kernel : repeated["kernels"]) EXPECT_TRUE(kernel["cached"].get<bool>());
-  // What the library itself would compile for this architecture without a GPU is in it.
+  // The pack has the kernels that the library itself would compile for this architecture without a GPU.
   Tool user;
   user.environment = {"JIT_ATTENTION_OFFLINE=1", "JIT_ATTENTION_PACK=" + pack()};
   const ToolResult compiled = user.run({"compile", "--arch", "sm_80", "--dtype", "fp16", "--head-dim", "16",

@@ -1,4 +1,4 @@
-// What the tests of compiling share: contexts of their own, a kernel that compiles fast, events.
+// Shared by tests of compiling: contexts of their own, a kernel that compiles fast, events.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a key depends on, and that equal keys stand for equal code.
+// Keys: the inputs that change them, and that equal keys stand for equal code.
 #include <unistd.h>
 
 #include <cstring>
@@ -128,7 +128,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_mla_wgmma/", ForwardMlaWgmma{}},         {"forward_mma_sync/", ForwardMmaSync{}},
       {"forward_split_cluster/", ForwardSplitCluster{}}, {"forward_split_kv/", ForwardSplitKv{}},
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
-  // What lies beside that which all families share, and is of some alone.
+  // Files beside those that all families share, which only some families include.
   const std::set<std::string> of_some = {"base/gradient_params.cuh",
                                          "base/philox.cuh",
                                          "base/varlen_tiles.cuh",
@@ -205,7 +205,7 @@ TEST(Key, AFolderMayLackWhatNoProgramIncludes) {
   EXPECT_THAT(error.message(), ::testing::HasSubstr(folder.path() + " lacks ptx/mma.cuh, which "));
 }
 
-// What emulated devices run is another image of the same program; no folder of the machine leaks into it.
+// Emulated devices run another image of the same program; no folder of the machine leaks into it.
 TEST(Key, PtxHasAKeyOfItsOwnAndIsTheSameInEveryFolder) {
   const FreshFolder folder;
   const Program program = write_program(testing::small_spec(), testing::small_config());

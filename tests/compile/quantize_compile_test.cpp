@@ -54,7 +54,7 @@ TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreResident) {
          {std::pair{head, head}, {token, head}, {block, channel}, {head, channel}}) {
       for (const bool rotate : {false, true}) {
         for (const bool center : {false, true}) {
-          // Of means of fp32 some bytes are spilled: those are kept only where calls say so.
+          // Means of fp32 spill some bytes: they are kept only where calls ask for them.
           if (center && dtype == DType::fp32) continue;
           wishes.push_back({{.dtype = dtype,
                              .head_dim = head_dim,
@@ -76,7 +76,7 @@ TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
   for (const Arch& arch : {testing::sm_80, testing::sm_90a}) {
     for (const DType dtype : {DType::bf16, DType::fp32}) {
       for (const int head_dim : {64, 128, 256}) {
-        // Of other scales some bytes are spilled where that lets one block more run: by the assembler's choice.
+        // Other scales spill some bytes where that lets one more block run: by the assembler's choice.
         for (const QuantizedScales scales : {QuantizedScales::token, QuantizedScales::block}) {
           if (scales == QuantizedScales::block && arch == testing::sm_80) continue;
           for (const bool rotate : {false, true}) {

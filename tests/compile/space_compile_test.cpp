@@ -1,4 +1,4 @@
-// What the generator writes compiles: on every architecture, and across specs and configs.
+// All programs that the generator writes compile: on every architecture, and across specs and configs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -126,7 +126,8 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
   }
 }
 
-// Of one architecture of each kind: without a conversion of e4m3, with products of 8 bits, and with a conversion alone.
+// One architecture of each kind: without a conversion of e4m3, with 8-bit products, and with a conversion
+// alone.
 TEST(CompileSpace, DefaultsOfFp8QueriesHaveProductsOfWhatTheArchMultiplies) {
   struct Kind {
     Arch arch;
@@ -211,7 +212,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
       limits.sm_count = 132;
       const ProblemShape shape{.batch = 2, .heads_q = 16, .seqlen_q = tokens, .seqlen_kv = tokens};
       wishes.push_back({spec, testing::sm_90a, untuned_order(spec, shape, limits).front()});
-      // Of a small head_dim it is faster where products are (docs/records/notebook.md).
+      // At a small head_dim it is faster beside the products (docs/records/notebook.md).
       EXPECT_EQ(std::get<ForwardWgmma>(*wishes.back().config).dropout_mask_ahead,
                 tokens == 8192 && head_dim == 128);
     }
@@ -317,8 +318,8 @@ struct FirstUse {
   ProblemShape shape = {.batch = 1, .heads_q = 132, .seqlen_q = 2048, .seqlen_kv = 2048};
 };
 
-// What is compiled in vain doubles the time of a first call. Behind each row: the first choice by cost alone spills. A quarter
-// of the rows, others at the next run's seed.
+// A compile without use doubles the time of a first call. Behind each row: the first choice by cost alone
+// spills. A quarter of the rows, others at the next run's seed.
 TEST(CompileSpace, AnUntunedFirstUseCompilesOneKernel) {
   const ProblemShape short_one{.batch = 1, .heads_q = 1024, .seqlen_q = 128, .seqlen_kv = 128};
   const ProblemShape few_heads{.batch = 1, .heads_q = 8, .seqlen_q = 2048, .seqlen_kv = 2048};

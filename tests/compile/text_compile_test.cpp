@@ -165,7 +165,7 @@ TEST(UserText, MayHaveAnArray) {
   EXPECT_THAT(events.messages(Event::Kind::note), Contains(HasSubstr("Local memory used")));
 }
 
-// What programs call their own structs and functions hides nothing of the user's, and is not hidden by it.
+// Names of structs and functions in programs hide none of the user's, and are not hidden by them.
 TEST(UserText, NamesOfProgramsAreFree) {
   const Context context(private_settings());
   FunctorText text{.name = "names",

@@ -59,7 +59,8 @@ Inputs plain(Random& random, std::size_t count) {
 struct Kind {
   std::string name;
   Inputs (*inputs)(Random&, std::size_t);
-  /// Of the error over that with true maxima; above what chance makes of it in one of 10,000 runs.
+  /// The largest ratio of the error to that with true maxima; above what chance makes of it in one of 10,000
+  /// runs.
   double most;
   int emulated_heads;  ///< more where chance makes more
 };

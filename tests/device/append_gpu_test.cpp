@@ -110,7 +110,7 @@ TEST_F(AppendTest, Normalizes) {
   expect_right({.spec = {.norm = true}, .into_q_out = true});
 }
 
-// What is no slot, no page or no position is skipped; nothing else is written.
+// Tokens without a slot, a page or a position are skipped; nothing else is written.
 TEST_F(AppendTest, SkipsWhatHasNoPlace) {
   const CurrentDevice current(0);
   for (const Destination to : destinations) {

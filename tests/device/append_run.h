@@ -38,7 +38,7 @@ class AppendRun {
   const AppendArguments& arguments() const { return arguments_; }
   /// Draws all inputs anew, and poisons the caches and q_out.
   void fill();
-  /// What is wrong with the caches and q; empty: nothing. Bytes that are none of a new token's must be as before.
+  /// Errors of the caches and q; empty: none. Bytes that belong to no new token must be as before.
   std::string check();
   /// The memory of all that is written, as of the last check.
   std::vector<std::uint8_t> written() const;
@@ -56,7 +56,7 @@ class AppendRun {
   double table(int token, int pair, bool sine) const;
   std::vector<double> rotated(const DeviceTensor& source, int token, int head,
                               const DeviceTensor& weight) const;
-  /// The same of q; of a token that is left alone what was there before.
+  /// The rotated row of q; for a token that is left alone, the row that was there before.
   std::vector<double> rotated_or(int token, int head, bool is_left) const;
   bool is_near(DType dtype, double got, double expected) const;
   DeviceTensor new_tensor(int heads, int columns) const;

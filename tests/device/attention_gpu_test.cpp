@@ -303,7 +303,7 @@ class FarPlaces {
       return;
     }
     for (int i = 0; i < count; ++i) {
-      // What was freed is not given out again before the rest of the memory was.
+      // Freed memory is not given out again before the rest of the memory was.
       for (std::size_t skipped = 0; i > 0 && skipped < least_bytes; skipped += piece) DeviceBuffer(0, piece);
       buffers_.emplace_back(0, bytes);
     }

@@ -194,7 +194,8 @@ TEST_F(BackwardTest, TextsDifferentiateThemselves) {
   }
 }
 
-// What depends on the score cannot become a float, which would lose its derivative: an error, not a wrong gradient.
+// A value that depends on the score cannot become a float, which would lose its derivative: an error, not a
+// wrong gradient.
 TEST_F(BackwardTest, ATextThatLosesTheDerivativeIsRefused) {
   const AttentionSpec spec{
       .head_dim = 16, .score = score::text({.name = "lossy", .body = "float x = score * 2;\nreturn x;"})};

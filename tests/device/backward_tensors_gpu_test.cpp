@@ -160,7 +160,7 @@ TEST_F(BackwardTensorsTest, GradientsOfAnySize) {
     EXPECT_EQ(tiny[i], one[i] * 0x1p-60) << i;
     EXPECT_EQ(large[i], one[i] * 0x1p+40) << i;
   }
-  // What is not finite makes no number of anything.
+  // Terms that are not finite make the sum NaN.
   for (const double value : bias_of(std::numeric_limits<double>::quiet_NaN())) EXPECT_TRUE(std::isnan(value));
 }
 
@@ -198,7 +198,7 @@ TEST_F(BackwardTensorsTest, KernelsCanBeRead) {
     EXPECT_THAT(kernels[first + static_cast<std::size_t>(i)].source(), HasSubstr(words));
 }
 
-// What clears the sums is part of the graph.
+// The kernel that clears the sums is part of the graph.
 TEST_F(BackwardTensorsTest, CapturedOnceTheyArePrepared) {
   const CurrentDevice scope(0);
   AttentionCase problem = case_of({.head_dim = 72, .sinks = true, .score = score::alibi()});
@@ -231,7 +231,7 @@ TEST_F(BackwardTensorsTest, NothingToSum) {
   }
 }
 
-// What texts cannot have differentiated: floats, and a function whose derivative is not known.
+// Texts that cannot be differentiated: floats, and a function whose derivative is not known.
 FunctorText lossy_text(const std::string& derivative) {
   return {.name = "lossy",
           .body = "float x = score * 2;\nreturn x + weights[k] * j0f(x);",

@@ -65,7 +65,7 @@ TEST_F(BackwardTuningTest, TheReferenceAgreesWithTheKernels) {
   EXPECT_THAT(buffers->check(incomplete, stream.get()), AllOf(StartsWith("wrong"), EndsWith("of dk")));
 }
 
-// Of rows of huge scores it finds out what LSE does not hold.
+// For rows of huge scores the reference finds what LSE does not hold.
 TEST_F(BackwardTuningTest, TheReferenceAgreesOnLargeRows) {
   const CurrentDevice current(0);
   const TestStream stream;
@@ -84,7 +84,7 @@ TEST_F(BackwardTuningTest, TheReferenceAgreesOnLargeRows) {
   }
 }
 
-// What tuning writes is its own: the caller's gradients are as they were.
+// Tuning writes to its own memory: the caller's gradients are as they were.
 TEST_F(BackwardTuningTest, PreparingWritesNothing) {
   Settings settings;
   settings.disk_cache = false;

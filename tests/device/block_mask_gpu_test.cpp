@@ -178,7 +178,7 @@ class BlockMaskRun {
     return result;
   }
 
-  /// What is wrong with the table; empty: nothing.
+  /// Errors of the table; empty: none.
   std::string check() {
     DeviceTensor expected(DType::int32, {shape_[0], shape_[1], shape_[2], shape_[3]}, problem_.layout);
     table_.download();
@@ -461,7 +461,7 @@ TEST_F(BlockMaskTest, RowsInOrder) {
   expect_right(problem);
 }
 
-// What a caller makes of its tables: attention over them is that of the mask.
+// Attention over a caller's table equals attention with its mask.
 TEST_F(BlockMaskTest, AttentionOverATableIsThatOfItsMask) {
   const CurrentDevice current(0);
   for (const char* mask : {"document && causal", "text(by_head.and_batch) && window(100, 20)"}) {

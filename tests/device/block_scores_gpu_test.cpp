@@ -53,7 +53,7 @@ struct KnownTable {
     tensors.add({"block_places", places.view()});
     tensors.add({"block_scores", scores.view()});
   }
-  /// What the device has of one of the three.
+  /// The device's copy of one of the three tensors.
   static reference::FunctorData data_of(DeviceTensor& tensor) {
     tensor.download();
     const TensorView& view = tensor.view();
@@ -78,7 +78,7 @@ class BlockScoresTest : public GpuTest {
     bool has_within = false;
   };
 
-  /// Of tiles of 64 by 64 where there is wgmma.
+  /// A config with tiles of 64 by 64, where there is wgmma.
   KernelConfig config_here() const {
     return parse_config(native_arch(device_) == Arch{9, 0, 'a'}
                             ? "family=forward_wgmma tile_q=64 tile_kv=64 stages_q=2"
@@ -135,7 +135,7 @@ class BlockScoresTest : public GpuTest {
   }
 };
 
-// Of all masks, blocks and lengths: places are given row by row, and each score of a block has its bit.
+// All masks, blocks and lengths: places are given row by row, and each score of a block has its bit.
 TEST_F(BlockScoresTest, BitsAreWhatTheMaskSays) {
   const CurrentDevice current(0);
   struct Case {
@@ -250,7 +250,7 @@ TEST_F(BlockScoresTest, ElementsOf8Bits) {
             2);
 }
 
-// Those without bits in shared memory, on any architecture.
+// Kernels without bits in shared memory, on any architecture.
 TEST_F(BlockScoresTest, OtherKernelsAskBits) {
   Pair pair{.problem = {.batch = 1, .heads_kv = 2, .seqlen_q = 90, .seqlen_kv = 210},
             .blocks = {.mask = parsed("document || text(stripes)"), .block_q = 32, .block_kv = 64}};

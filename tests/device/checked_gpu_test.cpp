@@ -30,7 +30,7 @@ struct PagedCall {
   std::vector<int> seqused_k = {40, 20};
   std::vector<int> page_table = {4, 7, 2, 9, 1, -1};
 
-  // Of a plain call `o` becomes 0, because all values are.
+  // A plain call sets `o` to 0, because all values are 0.
   void run(const Attention& kernel) const {
     constexpr int queries = 5;
     const DeviceBuffer cu_seqlens = on_device(cu_seqlens_q), used = on_device(seqused_k),

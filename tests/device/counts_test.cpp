@@ -1,4 +1,4 @@
-// What launches count, held against what kernels promise: no bank conflicts with the swizzle, the flops of
+// Counts of launches, compared with what kernels promise: no bank conflicts with the swizzle, the flops of
 // attention and no more, every key and value read once for each tile of queries.
 #include <cmath>
 #include <limits>
@@ -282,7 +282,7 @@ double ways(const Json& part) {
          static_cast<double>(number(part, "ideal_wavefronts"));
 }
 
-// What docs/tutorial/ says of the ladder.
+// The figures of docs/tutorial/ on the ladder.
 TEST(Counts, TheSwizzleTakesTheBankConflictsOfTheMatrixProduct) {
   const Json word_by_word = counts_of_step("tensor_cores", 128, 128, 192);
   int lines = 0;

@@ -166,7 +166,7 @@ TEST_F(DropoutTest, VarlenSequencesAreThoseOfFp64) {
   }
 }
 
-// Of dense tensors arrays say how many rows are in use, and kernels are those that read lengths.
+// Dense tensors with arrays of rows in use run the kernels that read lengths.
 TEST_F(DropoutTest, RowsInUseOfDenseTensors) {
   for (const SequenceKind kind_q : {SequenceKind::dense, SequenceKind::varlen}) {
     VarlenBackwardCase problem = varlen_case({.head_dim = 32, .mask = mask::causal()});
@@ -222,7 +222,7 @@ TEST_F(DropoutTest, ACallTakesOneKernel) {
   EXPECT_EQ(kernels, 1);
 }
 
-// The same seed makes the same tensors of a problem, however they are described.
+// One seed makes the same tensors for a problem, however they are described.
 TEST_F(DropoutTest, VarlenSequencesOfEqualLengthsHaveTheBitsOfDenseOnes) {
   const CurrentDevice scope(0);
   const bool has_wgmma = native_arch(device_) == Arch{9, 0, 'a'};

@@ -202,7 +202,7 @@ TEST_F(DropoutMaskAheadTest, ARateOfZeroKeepsAll) {
   expect_equal_outputs(problem, {.tile_q = 64, .tile_kv = 96}, context());
 }
 
-// What a call leaves, and what others leave, decides nothing: neither ones, nor zeros.
+// Earlier contents of the workspace decide nothing: neither ones, nor zeros.
 TEST_F(DropoutMaskAheadTest, AnyWorkspaceWillDo) {
   const CurrentDevice scope(0);
   const StreamMemory& memory = Access::state(context())->memory;

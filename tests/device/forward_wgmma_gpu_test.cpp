@@ -1,4 +1,4 @@
-// What is particular to forward_wgmma: blocks that take one work tile after another, and their counter, tensors that TMA cannot reach.
+// Properties of forward_wgmma alone: persistent blocks and their counter, and tensors that TMA cannot reach.
 #include <jit/attention.h>
 
 #include <array>
@@ -56,7 +56,7 @@ class ForwardWgmmaTest : public GpuTest {
     return StreamLease(Access::state(context())->memory, 0, stream).counter();
   }
 
-  /// What launches on `stream`, which are done, have left in its counter.
+  /// The counter after the launches on `stream`, which are complete.
   static int counter_of(CUstream stream) {
     const int* counter = counter_at(stream);
     int value = -1;
@@ -304,7 +304,7 @@ TEST_F(ForwardWgmmaTest, TablesSayInWhichOrderRowsAreScheduled) {
   }
 }
 
-// Of a table the key producer remembers the words of 1,024 blocks of a row, and of several rows what any of them sees.
+// The key producer keeps a table's words of 1,024 blocks of a row, and for several rows their union.
 TEST_F(ForwardWgmmaTest, TablesOfManyBlocks) {
   AttentionCase problem{.batch = 1, .heads_kv = 2, .seqlen_q = 100, .seqlen_kv = 16 * 1024 + 900};
   problem.spec.head_dim = 16;

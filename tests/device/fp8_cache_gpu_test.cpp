@@ -162,7 +162,8 @@ TEST_F(Fp8CacheWgmmaTest, BoxesAndMmaSync) {
   expect_all_right(cases);
 }
 
-// Of many queries. Head dims below a panel, of several, and of a half; queries that see no key; a mask with words of keys.
+// Many queries. Head dims below a panel, of several panels, and of half a panel; queries that see no key; a
+// mask with words of keys.
 TEST_F(Fp8CacheWgmmaTest, ManyQueries) {
   std::vector<KernelCase> cases;
   const auto add = [&](AttentionCase problem, const char* text) {

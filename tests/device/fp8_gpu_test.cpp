@@ -221,8 +221,8 @@ TEST_F(Fp8Test, ScalesOfBlocks) {
   expect_some_right(cases, 3);
 }
 
-// What a quantizer takes away is given back: a scale for each column of values, their mean, what LSE has lost; by every way
-// that O leaves a consumer.
+// Attention restores what a quantizer took away: a scale for each column of values, their mean, the shift of
+// LSE; on each path by which O leaves a consumer.
 TEST_F(Fp8Test, ColumnsOfValuesAndLse) {
   std::vector<KernelCase> cases;
   const auto add = [&](bool channels, bool means, bool shift, const Mask& mask, const Score& score,

@@ -106,7 +106,7 @@ TEST_F(Fp8InterpolationTest, KeysThatAreNoNumbers) {
   }
 }
 
-// What they are rounded by would be more than what interpolation is.
+// Rounding of large exponents would exceed the error of interpolation.
 TEST_F(Fp8InterpolationTest, LargeExponents) {
   for (const bool sums_by_products : {false, true})
     EXPECT_EQ(fault_of_large_exponents(sums_by_products, context()), "") << sums_by_products;

@@ -110,7 +110,8 @@ TEST_F(Fp8MmaTest, ScalesOfBlocks) {
   expect_some_right(cases, 2);
 }
 
-// What a quantizer takes away is given back: a scale for each column of values, their mean, what LSE has lost.
+// Attention restores what a quantizer took away: a scale for each column of values, their mean, the shift of
+// LSE.
 TEST_F(Fp8MmaTest, ColumnsOfValuesAndLse) {
   std::vector<KernelCase> cases;
   const auto add = [&](bool channels, bool means, bool shift, const Mask& mask, int dv, DType out,

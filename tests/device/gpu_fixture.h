@@ -1,4 +1,4 @@
-// What the tests of attention on a device share.
+// Shared by tests of attention on a device.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace jit::testing {
 
-/// What a test is going to run.
+/// A kernel and a problem that a test runs.
 struct KernelCase {
   AttentionCase problem;
   std::optional<KernelConfig> config = {};  ///< nothing: the cost model's for these sizes
@@ -54,9 +54,9 @@ class GpuTest : public ::testing::Test {
 
   /// Runs the case on the default stream and expects what the reference says.
   static void expect_right(const AttentionCase& problem, std::optional<KernelConfig> config = {});
-  /// The same for many, whose kernels are made on all cores.
+  /// Checks many cases, whose kernels are compiled on all cores.
   static void expect_all_right(const std::vector<KernelCase>& cases);
-  /// The same for those that are in this run, every `count`-th on an emulated device.
+  /// Checks the cases that are in this run, every `count`-th on an emulated device.
   void expect_some_right(const std::vector<KernelCase>& cases, std::uint64_t count) const;
 
   DeviceInfo device_;

@@ -81,7 +81,8 @@ TEST_F(KeylessRowsTest, AreZeroWhateverValuesHold) {
   }
 }
 
-// What stands for −inf in masks of other libraries does so here, in the same rows of all; large numbers do not.
+// Numbers that stand for −inf in masks of other libraries do so here, in the same rows of all; large numbers
+// do not.
 TEST_F(KeylessRowsTest, ScoresOfMinus1e30DropKeys) {
   constexpr int seqlen = 70;
   AttentionSpec spec{.head_dim = 64};

@@ -378,7 +378,7 @@ TEST_F(LaunchTest, AnEmulatedDeviceTunesNothing) {
   }
 }
 
-// What a caller asks for: measured on a GPU, refused on an emulated device.
+// Configs that a caller asks for are measured on a GPU, and refused on an emulated device.
 TEST_F(LaunchTest, ConfigsAreMeasuredOnRequest) {
   Settings settings = settings_from_environment();
   settings.disk_cache = false;

@@ -87,7 +87,7 @@ class MergeRun {
     lse_[0].upload();
   }
 
-  /// What is wrong with o and lse; empty: nothing.
+  /// Errors of o and lse; empty: none.
   std::string check() {
     o_[0].download();
     lse_[0].download();
@@ -202,7 +202,7 @@ TEST_F(MergeTest, TypesAndHeadDims) {
   }
 }
 
-// What engines call: (tokens, heads) lse, heads before tokens in memory, rows apart.
+// The layout of engines: (tokens, heads) lse, heads before tokens in memory, rows apart.
 TEST_F(MergeTest, Strides) {
   const CurrentDevice current(0);
   const MergeSpec spec{.dtype = DType::bf16, .head_dim_v = 64};

@@ -93,7 +93,7 @@ class MixedRun {
     }
     return numbers;
   }
-  // Of each request: how many of its numbers were written. Poison is no number.
+  // For each request the number of elements that were written. Poison is NaN.
   std::vector<int> written() {
     o_.download();
     std::vector<int> counts;

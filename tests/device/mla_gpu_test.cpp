@@ -13,7 +13,7 @@
 namespace jit::testing {
 namespace {
 
-/// Of DeepSeek-V2 and -V3, and ones that take less time.
+/// Head dims of DeepSeek-V2 and -V3, and ones that take less time.
 struct HeadDims {
   int keys, values;
 };

@@ -125,7 +125,7 @@ TEST_F(QuantizeTest, ScalesOfBlocks) {
   }
 }
 
-// Of several pieces of work for a head, several units, and more of both than are done at once.
+// Several pieces of work for a head, several units, and more of both than run at once.
 TEST_F(QuantizeTest, MeansOfLongSequences) {
   const CurrentDevice current(0);
   for (const QuantizedScales scales : {token, head, given}) {
@@ -328,7 +328,7 @@ TEST_F(QuantizeTest, NothingOrLittleToDo) {
   }
 }
 
-// Of scales of tokens each element is known to the bit: x · (1 / (largest / 448)) in fp32, rounded.
+// With scales of tokens each element is known to the bit: x · (1 / (largest / 448)) in fp32, rounded.
 TEST_F(QuantizeTest, RoundsAsItSays) {
   const CurrentDevice current(0);
   const QuantizeSpec spec{.dtype = DType::fp32, .head_dim = 32};

@@ -23,7 +23,7 @@ namespace {
 constexpr int batch = 2, heads = 2, seqlen_q = 150, seqlen_kv = 256;  // several tiles of queries and of keys
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// What a text makes of a score of 0; −∞ is a key that is not seen, NaN what C++ does not define.
+/// The value of a text for a score of 0; −∞ is a key that is not seen, NaN what C++ does not define.
 using Meaning = std::function<double(int b, int h, int q, int k)>;
 
 struct Text {

@@ -31,7 +31,7 @@ class RuntimeTest : public testing::GpuTest {
                     .options = {},
                     .kernel = "k"});
   }
-  /// What was compiled, in the form that the device runs.
+  /// Loads the compiled program in the form that the device runs.
   Module load(const CompileResult& compiled) const {
     return device_.emulated ? Module(compiled.ptx) : Module(compiled.cubin);
   }

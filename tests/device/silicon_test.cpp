@@ -1,4 +1,4 @@
-// The same kernels on the emulator and on silicon: outputs recorded on a real GPU, compared with what the
+// Compares the emulator with silicon: outputs recorded on a real GPU, compared with what the
 // emulator makes of the same config and inputs. With JIT_ATTENTION_TEST_RECORD=FILE and
 // JIT_ATTENTION_DEVICE=cuda the test writes the recording instead.
 #include <algorithm>

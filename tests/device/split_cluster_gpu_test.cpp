@@ -164,7 +164,7 @@ class Call {
     const int size = std::max(1, r_.page_size);
     return (r_.most_keys() + size - 1) / size;
   }
-  // Of varlen rows, with room that nobody uses before the first one and behind each.
+  // The first rows of varlen sequences, with unused rows before the first one and behind each.
   std::vector<int> begins(const std::vector<int>& lengths) const {
     std::vector<int> begins = {r_.rows_before};
     for (std::size_t b = 0; b < lengths.size(); ++b)

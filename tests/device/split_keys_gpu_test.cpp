@@ -1,4 +1,4 @@
-// What is particular to families whose keys are split over blocks: rows of several heads in one tile, keys shared by
+// Properties of families whose keys are split over blocks: rows of several heads in one tile, keys shared by
 // blocks, counters. Varlen and paged sequences: tests/python/test_sequences.py.
 #include <jit/attention.h>
 

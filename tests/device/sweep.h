@@ -1,4 +1,4 @@
-// What random sweeps share: which of their triples a run computes, and what a triple is drawn from.
+// Shared by random sweeps: the triples that a run computes, and the generators that a triple is drawn from.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct Sweep {
   /// `count` triples, unless the environment says otherwise.
   static Sweep wanted(int count);
 
-  /// What the spec and the config of a triple are drawn from.
+  /// The generator that the spec and the config of a triple are drawn from.
   reference::Random of_kernel(int triple) const;
-  /// What the rest of it is drawn from.
+  /// The generator that the rest of a triple is drawn from.
   reference::Random of_case(int triple) const;
 
   int count() const { return last - first; }

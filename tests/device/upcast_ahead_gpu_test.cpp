@@ -92,7 +92,7 @@ TEST_F(UpcastAheadTest, DenseAndVarlenKeys) {
   expect_some_right(cases, 2);
 }
 
-// What scales are factors of: scores that a functor sees, and sums that sinks are in.
+// Scales reach scores that a functor sees, and sums that contain sinks.
 TEST_F(UpcastAheadTest, ScoresSinksAndMasks) {
   std::vector<KernelCase> cases;
   AttentionCase capped = paged(case_of(64), 16);

@@ -8,18 +8,18 @@ using namespace jit;
 
 struct Config : WgmmaProducts {
   using Element = bf16;
-  static constexpr int head_dim = 128;  // of q and k, elements
-  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int head_dim = 128;  // columns of q and k
+  static constexpr int head_dim_v = 128;  // columns of v and o
   static constexpr int gqa_ratio = 1;  // query heads per KV head
-  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int alignment = 16;  // bytes, of every row in global memory
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
-  static constexpr SequenceKind sequences_q = SequenceKind::dense;  // how queries lie
-  static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // how keys and values lie
-  static constexpr int page_size = 0;  // rows of a page; 0: there are none
-  static constexpr bool sinks = false;  // whether each head has one
-  static constexpr int split_keys = 0;  // keys of a span that is summed for itself; 0: there are none
-  static constexpr bool checked = false;  // whether arrays on the device are looked at
+  static constexpr SequenceKind sequences_q = SequenceKind::dense;  // layout of q and o
+  static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // layout of k and v
+  static constexpr int page_size = 0;  // keys in a page; 0: no pages
+  static constexpr bool sinks = false;  // each head has a sink
+  static constexpr int split_keys = 0;  // keys in a span that is summed separately; 0: no spans
+  static constexpr bool checked = false;  // arrays on the device are checked
   using Mask = CausalMask<Alignment::bottom_right>;  // causal
   using Score = NoScore;  // none
   static constexpr int tile_q = 128;  // queries per block
@@ -27,11 +27,11 @@ struct Config : WgmmaProducts {
   static constexpr int stages_q = 2;  // buffers for Q tiles
   static constexpr int stages_k = 2;  // buffers for K tiles
   static constexpr int stages_v = 2;  // buffers for V tiles
-  static constexpr OutputPlace output = OutputPlace::over_q;  // how O goes from registers to memory: by shared memory of Q, by its own, or directly
-  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;  // how consumer warpgroups take turns
+  static constexpr OutputPlace output = OutputPlace::over_q;  // the way of O to global memory: through the shared memory of Q, through its own, or directly
+  static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;  // the order of consumer warpgroups
   static constexpr Rescale rescale = Rescale::lazy;  // when the output is rescaled to a new row maximum
   static constexpr int blocks_per_sm = 1;  // blocks that must fit on a multiprocessor: caps the registers
-  static constexpr Requests requests = Requests::all;  // which requests it computes, by their number of queries
+  static constexpr Requests requests = Requests::all;  // the requests of this kernel, by their number of queries
   static constexpr int promote_every = 0;  // tiles of keys after which sums of FP8 products are added to fp32 registers; 0: never
   static constexpr int stages_stored = 0;  // buffers for tiles of 8-bit keys as they are stored, and as many for values
   static constexpr int converter_warps = 0;  // warps that upcast these, or transpose 8-bit values: 2 of the producers, or 4 in a separate warpgroup
@@ -39,9 +39,9 @@ struct Config : WgmmaProducts {
   static constexpr bool dropout_mask_ahead = false;  // a kernel before this one draws the dropout mask, into a workspace
   static constexpr bool descending = false;  // tiles of keys go from the last one to the first
   static constexpr bool sums_by_products = false;  // sums of P are a product with ones
-  static constexpr int interpolated_exp2 = 0;  // of 8 exponentials, how many are interpolated where nothing else is lost
-  static constexpr int producer_registers = 40;  // per thread, once shared out; 0: as launched
-  static constexpr int consumer_registers = 232;  // the same for consumers
+  static constexpr int interpolated_exp2 = 0;  // interpolated exponentials of 8, where nothing else is lost
+  static constexpr int producer_registers = 40;  // registers per producer thread after setmaxnreg; 0: as launched
+  static constexpr int consumer_registers = 232;  // registers per consumer thread after setmaxnreg
 };
 static_assert(sizeof(AttentionParams) == 808, "host and device disagree on the kernel's parameters");
 static_assert(is_whole<Config::Mask>, "all of the mask compiles");

@@ -124,18 +124,18 @@ return score + to_float(offsets[k]);
 
 struct Config {
   using Element = bf16;
-  static constexpr int head_dim = 128;  // of q and k, elements
-  static constexpr int head_dim_v = 128;  // of v and o, elements
+  static constexpr int head_dim = 128;  // columns of q and k
+  static constexpr int head_dim_v = 128;  // columns of v and o
   static constexpr int gqa_ratio = 1;  // query heads per KV head
-  static constexpr int alignment = 16;  // of every row in global memory, bytes
+  static constexpr int alignment = 16;  // bytes, of every row in global memory
   static constexpr int seqlen_q = 0;  // 0: a run-time argument
   static constexpr int seqlen_kv = 0;  // 0: a run-time argument
-  static constexpr SequenceKind sequences_q = SequenceKind::dense;  // how queries lie
-  static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // how keys and values lie
-  static constexpr int page_size = 0;  // rows of a page; 0: there are none
-  static constexpr bool sinks = false;  // whether each head has one
-  static constexpr int split_keys = 0;  // keys of a span that is summed for itself; 0: there are none
-  static constexpr bool checked = false;  // whether arrays on the device are looked at
+  static constexpr SequenceKind sequences_q = SequenceKind::dense;  // layout of q and o
+  static constexpr SequenceKind sequences_kv = SequenceKind::dense;  // layout of k and v
+  static constexpr int page_size = 0;  // keys in a page; 0: no pages
+  static constexpr bool sinks = false;  // each head has a sink
+  static constexpr int split_keys = 0;  // keys in a span that is summed separately; 0: no spans
+  static constexpr bool checked = false;  // arrays on the device are checked
   using Mask = AndMask<AndMask<UserMask0, UserMask1>, UserMask2>;  // text(blocks) && text(by_head.and_batch) && text(allowed-keys)
   using Score = ThenScore<UserScore3, UserScore4>;  // text(distance), text(offsets)
   static constexpr int tile_q = 128;  // queries per block

@@ -1,4 +1,4 @@
-// What of a cubin a GPU runs, as a digest: to tell whether machine code moved.
+// A digest of the parts of a cubin that a GPU runs: it tells whether machine code moved.
 #pragma once
 
 #include <cstddef>

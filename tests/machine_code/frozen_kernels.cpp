@@ -49,8 +49,8 @@ Options read_options(const ListedKernel& kernel) {
   return options;
 }
 
-// Of what the text names the first that is tried untuned; where nothing is searched that has such fields, these in place of
-// the first one's of the family.
+// The config of a line: the first one in untuned order that has the fields that the text names; where none is
+// searched, the family's first config with these fields.
 std::optional<KernelConfig> config_of(const std::string& text, const AttentionSpec& spec, Arch arch) {
   if (text.empty()) return {};
   const KernelConfig named = parse_config(text);

@@ -36,7 +36,7 @@ struct ListedKernel {
 };
 std::vector<ListedKernel> listed_kernels();
 
-/// What a line says of the config; empty: nothing.
+/// The line's text of the config; empty: none.
 std::string config_text(const ListedKernel& kernel);
 
 /// Programs of operations beside attention, and of the steps of backward beside its main kernels.

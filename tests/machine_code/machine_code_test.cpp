@@ -36,7 +36,7 @@ Known known_records(const NvrtcLocation& compiler) {
   return {files.empty() ? Records() : read_records(files.back()), false};
 }
 
-// What speaks against a kernel as it is now; empty: nothing.
+// Objections to a kernel as it is now; empty: none.
 std::string objection(const Known& known, const std::string& name, const Outcome& outcome) {
   if (!outcome.error.empty()) return outcome.error;
   const auto record = known.records.kernels.find(name);

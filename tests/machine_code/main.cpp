@@ -49,7 +49,7 @@ Options parse(int count, char** arguments) {
   return options;
 }
 
-// What there is of kernels that were not asked for stays, as long as these are in the list.
+// Records of kernels that were not asked for stay, as long as these are in the list.
 Records kept(const Records& before, const std::vector<FrozenKernel>& kernels, const Options& options) {
   Records after;
   for (const FrozenKernel& kernel : kernels) {

@@ -1,4 +1,4 @@
-// What is kept of a kernel's machine code, and the files that keep it: one for each NVRTC that recorded.
+// The record of a kernel's machine code, and the files that keep it: one for each NVRTC that recorded.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ Record record_of(const KernelImage& image, const std::string& config);
 /// As Record::config has it.
 std::string short_text(const KernelConfig& config);
 
-/// What differs, such as "registers 168 → 170, machine code"; empty: nothing.
+/// The differences, such as "registers 168 → 170, machine code"; empty: none.
 std::string difference(const Record& before, const Record& after);
 
 /// The records of one build of NVRTC, by the kernels' names.

@@ -1,4 +1,4 @@
-// What a changed template shows as in gradients.
+// The symptoms of a mutated template in gradients.
 #pragma once
 
 #include "tests/mutation/template_mutation.h"
@@ -6,8 +6,8 @@
 
 namespace jit::testing {
 
-/// What is wrong with the gradients of a problem by the kernel, or the two, of these configs: a finding, numbers, or what
-/// launches leave behind. None is changed where `mutation` is null.
+/// Errors of a problem's gradients with the kernel, or the two kernels, of these configs: a finding, numbers,
+/// or counters that launches leave behind. Templates are unchanged where `mutation` is null.
 template <class... Configs>
 std::string noticed_of_gradients(const TemplateMutation* mutation, const AttentionCase& problem,
                                  const Configs&... configs) {

@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"RowsOfTheFirstConsumerAreHeld", {"), $)", "), 0)"}}),
     ::testing::PrintToStringParamName());
 
-// The same, tile after tile.
+// Tile after tile.
 TEST(BackwardBesideQueries, IsRightUnmutatedTileAfterTile) {
   EXPECT_EQ(noticed_of_many_tiles(nullptr, any_order, beside_queries), "");
 }
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"AdditionsAreNotCleared", removed, {"uninitialized read", "deadlock"}}),
     ::testing::PrintToStringParamName());
 
-// The same of warps that add by TMA.
+// Turns of warps that add by TMA.
 class TurnsOfAddersMutationTest : public MutationTest {};
 
 TEST_P(TurnsOfAddersMutationTest, IsCaught) {

@@ -1,4 +1,4 @@
-// What texts may call of numbers with a derivative, compiled and asked on the emulator: values are those of floats, bit by
+// Functions that texts may call on numbers with a derivative, compiled and run on the emulator: values are those of floats, bit by
 // bit, and derivatives are difference quotients of the same function in double precision.
 #include <algorithm>
 #include <bit>
@@ -129,7 +129,7 @@ struct Answer {
   float as_float, value, derivative;
 };
 
-/// Of each text at each place, in the order of the texts.
+/// The answers of each text at each place, in the order of the texts.
 std::vector<Answer> ask(const std::vector<std::string>& texts, const std::vector<float>& at,
                         const ProgramMutation* mutation) {
   std::string source = R"(
@@ -166,7 +166,7 @@ bool is_same(float x, float y) {
          (std::isnan(x) && std::isnan(y));
 }
 
-// What is wrong, a line each; empty: nothing.
+// Errors, a line each; empty: none.
 std::string wrong_functions(const ProgramMutation* mutation = nullptr) {
   std::vector<std::string> texts;
   for (const Function& function : functions)

@@ -16,8 +16,8 @@ const Subject stored = {
     .seqlen_q = 1,
     .seqlen_kv = 300};
 
-// Of many queries: more work tiles than blocks, whose outputs the query producer stores; a mask with a word of each
-// key.
+// Many queries: more work tiles than blocks, whose outputs the query producer stores; a mask with a word of
+// each key.
 const Subject many = {.config =
                           "family=forward_wgmma tile_q=64 tile_kv=32 stages_q=1 stages_k=2 stages_v=2 "
                           "stages_stored=1 converter_warps=2",
@@ -61,7 +61,7 @@ TEST(Fp8Cache, IsRightUnmutated) {
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
-// What appends to the cache may be the grid in front.
+// The grid before may be the append to the cache.
 TEST(Fp8Cache, UpcastsWhenTheCacheIsWritten) {
   const TemplateMutation mutation{.name = "UpcastingDoesNotWait", .change = removed};
   EXPECT_THAT(noticed(&mutation, ahead), ::testing::HasSubstr("has no griddepcontrol.wait"));

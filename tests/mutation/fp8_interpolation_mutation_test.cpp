@@ -5,7 +5,7 @@
 namespace jit::testing::fp8_interpolation_mutations {
 namespace {
 
-/// What a mutation shows in.
+/// Symptoms of a mutation.
 enum class Shows { spread, spread_by_lanes, dominated, small, large, no_number, batches };
 
 struct Mutation {

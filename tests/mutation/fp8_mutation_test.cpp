@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Fp8, SumsByProductsMutationTest,
                                            TemplateMutation{"NoOnes", removed, {"uninitialized"}}),
                          ::testing::PrintToStringParamName());
 
-// Of kernels whose queries and keys have scales of their own.
+// Kernels whose queries and keys have scales of their own.
 class Fp8TokenMutationTest : public MutationTest {};
 
 TEST_P(Fp8TokenMutationTest, IsCaught) {
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"LanesArrive_NotForScales", {" || $;", ";"}, {"data race"}}),
     ::testing::PrintToStringParamName());
 
-// Of kernels by mma.sync, whose values have half a step of columns more than whole ones.
+// Kernels by mma.sync, whose values have half a step of columns more than whole ones.
 class Fp8MmaMutationTest : public MutationTest {};
 
 TEST_P(Fp8MmaMutationTest, IsCaught) {
@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"TokensUnscaled", removed}),
     ::testing::PrintToStringParamName());
 
-// Of kernels whose blocks of queries and keys have scales of their own.
+// Kernels whose blocks of queries and keys have scales of their own.
 class Fp8BlockMutationTest : public MutationTest {};
 
 TEST_P(Fp8BlockMutationTest, IsCaught) {
@@ -209,7 +209,8 @@ INSTANTIATE_TEST_SUITE_P(Fp8Block, Fp8BlockMutationTest,
                                            TemplateMutation{"MaximaWithoutFactors", {" * $[i]", ""}}),
                          ::testing::PrintToStringParamName());
 
-// The same by mma.sync: two blocks in a tile of keys, and, where keys are split, a scale for each key.
+// Scales of blocks by mma.sync: two blocks in a tile of keys, and, where keys are split, a scale for each
+// key.
 class Fp8MmaBlockMutationTest : public MutationTest {};
 
 constexpr const char* many_blocks =
@@ -243,7 +244,7 @@ INSTANTIATE_TEST_SUITE_P(Fp8MmaBlock, Fp8MmaBlockMutationTest,
                                                             {", place$,", ", 0,"}}),
                          ::testing::PrintToStringParamName());
 
-// Of kernels that give back what a quantizer has taken away.
+// Kernels that restore what a quantizer took away.
 class Fp8ColumnsMutationTest : public MutationTest {};
 
 TEST_P(Fp8ColumnsMutationTest, IsCaught) {

@@ -30,7 +30,7 @@ struct Operands {
   int truth_low, truth_high;
 };
 
-/// What the kernel makes of them, in this order.
+/// The kernel's operations on them, in this order.
 constexpr std::array rules = {"x + y",  "x - y",       "x * y",    "x / y",  "-x",      "min",    "max",
                               "abs",    "x < y",       "x <= y",   "x == y", "x != y",  "? :",    "bool(x)",
                               "int(x)", "unsigned(x)", "float(x)", "&&",     "||",      "!",      "x % y",

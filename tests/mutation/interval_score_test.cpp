@@ -89,7 +89,7 @@ struct Answer {
   std::uint8_t is_skipped, is_infinite;
 };
 
-// What is wrong; empty: nothing.
+// Errors; empty: none.
 std::string misjudged(std::uint64_t seed, const ProgramMutation* mutation = nullptr) {
   std::mt19937_64 random(seed);
   const std::vector<Score> scores = random_scores(random);

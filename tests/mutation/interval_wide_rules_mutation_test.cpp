@@ -28,7 +28,7 @@ struct Operands {
   int by_low, by_high;
 };
 
-/// What the kernel makes of them, in this order.
+/// The kernel's operations on them, in this order.
 constexpr std::array rules = {"x + y", "x - y", "x * y", "x / y", "x % y", "-x", "abs", "x << by", "x >> by"};
 
 constexpr const char* source = R"(

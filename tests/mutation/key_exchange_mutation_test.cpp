@@ -111,7 +111,7 @@ std::string noticed_in_gradients(const TemplateMutation* mutation, bool is_large
   return text;
 }
 
-// Of a rank that is alone.
+// Symptoms in the gradients of a single rank.
 std::string noticed_in_gradients_alone(const TemplateMutation* mutation) {
   const MutatedTemplates templates(mutation);
   const PlacementOptions halves{.mode = PlacementMode::chunks, .chunks = {{{128, 256}}, {{0, 128}}}};

@@ -8,7 +8,7 @@
 
 namespace jit::testing {
 
-/// What becomes of a line. It says as little of the line's text as it can, so that it outlives renames.
+/// The change of a line. It names as little of the line's text as it can, so that it outlives renames.
 struct LineChange {
   /// A text that begins once in the line. A `$` in it stands for all up to the text behind the `$`, or up to the line's end.
   const char* from = "$";
@@ -29,10 +29,10 @@ struct Anchor {
   std::size_t line = 0;  ///< counts from 0
 };
 
-/// Those of `text`, what is in `file`. An anchor that stands alone in its line marks the next one.
+/// The anchors of `text`, the content of `file`. An anchor that stands alone in its line marks the next one.
 std::vector<Anchor> anchors_in(const std::string& file, std::string_view text);
 
-/// Those of templates/. The embedded templates have the same lines, without the anchors.
+/// The anchors of templates/. The embedded templates have the same lines, without the anchors.
 const std::vector<Anchor>& template_anchors();
 
 /// Where the mutation of this name is made: it is the anchor's, or `Anchor_Variant`, where a line is changed in several

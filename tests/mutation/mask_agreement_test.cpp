@@ -45,8 +45,8 @@ AttentionCase checked_case(const Mask& mask) {
   return problem;
 }
 
-// What a checked call says; empty for nothing. The problem has the tensors of a mask, and results are compared with those of
-// it.
+// The finding of a checked call; empty: none. The problem has the tensors of a mask, and results are compared
+// with those of it.
 std::string said(const Mask& mask, const Context& context, const Mask& mask_of_problem) {
   AttentionRun run(checked_case(mask_of_problem));
   try {
@@ -129,7 +129,7 @@ TEST(MaskAgreementOfTexts, CallsThatAreNotCheckedAreNotAsked) {
   EXPECT_NO_THROW(attention_when_called(problem.spec, templates.context())(run.arguments()));
 }
 
-// Of one that is right nothing is said, whatever the mask is made of.
+// A right mask has no finding, whatever it is made of.
 TEST(MaskAgreementOfAll, RightMasksAreAgreed) {
   const Context context(shared_cache_settings());
   const std::vector<const char*> all = {"causal",

@@ -126,7 +126,7 @@ std::string program_source(const std::vector<RandomMaskText>& masks) {
   return source + "}\n";
 }
 
-// Of which score the bit is not what the text says; empty: of none.
+// The score whose bit disagrees with the text; empty: none.
 std::string misjudged(const RandomMaskText& mask, const Scene& scene, const std::uint8_t* answers,
                       int columns) {
   for (int row = 0; row < rows && scene.q + row < scene.seqlen_q; ++row) {

@@ -213,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
                         3}),
     ::testing::PrintToStringParamName());
 
-// Those of the kernel by wgmma.
+// Mutations of the kernel by wgmma.
 class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
  protected:
   void SetUp() override {

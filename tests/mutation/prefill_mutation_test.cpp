@@ -20,7 +20,7 @@ const Requests varlen = {{.config = "family=forward_wgmma tile_q=64 tile_kv=32 s
                           .seqlen_q = 20,
                           .seqlen_kv = 40,
                           .launches = 2}};
-// What shows only when blocks meet shows in one of many launches.
+// Symptoms that need blocks to meet show in one of many launches.
 const Requests varlen_often = [] {
   Requests requests = varlen;
   requests.subject.launches = 12;

@@ -43,7 +43,7 @@ QuantizeCase sequences() {
       .keys = {.cu_seqlens = {1, 20, 20, 300}, .seqused = {9, 3, 270}}};
 }
 
-// Of batch entries.
+// Sequences of batch entries.
 QuantizeCase lengths() {
   return {.spec = {.head_dim = 64, .center_values = true},
           .batch = 2,
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
             "ShiftsDoNotWaitForMeans", {"if ($)", "if (false)"}, {"data race", "uninitialized"}, {}, true}),
     ::testing::PrintToStringParamName());
 
-// Of rows that belong to no sequence.
+// Rows that belong to no sequence.
 class QuantizerSequencesMutationTest : public MutationTest {};
 
 TEST_P(QuantizerSequencesMutationTest, IsCaught) {
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"Lengths_AreNotCut", {"cut($, room)", "$"}, {"out of bounds"}}),
     ::testing::PrintToStringParamName());
 
-// Of scales of blocks of rows.
+// Scales of blocks of rows.
 class QuantizerBlockMutationTest : public MutationTest {};
 
 TEST_P(QuantizerBlockMutationTest, IsCaught) {

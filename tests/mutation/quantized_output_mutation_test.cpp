@@ -107,7 +107,7 @@ std::string noticed_of_means(const TemplateMutation* mutation, const char* confi
   return "";
 }
 
-// Of a loss that is the sum of the means. Rows that TMA does not copy have two passes.
+// Symptoms in the gradients of a loss that is the sum of the means. Rows that TMA does not copy have two passes.
 std::string noticed_of_gradients(const TemplateMutation* mutation, int alignment) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{{"MeansRelativeToNothing", removed}},
         Mutation{{"MeansAreNotAwaited", {"? 2 :", "? 1 :"}, {"data race", "uninitialized", "mbarrier"}}},
         Mutation{{"MeanWithoutItsScoresByWgmma",
-                  {"__fmaf_rn(d_mean, lg2(::fmaxf(weight, least_weight)), d_score)", "d_score"}}},
+                  {"__fmaf_rn(d_mean, distance, d_score)", "d_score"}}},
         Mutation{{"MeanOfSinksByWgmma", {"log2_e + lse", "log2_e"}}}),
     ::testing::PrintToStringParamName());
 

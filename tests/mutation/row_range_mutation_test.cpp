@@ -84,7 +84,7 @@ std::vector<RandomMaskText> texts_of_the_test() {
        [](const TextPlace& at) { return at[0] % 2 ? at[1] < 9 : at[1] > at[0]; }},
       {"return k > ids[q] && k < q + ids[b];",
        [](const TextPlace& at) { return at[1] > id(at[0]) && at[1] < at[0] + id(at[2]); }},
-      // What no text comes to is not read.
+      // Elements that no evaluation reaches are not read.
       {"if (q >= 40) return k < 3;\nreturn k > ids[q + 984] * 4;",
        [](const TextPlace& at) { return at[0] >= 40 ? at[1] < 3 : at[1] > id(at[0] + 984) * 4; }},
       {"return k >= 70 && k > q + ids[seqlen_kv > 70 ? q : 5000];",
@@ -131,7 +131,7 @@ std::string program_source(const std::vector<RandomMaskText>& masks) {
   return source + "}\n";
 }
 
-// Of which query the keys are not those that its text keeps; empty: of none.
+// The query whose keys disagree with its text; empty: none.
 std::string misjudged(const RandomMaskText& mask, const Scene& scene, const Keys* answers) {
   const auto wrong = [&](int q) {
     return fmt::format("[{}, {}) of q {}, {} queries, {} keys\n{}", answers->begin, answers->end, q,

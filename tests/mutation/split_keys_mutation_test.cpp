@@ -11,7 +11,7 @@ const Subject split_kv = {.config = "family=forward_split_kv tile_kv=64 stages=3
                           .seqlen_kv = 500,
                           .launches = 2};
 
-// The same where TMA copies tiles; and with rows behind the sequence.
+// A kernel whose tiles TMA copies; and rows behind the sequence.
 const Subject boxes = {.config = "family=forward_split_kv copies=tma tile_kv=64 stages=3 blocks_per_sm=1",
                        .heads = 140,
                        .seqlen_q = 5,
@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Strands, TemplateMutationTest,
                                               true}),
                          ::testing::PrintToStringParamName());
 
-// What blocks leave for one another, without what makes it more than chance that it is right.
+// Messages between blocks, without what makes it more than chance that they are right.
 class MailboxMutationTest : public MutationTest {};
 
 TEST_P(MailboxMutationTest, IsCaught) {

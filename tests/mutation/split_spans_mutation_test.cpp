@@ -8,8 +8,8 @@ namespace {
 constexpr const char* split_kv = "family=forward_split_kv key_warps=1 tile_kv=64 stages=2 blocks_per_sm=1";
 constexpr const char* split_wgmma = "family=forward_split_wgmma tile_rows=64 tile_kv=64 stages=2 stages_q=1";
 
-// What is wrong with a call, or with the same in chunks of queries. Empty: nothing. With `num_splits` = 1 no two blocks
-// share keys.
+// Errors of a call, or of the same call in chunks of queries. Empty: none. With `num_splits` = 1 no two
+// blocks share keys.
 std::string noticed_in_chunks(const TemplateMutation* mutation, const char* config, int num_splits) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

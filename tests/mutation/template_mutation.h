@@ -26,7 +26,7 @@
 
 namespace jit::testing {
 
-/// What the broken kernel is and what it computes.
+/// The mutated kernel and its problem.
 struct Subject {
   const char* config = "tile_q=64 tile_kv=32 warps=4 stages_k=2 stages_v=2";  ///< of forward_mma_sync
   const char* mask = "causal";
@@ -73,7 +73,7 @@ class MutatedTemplates {
           << changed_template(mutation->name, mutation->change);
     }
   }
-  /// Those of the tests, with these templates.
+  /// The settings of tests, with these templates.
   Settings settings() const {
     Settings settings = shared_cache_settings();
     settings.templates = folder_.path();
@@ -115,7 +115,7 @@ inline AttentionArguments with_rows_behind(AttentionArguments arguments, int row
   return arguments;
 }
 
-/// What is noticed of a run: findings as text, or what is wrong with the numbers, or with what launches leave behind.
+/// Symptoms of a run: findings as text, wrong numbers, or counters that launches leave behind.
 inline std::string noticed(const TemplateMutation* mutation, const Subject& subject) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());

@@ -1,4 +1,4 @@
-"""What the tests of append() share: new tokens and their places in caches, and what becomes of rows, in double precision."""
+"""Shared by tests of append(): new tokens, their places in caches, and the expected rows in double precision."""
 
 import numpy
 

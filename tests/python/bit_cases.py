@@ -212,11 +212,11 @@ class Computed:
         return [(o[a:b], lse[:, a:b]) for a, b in zip(ends, ends[1:])]
 
     def canon(self):
-        """Of the request alone, dense, in one call."""
+        """The result of the request alone, dense, in one call."""
         return self.call("dense", None, [(0, 0, len(self.batch.q[0]))], num_splits=1)[0]
 
     def by_the_case(self):
-        """The same by the case's way, between other requests."""
+        """The result of the request in the case's layout, between other requests."""
         case, rng = self.case, self.rng
         queries = len(self.batch.q[0])
         ends = [(0, queries)]

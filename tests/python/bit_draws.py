@@ -46,7 +46,7 @@ def drawn(seed, number):
 
 
 def run(seed, first, count, end=None):
-    """What differs, of so many draws until the clock is at `end`, and how many were drawn."""
+    """The draws that differ, of so many until the clock is at `end`, and the number drawn."""
     import jit_attention as ja
     from bit_cases import differences
     from placing import to_gpu, to_numpy
@@ -66,7 +66,7 @@ def run(seed, first, count, end=None):
 
 
 def run_by_workers(seed, first, count, workers, end=None):
-    """The same by so many processes, a group at a time."""
+    """Draws in so many processes, a group at a time."""
     edges = [first, *range((first // OF_GROUP + 1) * OF_GROUP, first + count, OF_GROUP), first + count]
     context = multiprocessing.get_context("spawn")  # a GPU's context does not survive a fork
     with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:

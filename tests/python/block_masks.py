@@ -32,7 +32,7 @@ def gradients(q, k, v, do, keep):
 
 
 def blocks_of(table, columns):
-    """What a table says: whether something is seen of blocks, and whether all is."""
+    """A table's content: whether some scores of each block are seen, and whether all are."""
     words = numpy.asarray(table).astype(numpy.int32).view(numpy.uint32)[..., :-1]  # the last one: rows by work
     bits = (words[..., None] >> numpy.arange(32, dtype=numpy.uint32)) & 1
     return [bits[..., first::2, :].reshape(*words.shape[:3], -1)[..., :columns] for first in (0, 1)]

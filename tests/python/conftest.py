@@ -1,4 +1,4 @@
-"""What all tests share: a scratch cache, fresh random numbers, and arrays where this process computes.
+"""Shared by all tests: a scratch cache, fresh random numbers, and arrays where this process computes.
 
 On a machine with GPUs arrays are PyTorch's or CuPy's there, else NumPy's, computed on an emulated device.
 JIT_ATTENTION_DEVICE=emulated:sm_90a asks for the latter everywhere.
@@ -22,7 +22,7 @@ from seeded import SEED, some  # noqa: E402
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of a module with a `SHARE` one of so many tests, as the seed chooses, unless some are asked for by name."""
+    """Keeps one of `SHARE` tests of a module that has one, as the seed chooses, unless some are asked for by name."""
     if any("::" in argument for argument in config.args):
         return
     shares = {}

@@ -44,7 +44,7 @@ EVERYTHING = {name: value for name, value in public() if not isinstance(value, (
 
 
 def run(name, folder):
-    """What differs from what the example of this name says, on an emulated device."""
+    """Differences between the example of this name and its expected output, on an emulated device."""
     names = {name: importlib.import_module(name) for name in FRAMEWORKS}
     if "jax" in FRAMEWORKS:
         names["jnp"] = importlib.import_module("jax.numpy")

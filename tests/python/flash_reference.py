@@ -1,4 +1,4 @@
-"""What flash-attention's functions mean, in double precision, with its own words for arguments."""
+"""flash-attention's functions in double precision, with its names of arguments."""
 
 import numpy
 from exact_attention import exact_attention

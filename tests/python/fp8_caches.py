@@ -34,7 +34,7 @@ class Cached:
         return [len(codes) for codes in self.codes["k"]]
 
     def requests(self):
-        """The same with keys and values as numbers."""
+        """The cache with keys and values as numbers."""
 
         def wide(name):
             return [
@@ -146,7 +146,7 @@ def dense(rng, batch, room):
 
 
 def call(place, batch, arrays, **options):
-    """Of varlen queries. Caches are given as bytes: NumPy's fp8 cannot be carried to other frameworks."""
+    """Attention of varlen queries. Caches are given as bytes: NumPy's fp8 cannot be carried to other frameworks."""
     name = next(name for name, kind in FP8.items() if kind == arrays["k"].dtype)
     arrays = {
         key: place(array.view(numpy.uint8) if array.dtype == FP8[name] else array) for key, array in arrays.items()

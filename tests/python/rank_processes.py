@@ -48,7 +48,7 @@ class Ranks:
                 pipe.send((function, [x[rank] if isinstance(x, ByRank) else x for x in arguments]))
 
     def results(self, but=(), seconds=240):
-        """What ranks returned or raised."""
+        """The values that ranks returned, or the errors that they raised."""
         found = []
         for rank, pipe in enumerate(self.pipes):
             if rank in but:
@@ -58,7 +58,7 @@ class Ranks:
         return found
 
     def run(self, function, *arguments):
-        """What all ranks return; raises what the first of them raised."""
+        """The values that all ranks return; raises the first error."""
         self.start(function, *arguments)
         results = self.results()
         for error, trace in results:
@@ -67,7 +67,7 @@ class Ranks:
         return [value for _, value in results]
 
     def errors(self, function, *arguments):
-        """What all ranks raise."""
+        """The errors that all ranks raise."""
         self.start(function, *arguments)
         return [error for error, _ in self.results()]
 

@@ -33,7 +33,7 @@ class Requests:
         self.lengths_k = [len(x) for x in self.k]
 
     def check(self, o, lse=None, *, keep=None, score=None, p_dtype=None):
-        """Of varlen results. Arguments as exact_attention has them, but with the request as batch entry."""
+        """Errors of varlen results. Arguments as in exact_attention, but with the request as batch entry."""
         begin = 0
         for b, (q, k, v) in enumerate(zip(self.q, self.k, self.v)):
             end = begin + len(q)

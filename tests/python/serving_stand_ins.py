@@ -18,7 +18,7 @@ def attend(q, k, v, causal):
 
 
 def upcast(t, scale):
-    """What elements of fp8 stand for; others are themselves."""
+    """The values of FP8 elements; other elements are returned as they are."""
     return t if t.dtype.itemsize > 1 else t.bfloat16() * scale
 
 

@@ -1,4 +1,4 @@
-"""What jit_attention.sglang uses of SGLang 0.5.23, as that version has it: for machines that do not have SGLang."""
+"""The parts of SGLang 0.5.23 that jit_attention.sglang uses, for machines without SGLang."""
 
 import enum
 import importlib.machinery
@@ -55,7 +55,7 @@ def cp_lse_ag_out_rs_mha(out, lse, group, return_lse=False):
 
 
 def cp_lse_ag_out_rs_mla(out, lse, group, is_lse_base_on_e=False):
-    """The same of latents, whose LSE is of base 2: (heads of the rank, tokens, latent)."""
+    """The merge of latents, whose LSE is of base 2: (heads of the rank, tokens, latent)."""
     assert not is_lse_base_on_e and out.shape[:2] == lse.shape and lse.is_contiguous() and lse.dtype == torch.float32
     whole = torch.logsumexp(group.all_gather(lse[None], dim=0) * math.log(2), 0) / math.log(2)
     parts = out.float() * torch.exp2(lse - whole).nan_to_num(0)[..., None]

@@ -76,7 +76,7 @@ def positions(pieces, rows):
 
 @dataclass
 class Attention:
-    """What attention of one batch entry and its gradients are in double precision, (rows, heads, head_dim)."""
+    """Attention of one batch entry and its gradients in double precision, (rows, heads, head_dim)."""
 
     o: numpy.ndarray
     lse: numpy.ndarray

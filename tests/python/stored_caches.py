@@ -168,7 +168,7 @@ def varlen(batch):
 
 
 def call(place, batch, arrays, attend=None, **options):
-    """Of varlen queries; by a prepared call, if there is one."""
+    """Attention of varlen queries; by a prepared call, if there is one."""
     arrays = {key: place(array) for key, array in arrays.items()}
     if attend is None:
         attend, options = ja.attention, {"kv_dtype": batch.name, **options}

@@ -19,7 +19,7 @@ def exact_fp8(x, scale, kind):
 
 
 def wide_range(rng, shape, kind):
-    """Of all magnitudes: what is too large for fp8, what is subnormal there, what is 0."""
+    """Numbers of all magnitudes: too large for FP8, subnormal there, and 0."""
     x = rng.standard_normal(shape) * 2.0 ** rng.integers(-24, 16, shape)
     x.flat[:4] = [0, numpy.inf, -numpy.inf, numpy.nan]
     return x.astype(kind)
@@ -90,7 +90,7 @@ for name in test_append_fp8.FP8:
 
 
 def exact_row_scales(x, kind):
-    """Of each row, the largest magnitude over the largest element."""
+    """The scale of each row: its largest magnitude over the largest element."""
     largest = numpy.nan_to_num(numpy.abs(x.astype(numpy.float32)), nan=0).max(-1)
     return numpy.where(largest < 2**-100, numpy.float32(1), largest / numpy.float32(ml_dtypes.finfo(kind).max))
 
@@ -123,7 +123,7 @@ def test_finds_the_scales_of_rows(rng, place, fetch, emulated, name, head_dim_v)
 
 
 def test_scales_of_rows_behind_their_elements(rng, place, fetch, emulated):
-    """What attention reads of such a cache are the keys, normalized and rotated, and the values."""
+    """Attention reads normalized, rotated keys and the values from such a cache."""
     if not emulated:
         pytest.skip("views of NumPy's memory are computed with on an emulated device")
     tokens, kind = Tokens(rng), DTYPES["bf16"]

@@ -11,7 +11,7 @@ FP16 = numpy.dtype(numpy.float16)
 
 
 def caches(rng, name, heads, widths, page_size=8, pages=3):
-    """Of random bytes: what is not written keeps them."""
+    """A cache of random bytes: bytes that are not written keep them."""
     arrays = {}
     for each, width in zip("kv", widths):
         row = width if name == "int8" else width // 2

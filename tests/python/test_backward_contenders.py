@@ -147,7 +147,7 @@ def test_gradients_keep_to_the_order_of_the_current_stream(monkeypatch):
 
 
 class Own(ByAutograd, Contender):
-    """What `attend(q, k, v)` is, without a mask."""
+    """The expected result of `attend(q, k, v)` without a mask."""
 
     name = label = "own"
 

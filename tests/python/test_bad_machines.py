@@ -114,7 +114,7 @@ except ja.NvrtcUnavailableError as error:
     ("JIT_ATTENTION_HAS_GLIBC=OFF", "jit-attention needs glibc, as the CUDA driver and NVRTC do"),
 ])
 def test_a_system_without_cuda_is_refused_before_the_build(tmp_path, setting, sentence):
-    """What pip shows where no wheel fits and it builds the sdist."""
+    """The output of pip where no wheel fits and it builds the sdist."""
     cmake = shutil.which("cmake")
     if not cmake:
         pytest.skip("no cmake is here")

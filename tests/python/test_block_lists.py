@@ -28,7 +28,7 @@ NO_MASK = ja.mask.none()
 
 
 def unchecked_table(q, *, mask=NO_MASK, **given):
-    """Of lists at which nobody looks, as on a device, wherever they are."""
+    """The table of lists that are not read on the host, as on a device."""
     (table,) = _core.make_block_mask(
         q, like_name="q", mask=mask, block_q=32, block_kv=32, batch=1, heads=1, heads_q=1, **given
     )
@@ -143,7 +143,7 @@ def test_block_sparse_rows_that_are_refused(rng, place):
 
 
 def test_lists_that_are_refused():
-    """Of lists in memory of the host: places are those of the array that has them."""
+    """Errors of lists in host memory name places in the array that has them."""
     sizes = {"seqlen_q": 60, "seqlen_k": 90, "block_size": (32, 32)}
 
     def refused(match, counts, indices, full="", **keywords):

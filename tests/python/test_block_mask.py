@@ -276,7 +276,7 @@ def test_blocks_alone_serve_calls_with_lengths(rng, place, fetch):
 
 
 def test_lengths_that_hold_something_else(rng, place, fetch, emulated):
-    """Of arrays of NumPy's this is seen, also where they were written since; of a device's nothing is read."""
+    """Arrays of NumPy are checked, also where they were written since; arrays of a device are not read."""
     q, k, v = map(place, random_qkv(rng, batch=2, seqlen_q=60, seqlen_kv=90, heads_q=2))
     used = numpy.array([17, 71], numpy.int32)
     bm = ja.block_mask(q, k, mask=ja.mask.causal(), block_size=(16, 32), seqused_k=place(used))
@@ -397,7 +397,7 @@ def test_pytorchs_own(rng, make, fetch):
     o, lse = ja.attention(q, k, v, block_mask=bm, return_lse=True)
     half = [fetch(x).astype(numpy.float32).astype("bfloat16") for x in (q, k, v)]
     exact_attention(*half, keep=near).check(fetch(o), fetch(lse))
-    # What the lists say, and not what the mask says: a row of blocks taken out.
+    # The lists decide, not the mask: a row of blocks is taken out.
     of_torch.kv_num_blocks[..., 1] = 0
     of_torch.full_kv_num_blocks[..., 1] = 0
     o = ja.attention(q, k, v, block_mask=ja.BlockMask.from_torch(of_torch, same))

@@ -169,7 +169,7 @@ def fp8_cell(**fields):
 
 
 def upcast(tensor, scales):
-    """What numbers of e4m3 stand for, in fp32."""
+    """The values of e4m3 elements, in fp32."""
     if scales.dim() == 1:
         return tensor.float() * scales
     return tensor.float() * scales.repeat_interleave(tensor.shape[2] // scales.shape[1], 1)[:, None, :, None]

@@ -1,4 +1,4 @@
-"""What ranks say when one of them calls something else, sleeps, or is gone."""
+"""Errors on all ranks when one of them makes another call, sleeps, or is gone."""
 
 import time
 
@@ -43,7 +43,7 @@ def test_every_rank_says_what_differs(three, wrong, field, said):
 
 
 def test_shapes_of_a_rank(three):
-    """That is wrong on all of them."""
+    """A call that is wrong on all ranks."""
     given = dict(mask=CAUSAL, method="gather")
     errors = three.errors(compute, 1, SIZES, placement(), given, False, None, dict(rows=15))
     assert [type(error) for error in errors] == [ja.InvalidArgumentError] * 3

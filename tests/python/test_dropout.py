@@ -83,7 +83,7 @@ def exact(problem, keep, rate, visible=None, sinks=None):
 
 
 def check_forward(o, lse, expected, lse_expected):
-    """Of arrays in double precision; LSE is that of all keys."""
+    """Attention in double precision; LSE is over all keys."""
     assert o.shape == expected.shape and lse.shape == lse_expected.shape
     assert numpy.abs(o - expected).max(initial=0) <= 4e-3 * numpy.abs(expected).max(initial=0)
     assert numpy.array_equal(numpy.isinf(lse), numpy.isinf(lse_expected))
@@ -254,7 +254,7 @@ CONFIGS = {"forward_mma_sync": "tile_q=32 tile_kv=32 warps=2", "forward_wgmma": 
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_every_bit_of_varlen_sequences_is_flash_attentions(rng, place, fetch, family):
-    """The same as in the dense call, and where lengths differ that of a sequence's own positions."""
+    """Dropped scores equal those of the dense call, and where lengths differ those of a sequence's own positions."""
     if family == "forward_wgmma" and ja.devices()[0].arch != "sm_90a":
         pytest.skip("kernels of forward_wgmma are for sm_90a")
     config = f"family={family} {CONFIGS[family]}"

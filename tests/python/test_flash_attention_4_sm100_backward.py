@@ -48,7 +48,7 @@ PROBLEMS = {
 
 @dataclass
 class Form:
-    """What a kernel's name says of it."""
+    """Reads a kernel's properties from its name."""
 
     name: str
 

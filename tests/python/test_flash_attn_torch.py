@@ -152,7 +152,7 @@ def test_dropout(make):
 
 
 def test_dropout_of_varlen_sequences_is_that_of_dense_ones(make):
-    """Of equal lengths the same scores are kept: with queries of zeros, and unit vectors as values, o shows which."""
+    """With equal lengths the same scores are kept: with queries of zeros, and unit vectors as values, o shows which."""
     q = torch.zeros_like(make(2, 40, 2, 64)).requires_grad_()
     v = torch.eye(40, 64, device=q.device, dtype=q.dtype)[None, :, None].expand(2, 40, 2, 64).contiguous()
     ends = torch.tensor([0, 40, 80], dtype=torch.int32, device=q.device)

@@ -222,7 +222,7 @@ def test_scales_of_varlen_rows(rng, place, fetch, family, kind):
 
 @pytest.mark.parametrize("family, kind", paired([*CONFIGS, None], ["token", "block"]))
 def test_scales_of_paged_rows(rng, place, fetch, family, kind):
-    """Of pages of two blocks, of which the second is not whole, and padding in front of keys; no other page is read."""
+    """Pages of two blocks, the second of which is partial, and padding before keys; no other page is read."""
     page_size, lengths_q, lengths_k = 96, [5, 70, 1], [40, 200, 3]
     pads = [7, 70, 0] if family == "forward_split_kv" else [0, 0, 0]  # pages by TMA begin with a key
     a, c = drawn(rng, scale_count(sum(lengths_q), kind), 4), drawn(rng, 1)
@@ -266,7 +266,7 @@ def test_scales_of_paged_rows(rng, place, fetch, family, kind):
 
 @pytest.mark.parametrize("family", some(CONFIGS))
 def test_scales_of_blocks_behind_padding(rng, place, fetch, family):
-    """Of dense keys blocks are counted from the first row, where keys begin behind it, too."""
+    """With dense keys blocks are counted from the first row, also where keys begin behind it."""
     a, b, c = drawn(rng, 2, 2, 4), drawn(rng, 2, 3, 2), drawn(rng, 1)
     rows = [x.repeat(64, 1)[:, :n] for x, n in ((a, 70), (b, 190))]
     q, k = codes(rng, (2, 70, 4, 64), rows[0]), codes(rng, (2, 190, 2, 64), rows[1])
@@ -291,8 +291,8 @@ def test_scales_of_blocks_behind_padding(rng, place, fetch, family):
 
 
 def test_kinds_of_scales_by_their_shapes(rng, place, fetch):
-    """Of varlen rows and of pages a shape says what scales are for, unless requests are as many; then the argument
-    does."""
+    """For varlen rows and pages the shape tells the granularity of scales, unless there are as many requests; then the
+    argument does."""
     lengths = [30, 50, 60]  # as many as blocks
     drawn = [place(rng.standard_normal((140, 2, 64)).astype(numpy.float32)) for _ in "qkv"]
     assert "descale_per" not in ja.quantize_qkv(*drawn).scales

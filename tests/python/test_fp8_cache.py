@@ -416,7 +416,7 @@ MANY, KEYS = [150, 1, 0, 70, 3, 200], [250, 37, 5, 0, 3, 130]
     ],
 )
 def test_prefill_over_pages(rng, place, fetch, config, page_size, name, dtype, head_dim):
-    """What is nobody's is NaN, in pages and behind the ends of requests."""
+    """Rows that belong to no request are NaN, in pages and behind the ends of requests."""
     batch = cached(rng, MANY, KEYS, name, "request_head", ratio=2, head_dim=head_dim, dtype=DTYPES[dtype])
     arrays = pages(rng, batch, page_size)
     o, lse = upcast(place, fetch, batch, arrays, UPCAST[config], mask=ja.mask.causal())

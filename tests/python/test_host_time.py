@@ -35,7 +35,8 @@ for kind in (arrays, host_time.Capsules(arrays)):
         before = launches(), other_work()
         for _ in range(3):
             call()
-        # Of new arrays that speak capsules alone the library makes the results, and waits until they are complete.
+        # For new arrays that only speak capsules the library makes the results, and waits until they are
+        # complete.
         waits = kind is not arrays
         kernels = 3 if name == "gradients" else 1  # delta and zeros; dk and dv, sums of dq; dq of 16 bits
         assert launches() - before[0] == 3 * kernels, name
@@ -43,8 +44,8 @@ for kind in (arrays, host_time.Capsules(arrays)):
 """, JIT_ATTENTION_DEVICE="cuda", JIT_ATTENTION_TUNING="off")
 
 
-# Of a build without optimization of more than -O1. A call whose like the last one was costs less than half of one that is
-# checked anew.
+# Instructions of a build without optimization above -O1. A call like the one before costs less than half of
+# one that is checked anew.
 def test_a_call_takes_few_instructions(idle):
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")

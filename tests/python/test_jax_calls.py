@@ -1,4 +1,4 @@
-"""What calls of jit_attention.jax may have beside dense arrays: dropout, block masks, caches, fp8, own texts."""
+"""Arguments of calls of jit_attention.jax beside dense arrays: dropout, block masks, caches, fp8, own texts."""
 
 import jit_attention as ja
 import numpy

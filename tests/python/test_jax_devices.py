@@ -54,7 +54,7 @@ def test_batch_and_heads_of_devices(arrays, rng, shape, check_vma):
 
 
 def test_dropout_of_a_layer_that_is_computed_again(arrays):
-    """What jax.checkpoint computes again drops the same probabilities."""
+    """A recomputation by jax.checkpoint drops the same probabilities."""
     q, k, v, do = arrays
 
     def loss(q, key):
@@ -67,7 +67,7 @@ def test_dropout_of_a_layer_that_is_computed_again(arrays):
 
 
 def test_a_call_runs_while_another_thread_has_the_interpreter(rng):
-    """That thread keeps the lock from when the call leaves Python until long after it is done."""
+    """The other thread holds the lock from when the call leaves Python until long after it is done."""
     if jax.default_backend() != "cpu":
         pytest.skip("a GPU computes on its own")
     q = jnp.asarray(rng.standard_normal((2, 300, 4, 64)), jnp.bfloat16)

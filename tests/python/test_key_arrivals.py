@@ -1,4 +1,4 @@
-"""What a rank leaves behind when its part of a call with method "arrive" fails, and which calls do not take keys that arrive."""
+"""Failures of one rank's part of a call with method "arrive", and calls that do not take keys that arrive."""
 
 
 import jit_attention as ja

@@ -9,7 +9,7 @@ FP32 = numpy.dtype(numpy.float32)
 
 
 def exact_merge(outs, lses):
-    """Of (states, ..., heads, head_dim) and (states, ..., tokens) with heads before tokens."""
+    """The merge of (states, ..., heads, head_dim) and (states, ..., tokens) with heads before tokens."""
     lses = numpy.where(numpy.isposinf(lses), -numpy.inf, lses.astype(numpy.float64))
     largest = lses.max(0)
     finite = numpy.where(numpy.isneginf(largest), 0, largest)

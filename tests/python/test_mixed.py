@@ -164,7 +164,7 @@ def test_checked(rng, place, fetch):
 
 
 def test_calls_of_one_kernel(rng, place, fetch):
-    """Of one query each, of too few to be worth it, of one request, and with split_keys; with a config that was given."""
+    """Requests of one query each, too few to be worth it, a single request, and split_keys; with a given config."""
     calls = [([1] * 300, {}), ([4] * 32, {}), ([600], {}), ([700, 700], {}), ([300, 1], {"split_keys": 512}),
              ([300, 1], {"config": "family=forward_split_wgmma tile_rows=64 tile_kv=64"})]
     for lengths_q, spec in some(calls):

@@ -1,4 +1,4 @@
-"""What a person meets first: documentation, stubs, names."""
+"""The first things that a user meets: documentation, stubs, names."""
 
 import ast
 import inspect

@@ -220,7 +220,7 @@ def test_varlen_parts(rng, place, fetch, sides):
 
 
 def sharded_cache(rng, ranks, rank, run, lengths, page_size, queries):
-    """What a rank holds of interleaved caches: parts with all queries and every ranks-th run of keys, in pages."""
+    """A rank's part of interleaved caches: all queries and every ranks-th run of keys, in pages."""
     parts = []
     for m, n in zip(queries, lengths):
         own = {"k": striped(rank, ranks, run, n)}

@@ -64,7 +64,7 @@ def test_elements_and_scales(rng, place, fetch, dtype, varlen):
 
 @pytest.mark.parametrize("varlen", [False, True])
 def test_scales_of_blocks(rng, place, fetch, varlen):
-    """Of 64 rows from the first of a batch entry, or of all varlen rows, and of what is left."""
+    """Blocks of 64 rows from the first of a batch entry, or of all varlen rows, and a last, smaller one."""
     q, k, v = inputs(rng, numpy.float32, varlen, seqlen_q=70, seqlen_kv=140)
     made = ja.quantize_qkv(place(q), place(k), place(v), scales="block")
     for given, elements, scale in ((q, made.q, made.q_descale), (k, made.k, made.k_descale)):
@@ -130,7 +130,7 @@ def exact_attention(q, k, v, scale):
 
 
 def test_attention_of_what_it_makes(rng, place, fetch):
-    """What is taken away is added again, and helps."""
+    """Subtracted means are added again, and lower the error."""
     q, k, v = inputs(rng, DTYPES["bf16"], seqlen_kv=100, bias=8.0)
     right, right_lse = exact_attention(q, k, v, 0.125)
     errors = []

@@ -123,7 +123,7 @@ SPANS = {"forward_split_kv": " key_warps=1", "forward_mma_sync": " tile_q=64 war
 @pytest.mark.parametrize("split_keys", [0, 64])
 @pytest.mark.parametrize("splits", [1, 3, 40])
 def test_bytes_are_equal_in_all_kernels(rng, place, fetch, splits, split_keys):
-    """Of equal o they are what rounding in fp32 makes of it, also where blocks or spans are merged."""
+    """Elements equal the rounding of o in fp32, also where blocks or spans are merged."""
     out_dtype = rng.choice(list(TYPES))
     keys = 64 * splits if splits < 4 else 2048
     if splits == 3:

@@ -1,4 +1,4 @@
-"""What tools/release writes beside sdist and wheels, from files that are made here."""
+"""The files of tools/release beside sdist and wheels, from inputs that are made here."""
 
 import base64
 import hashlib

@@ -125,7 +125,7 @@ class Call:
 
 
 def padded(rows, length):
-    """Of requests one by one, NaN behind each."""
+    """The inputs of requests one by one, NaN behind each."""
     whole = numpy.full((len(rows), length, *rows[0].shape[1:]), numpy.nan, numpy.float32).astype(rows[0].dtype)
     for own, place in zip(rows, whole):
         place[: len(own)] = own

@@ -39,7 +39,7 @@ def device(emulated):
 
 @pytest.fixture(autouse=True)
 def settings(monkeypatch):
-    """What the command line said; tests change it."""
+    """Options of the command line; tests change them."""
     said = types.SimpleNamespace(enable_deterministic_inference=False, speculative_algorithm=None, dcp_enabled=False)
     monkeypatch.setattr(integration, "get_exec", lambda: types.SimpleNamespace(deterministic=said))
     monkeypatch.setattr(integration, "get_spec", lambda: said)

@@ -206,7 +206,7 @@ class SharedLatents(Requests):
         return results
 
     def prompts(self, rank):
-        """Of requests without a context: keys of each head, which no other rank has."""
+        """Attention of requests without a context: keys of each head, which no other rank has."""
         runner = types.SimpleNamespace(token_to_kv_pool=self.pool(rank), page_size=self.page_size,
                                        req_to_token_pool=types.SimpleNamespace(req_to_token=self.table))
         backend = integration.JitAttentionBackend(runner)

@@ -52,7 +52,7 @@ def test_unions_that_are_refused(place):
 
 @pytest.mark.parametrize("queries", some([1, 4]))
 def test_latents(rng, place, fetch, queries):
-    """Of all that there are, and without counts."""
+    """Lists of all keys, and without counts."""
     if not ja.supports(None, head_dim=576, head_dim_v=512, values_in_keys=True):
         pytest.skip("latents are of sm_90a")
     batch = latents(rng, [9], [200], heads=8, head_dim=576, head_dim_v=512)

@@ -35,7 +35,7 @@ def small(mask, seqlen_q=32, seqlen_kv=32, **fields):
 
 
 def sees(cell, b, h, q, k):
-    """What a mask is, in plain Python, of single numbers."""
+    """A mask in plain Python, of single numbers."""
     p = q + cell.seqlen_kv - cell.seqlen_q
     ids = np.repeat(np.arange(cell.documents), cell.document_lengths(b)) if cell.mask == "document" else None
     chosen = cell.random_blocks > 0 and k // cell.block in cell.block_columns(h, q // cell.block)
@@ -213,7 +213,7 @@ def test_flex_is_given_the_mask(monkeypatch, mask, per_head):
 
 
 def dense_attention(q, k, v, kept):
-    """Of q, k and v (batch, seqlen, heads, d); kept: bool, broadcast to (batch, heads, queries, keys)."""
+    """Expected o of q, k, v (batch, seqlen, heads, d); kept: bool, broadcast to (batch, heads, queries, keys)."""
     import torch
 
     scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) * q.shape[-1] ** -0.5

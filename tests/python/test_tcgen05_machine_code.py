@@ -1,4 +1,4 @@
-"""What a softmax step of forward_tcgen05 costs in SASS, beside FlashAttention-4's. No GPU is needed."""
+"""Counts the SASS instructions of a softmax step of forward_tcgen05 beside FlashAttention-4's. No GPU is needed."""
 
 import collections
 import importlib.util

@@ -296,7 +296,7 @@ STATED = ja.score.text(RELATIVE.texts[0].body, name="stated", tensors=RELATIVE.t
 
 @pytest.mark.parametrize("compiled, text", [(False, RELATIVE), (True, RELATIVE), (False, STATED)])
 def test_gradients_of_all_that_is_read(make, compiled, text):
-    """Of tensors that scores read, of sinks, and of a loss that depends on lse, too."""
+    """Gradients of tensors that scores read, of sinks, and of a loss that also depends on lse."""
     q, k, v = map(parameter, random_qkv(make))
     bias, table = parameter(make(1, 4, 1, 45)), parameter(make(7))
     temperatures, sinks = parameter(make(4).float().abs() + 0.5), parameter(make(4).float())

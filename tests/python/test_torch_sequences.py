@@ -189,7 +189,7 @@ def test_sequences_without_gradients_are_refused(make):
 
 
 def test_gradients_of_rows_in_use_of_dense_tensors(make):
-    """Those of varlen tensors with the same rows; 0 behind them, where q, k and v hold NaN."""
+    """Gradients equal those of varlen tensors with the same rows; 0 behind them, where q, k and v hold NaN."""
     used = dict(q=(5, 0, 30), k=(40, 7, 33), v=(40, 7, 33))
     arrays = dict(q=make(3, 30, 4, 32), k=make(3, 40, 2, 32), v=make(3, 40, 2, 24))
     for name, array in arrays.items():
@@ -236,7 +236,7 @@ def test_errors_name_the_argument(make):
 
 
 def test_scales_of_fp8_keys_count(make):
-    """Of bytes, and of elements that say themselves what they are."""
+    """Caches of bytes, and of elements whose type says what they are."""
     (q, *pages), sequences = fp8_cache(make)
     stored = [one.view(torch.float8_e4m3fn) for one in pages]
     lengths = {name: sequences[name] for name in ("cu_seqlens_q", "seqused_k", "page_table")}

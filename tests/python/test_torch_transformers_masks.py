@@ -1,4 +1,4 @@
-"""What the masks that Transformers makes mean, beside its own tensors."""
+"""Masks that Transformers makes, compared with its own mask tensors."""
 
 import types
 

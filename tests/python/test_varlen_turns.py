@@ -33,7 +33,7 @@ def test_bits_do_not_depend_on_the_order_in_which_blocks_run(emulated, run_pytho
 
 @pytest.mark.parametrize("head_dim", some([64, 128, 256]))
 def test_a_sequence_of_two_tiles_of_keys_has_dq_of_a_dense_call(rng, place, fetch, head_dim):
-    """Of two addends no order matters. Those of dk and dv are more, and in another order."""
+    """The order of two addends does not matter. Those of dk and dv are more, and in another order."""
     keys = 120 if head_dim > 128 else 250
     q, k, v, do = (rng.standard_normal((keys, heads, head_dim)).astype(BF16) for heads in (4, 2, 2, 4))
     ends = place(boundaries([keys]))

@@ -78,7 +78,7 @@ class Step:
         return cache.transpose(1, 2) if layout == "NHD" else cache
 
     def slots(self, positions):
-        """Of (request, position), then one of padding."""
+        """The tokens of (request, position), then a padding token."""
         return torch.tensor([int(self.table[b, i // self.page_size]) * self.page_size + i % self.page_size
                              for b, i in positions] + [-1], dtype=torch.int64, device=self.device)  # fmt: skip
 

@@ -131,7 +131,7 @@ def test_latents_are_stored_and_read(rng, device, page_size):
 
 
 def shared_out(step, ranks, run):
-    """What each rank has of a step whose latents are shared out: a step of its own pages, and its local lengths."""
+    """Each rank's part of a step whose latents are sharded: a step of its own pages, and its local lengths."""
     for rank in range(ranks):
         own = object.__new__(Step)
         own.__dict__.update(step.__dict__)

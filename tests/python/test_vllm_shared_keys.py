@@ -36,7 +36,7 @@ class Ranks:
         self.layer = layer_of(device)
 
     def here(self, rank):
-        """Of each request the positions of the rank's keys."""
+        """The positions of the rank's keys of each request."""
         return [numpy.flatnonzero(numpy.arange(n) // self.interleave % self.ranks == rank) for n in self.whole.lengths]
 
     def builder(self):

@@ -85,6 +85,19 @@ def test_without_lse_and_with_more_width(rng, place, fetch):
     assert (o[2:] == 0).all()
 
 
+def test_o_before_an_output_functor(rng, place, fetch):
+    batch = requests(rng, [2, 3], [30, 9])
+    arrays = paged(rng, batch, 16) | {"cu_seqlens_q": boundaries(batch.lengths_q)}
+    q = numpy.concatenate([*batch.q, numpy.full((7, 8, 64), numpy.nan, BF16)])
+    tensors = {"scale": place(numpy.full((1, 8), 2, numpy.float32))}
+    raw = place(outputs(12))
+    o, _ = call(place, q, arrays, mask=ja.mask.causal(), output=ja.output.scale(), tensors=tensors, out=place(outputs(12)),
+                return_aux={"o_raw": raw}, zero_padding=True)
+    batch.check(fetch(raw)[:5], keep=causal)
+    assert (fetch(o)[:5] == 2 * fetch(raw)[:5]).all()
+    assert (fetch(o)[5:] == 0).all() and (fetch(raw)[5:] == 0).all()
+
+
 def test_batches_without_requests(place, fetch):
     pages = numpy.zeros((3, 16, 2, 64), BF16)
     arrays = {"k": pages, "v": pages, "seqused_k": int32([]), "page_table": numpy.zeros((0, 2), numpy.int32)}

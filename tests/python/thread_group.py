@@ -38,7 +38,7 @@ class Group:
 
 
 def run(ranks, function):
-    """What function(rank) returns on each rank; raises what one of them raises."""
+    """The values of function(rank) on each rank; raises the error of a rank."""
     barrier, board = threading.Barrier(ranks, timeout=120), [None] * ranks
     results, errors = [None] * ranks, []
 

@@ -1,4 +1,4 @@
-"""What jit_attention.vllm uses of vLLM 0.33, as that version has it: for machines that do not have vLLM."""
+"""The parts of vLLM 0.33 that jit_attention.vllm uses, for machines without vLLM."""
 
 import dataclasses
 import enum

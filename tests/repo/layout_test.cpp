@@ -65,7 +65,7 @@ std::vector<SourceLine> code_lines(const std::vector<std::string>& folders) {
   return lines;
 }
 
-/// What the sources below a folder include: the text between the quotes or angle brackets, and which.
+/// An include of a source: the text between the quotes or angle brackets, and which of both.
 struct Include {
   SourceLine line;
   std::string target;
@@ -87,7 +87,7 @@ std::vector<Include> includes(const std::string& folder) {
 std::string folder_of(const std::string& target) { return target.substr(0, target.find('/')); }
 
 TEST(Layout, DependenciesPointOneWay) {
-  // What the sources of a folder may include; public headers all may.
+  // The folders that a folder's sources may include; public headers are open to all.
   const std::vector<std::pair<std::string, std::vector<std::string>>> allowed = {
       {"runtime", {"runtime"}},
       {"cache", {"cache"}},
@@ -242,8 +242,8 @@ TEST(Layout, PublicHeadersIncludePublicHeadersOnly) {
   }
 }
 
-// What is built on the library uses it as a stranger does: public headers, headers of its own, other libraries. The
-// Python package holds the tool.
+// Programs built on the library use it as a stranger does: public headers, headers of their own, other
+// libraries. The Python package holds the tool.
 TEST(Layout, TheToolThePackageAndTheBenchmarksKnowThePublicFaceOnly) {
   for (const std::string folder : {"capi", "tools", "python", "bench", "examples"}) {
     ASSERT_FALSE(includes(folder).empty()) << folder;

@@ -1,5 +1,5 @@
-// What the documents promise: their C++ compiles, tables of what the library knows are its own, what they
-// name and link to exists, and their prose is no wider than a window.
+// The documents keep their promises: their C++ compiles, tables about the library agree with it, names and
+// links exist, and prose is no wider than a window.
 #include <fnmatch.h>
 
 #include <algorithm>

@@ -39,18 +39,19 @@ struct AttentionCase {
   float amplitude = 1;  ///< standard deviation of q, k, v and do
   std::uint64_t seed = 0;
 
-  /// Of each batch entry, in seqused_k or cu_seqlens_k; rows behind them hold NaN. Empty: all of dense sequences.
+  /// The keys of each batch entry, in seqused_k or cu_seqlens_k; rows behind them hold NaN. Empty: all keys
+  /// of dense sequences.
   std::vector<int> used_keys = {};
-  /// The same of queries; rows behind them must not be written.
+  /// The queries of each batch entry; rows behind them must not be written.
   std::vector<int> used_queries = {};
   /// Behind each varlen sequence, of nobody, and more where the next one cannot begin there; then seqused_q and
   /// seqused_k say so.
   int spare_rows = 0;
 
-  // Of gradients alone.
+  // Only gradients read these.
   float dropout_p = 0;                       ///< if spec.dropout
   reference::ScoreFunction score = nullptr;  ///< the meaning of spec.score, of a text that tests do not know
-  /// The same of one that reads tensors.
+  /// A score that reads tensors.
   std::function<double(const reference::FunctorProblem&, double score, int b, int h, int q, int k)>
       text_score = nullptr;
   /// Shapes of tensors that texts read, where they are not (seqlen_kv).

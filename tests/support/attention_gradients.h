@@ -28,7 +28,7 @@ struct GradientProblem {
   double softmax_scale = 1;
   Keep keep = nullptr;            ///< empty: every key
   ScoreFunction score = nullptr;  ///< empty: the score as it is
-  /// What a probability is multiplied by behind the softmax: dropout's 0 or 1 / (1 − rate). Empty: 1.
+  /// The factor of a probability behind the softmax: dropout's 0 or 1 / (1 − rate). Empty: 1.
   std::function<double(int b, int h, int q, int k)> weight = nullptr;
 
   int heads_q() const { return heads_kv * gqa_ratio; }
@@ -57,8 +57,9 @@ using SeeScore = std::function<void(int b, int h, int q, int k, double raw, doub
 /// Derivatives of the score function are difference quotients.
 GradientResult attention_gradients(const GradientProblem& problem, const SeeScore& see = nullptr);
 
-/// The same as an unfused framework has it whose tensors are of a 16-bit type: o, probabilities, gradients of scores and
-/// results are rounded, and what the score function takes and makes. Its error is the yardstick for the kernels'.
+/// Gradients as an unfused framework computes them with tensors of a 16-bit type: o, probabilities, gradients
+/// of scores, results, and the input and output of the score function are rounded. Its error is the yardstick
+/// for the kernels'.
 GradientResult attention_gradients_plain(const GradientProblem& problem, DType dtype,
                                          const SeeScore& see = nullptr);
 

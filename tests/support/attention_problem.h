@@ -80,7 +80,7 @@ namespace detail {
 std::vector<float> head_as_floats(const Problem& problem, const HostTensor& tensor, int head_dim, int b,
                                   int h_kv);
 
-/// What a row needs: float copies of its query, and of the keys and values of its head.
+/// The inputs of a row: float copies of its query, and of the keys and values of its head.
 struct RowInputs {
   Row row;
   const float* q;

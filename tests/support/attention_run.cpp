@@ -436,7 +436,7 @@ Verdict AttentionRun::check(std::size_t sampled) const {
   const std::vector<unsigned char> bytes = outputs();
   std::vector<bool> belongs(bytes.size(), false);
 
-  // What must hold for every element: it was written, and with a number.
+  // Every element was written, with a number.
   for (std::int64_t b = 0; b < o_.shape[0]; ++b) {
     for (std::int64_t q = 0; q < o_.shape[1]; ++q) {
       if (!o_.has_row(b, q)) continue;

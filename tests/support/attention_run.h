@@ -39,7 +39,7 @@ class AttentionRun {
   /// Compares `sampled` rows with the reference, and all rows with what must hold for any. What the stream
   /// of the launch does must be done.
   Verdict check(std::size_t sampled = 512) const;
-  /// What the reference computes.
+  /// The problem that the reference computes.
   const reference::Problem& problem() const { return problem_; }
 
  private:

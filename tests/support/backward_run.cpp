@@ -277,7 +277,7 @@ std::string BackwardRun::check() {
   const reference::GradientResult exact = reference::attention_gradients(problem_, see(scores));
   const reference::GradientResult plain =
       reference::attention_gradients_plain(problem_, dtype, see(plain_scores));
-  // Of few elements, the plain ones may be right by chance.
+  // With few elements the plain gradients may be right by chance.
   const bool are_few = problem_.q.size() < 65536;
   const reference::GradientResult by_rounded_o =
       are_few ? reference::attention_gradients_by_rounded_o(problem_, dtype) : exact;

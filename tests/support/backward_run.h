@@ -37,15 +37,15 @@ class BackwardRun {
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
-  /// The same in one pass.
+  /// Computes gradients in one pass.
   void compute(const Context& context, const KernelConfig& config) const;
   /// All bytes of the gradients and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
-  /// What is wrong with the gradients on the device, or nothing.
+  /// Errors of the gradients on the device; empty: none.
   std::string check();
   /// The largest error that `check` found, over what is allowed there.
   double error_ratio() const { return error_ratio_; }
-  /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one.
+  /// Errors of o and lse of the forward pass, by a kernel of this config if there is one.
   std::string check_forward(const Context& context, const std::optional<KernelConfig>& config) const;
 
  private:

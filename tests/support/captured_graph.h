@@ -1,4 +1,4 @@
-// What a stream was given while it was captured, to run again and again.
+// The work of a captured stream, to run again and again.
 #pragma once
 
 #include <jit/error.h>

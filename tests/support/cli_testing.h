@@ -63,14 +63,14 @@ class Tool {
     return spawn(arguments);
   }
 
-  /// The same with what the shell makes of `redirection`, such as "2>&-".
+  /// Runs the tool with a redirection of the shell, such as "2>&-".
   ToolResult run_redirected(const std::string& redirection, std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" " + redirection, tool_path()});
     return spawn(arguments);
   }
 
-  /// The same where the shell command `mounts` was done before, in a mount namespace of its own, and `after` is done
-  /// behind. Status 77 where that is impossible.
+  /// Runs the tool after the shell command `mounts`, in a mount namespace of its own, and `after` behind it.
+  /// Status 77 where that is impossible.
   ToolResult run_mounted(const std::string& mounts, std::vector<std::string> arguments,
                          const std::string& after = "true") const {
     const std::string script = "{ " + mounts + "; } >/dev/null 2>&1 || exit 77; \"$0\" \"$@\"; status=$?; " +

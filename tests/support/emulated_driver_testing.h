@@ -1,4 +1,4 @@
-// What the tests of the emulated driver share: two devices, small kernels in PTX, failures with their text.
+// Shared by tests of the emulated driver: two devices, small kernels in PTX, failures with their text.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the meaning of a text comes to, computed once more.
+// Evaluates the meaning of a text a second time.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace jit::testing {
 
-/// What a meaning without real numbers comes to at a place, by rules of its own: fails where a number leaves 64 bits, or
-/// where one of the 1,024 elements of random texts is read that is not there.
+/// The value of a meaning without real numbers at a place, by rules of its own: fails where a number leaves
+/// 64 bits, or where an element beyond the 1,024 of random texts is read.
 class Number {
  public:
   Number(const TextMeaning& meaning, const TextPlace& place, bool is_asked = true)

@@ -21,7 +21,7 @@ unsigned char code_of(float number) {
   return std::isnan(number) ? code_of_nan : nearest(number);
 }
 
-// The same codes once for each entry.
+// Uploads the same codes for each entry.
 DeviceBuffer upload(const std::vector<float>& numbers, int batch) {
   std::vector<unsigned char> codes;
   for (const float number : numbers) codes.push_back(code_of(number));

@@ -31,7 +31,7 @@ HostProblem on_host(const FunctorProblem& problem) {
   return result;
 }
 
-// What becomes of a size where it may be broadcast, or its dimension be missing.
+// A random shape: each size as it is, broadcast, or with its dimension missing.
 std::vector<std::int64_t> random_shape(const Dims& dims, const Extents& sizes, Random& random) {
   std::vector<std::int64_t> shape;
   for (const Dim& dim : dims) {
@@ -49,7 +49,8 @@ void append(std::vector<std::byte>& bytes, T value) {
   bytes.insert(bytes.end(), from, from + sizeof(value));
 }
 
-// Of rows of so many words, the i-th: none, all, few or many bits, in blocks that are wide enough for whole tiles.
+// Word `i` of a row of so many words: no, all, few or many bits, in blocks that are wide enough for whole
+// tiles.
 std::uint32_t random_bits(std::int64_t i, std::int64_t words, Random& random) {
   const auto bits = static_cast<std::uint32_t>(random());
   switch ((i / words / 80 + i % words / 3) % 4) {

@@ -12,7 +12,7 @@
 namespace jit::testing {
 namespace {
 
-// What the mask reads, the same of queries as of keys.
+// The tensors of the mask, equal for queries and keys.
 std::shared_ptr<const reference::FunctorProblem> whole_problem(const KeyExchangeCase& problem,
                                                                std::mt19937_64& random) {
   auto whole = std::make_shared<reference::FunctorProblem>(reference::random_functor_problem(
@@ -344,7 +344,7 @@ std::string KeyExchangeRun::check_gradients(int rank) {
   sizes->heads_q = problem_.heads_q;
   sizes->seqlen_q = sizes->seqlen_kv = problem_.seqlen;
   const reference::Keep keep = reference::host_mask(problem_.mask, sizes);
-  // Of each position its rank and row.
+  // The rank and row of each position.
   std::vector<std::pair<const Rank*, std::int64_t>> places(static_cast<std::size_t>(problem_.seqlen));
   for (const Rank& source : ranks_) {
     for (std::size_t i = 0; i < source.at.size(); ++i)

@@ -58,7 +58,7 @@ class KeyExchangeRun {
   void call_all(const Attention& kernel);
   void synchronize() const;
   void reset();
-  /// What the word holds that a kernel tells of its fault.
+  /// The word in which a kernel reports its fault.
   std::uint32_t noted_fault(int rank);
   /// Calls that the device has counted.
   std::uint32_t counted(int rank);

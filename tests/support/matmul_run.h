@@ -57,7 +57,7 @@ class MatmulRun {
     }
   }
 
-  /// What is wrong with C; empty: nothing.
+  /// Errors of C; empty: none.
   std::string check() {
     c_.download();
     const std::vector<double> a = numbers(a_), b = numbers(b_), c = numbers(c_);

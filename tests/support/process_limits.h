@@ -1,4 +1,4 @@
-// What a process may do, taken away for a while, and from the processes that it starts meanwhile.
+// Takes permissions from a process for a while, and from the processes that it starts meanwhile.
 #pragma once
 
 #include <linux/capability.h>
@@ -29,7 +29,7 @@ class FileSizeLimit {
 template <class Work>
 void without_privileges(const Work& work) {
   std::thread([&] {
-    // Of this thread alone. For who is not root there is nothing to drop, and this fails.
+    // This thread alone. A user other than root has nothing to drop, and this fails.
     for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}) prctl(PR_CAPBSET_DROP, capability);
     work();
   }).join();

@@ -47,14 +47,14 @@ class QuantizeRun {
   const QuantizeSpec& spec() const { return problem_.spec; }
   /// Draws all inputs anew, and poisons all that is written.
   void fill();
-  /// What is wrong with what was made; empty: nothing.
+  /// Errors of the results; empty: none.
   std::string check();
   /// The memory of all that is written, as of the last check.
   std::vector<std::uint8_t> written() const;
 
  private:
   using Index = std::vector<std::int64_t>;
-  /// Of one of q, k and v: (batch, token, head, column).
+  /// Rows of one of q, k and v: (batch, token, head, column).
   using Rows = std::vector<double>;
 
   Index at(int batch, std::initializer_list<std::int64_t> rest) const;

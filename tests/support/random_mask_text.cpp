@@ -12,7 +12,7 @@ namespace {
 /// Thrown where C++ leaves open what happens.
 struct Undefined {};
 
-/// What an expression is asked at: the place, and the text's own variables.
+/// The inputs of an expression: the place, and the text's own variables.
 struct Scene {
   TextPlace place;
   std::vector<std::int32_t> variables;
@@ -129,7 +129,7 @@ class Author {
 
   template <class T, class A, class B, class F>
   static Expression<T> two(const std::string& sign, int level, const A& a, const B& b, F f) {
-    // What stands on the right binds tighter: a - (b - c).
+    // The right operand binds tighter: a - (b - c).
     return {fmt::format("{} {} {}", in(a, level), sign, in(b, level - 1)), level,
             [a, b, f](const Scene& s) { return static_cast<T>(f(a.value(s), b.value(s))); }};
   }
@@ -270,7 +270,7 @@ class Author {
     }
   }
 
-  // What does not depend on the key.
+  // A number that does not depend on the key.
   Whole of_query() {
     may_read_key_ = false;
     const Whole x = below(3) == 0 ? whole(2)

@@ -7,7 +7,7 @@
 
 namespace jit::testing {
 
-/// What a text is asked at.
+/// The inputs of a text.
 struct ScorePlace {
   int q, k;
   float score;

@@ -110,7 +110,7 @@ ForwardWgmma random_wgmma_config(Random& random) {
   return config;
 }
 
-// What values of 8 bits beside q of 8 bits take.
+// A config for 8-bit values beside 8-bit q.
 ForwardWgmma random_fp8_config(Random& random) {
   ForwardWgmma config = random_wgmma_config(random);
   config.converter_warps = pick({2, 4}, random);

@@ -26,11 +26,12 @@ void make_sequences(AttentionSpec& spec, Random& random);
 /// A legal config for `spec`, of all axes that there are; the default one where none is legal.
 KernelConfig random_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
-/// The same of kernels that split keys over blocks, which alone read sinks, pages, and keys in use of dense sequences.
+/// A config of kernels that split keys over blocks; only these read sinks, pages, and keys in use of dense
+/// sequences.
 KernelConfig random_split_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
-/// The same of kernels that read a cache of fp8 for many queries, whose keys and values are upcast on their way or
-/// ahead.
+/// A config of kernels that read an FP8 cache for many queries, whose keys and values are upcast on their way
+/// or ahead.
 KernelConfig random_cache_config(const AttentionSpec& spec, const DeviceLimits& limits, Random& random);
 
 /// Legal configs of the kernels of gradients for `spec`, of one pass or of two, of all axes that there are; the default

@@ -30,8 +30,9 @@ struct RequestRows {
   static RequestRows paged(int longest, const std::vector<int>& lengths, int page_size,
                            std::mt19937_64& random);
 
-  /// Of a tensor (entries, per_entry, …), the rows of each request. The tensor itself is what calls are given, without its
-  /// first dimension where rows are varlen. Of what `together` rows share as they lie there are fewer in it.
+  /// The rows of each request in a tensor (entries, per_entry, …). The tensor is the one that calls are
+  /// given, without its first dimension where rows are varlen. Where `together` rows share an entry, the
+  /// tensor has fewer of them.
   Place of(const Place& tensor, std::int64_t together = 1) const;
 
   /// Whether boundaries alone do not tell how long varlen sequences are.

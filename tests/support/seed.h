@@ -11,14 +11,14 @@ namespace jit::reference {
 /// prints it.
 std::uint64_t test_seed();
 
-/// That of the next problem of this run: problems of a test have other numbers each.
+/// The seed of the next problem of this run: the problems of a test have different numbers.
 std::uint64_t next_seed();
 
-/// Of what would take too long in each run every `count`-th, from where the seed falls on: a few runs take all. With
-/// JIT_ATTENTION_TEST_ALL=1 each one does.
+/// Whether case `index` is in this run: every `count`-th is, from one on that the seed chooses, so that a few
+/// runs take all. With JIT_ATTENTION_TEST_ALL=1 each one is.
 bool is_in_this_run(std::uint64_t index, std::uint64_t count);
 
-/// Those of `all` that are in this run.
+/// The elements of `all` that are in this run.
 template <class T>
 std::vector<T> some_of(const std::vector<T>& all, std::uint64_t count) {
   std::vector<T> some;

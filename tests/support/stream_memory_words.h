@@ -1,4 +1,4 @@
-// What launches on a stream, which are done, have left in its counters and mailboxes.
+// The counters and mailboxes of a stream after its launches are complete.
 #pragma once
 
 #include <string>

@@ -274,7 +274,7 @@ std::string VarlenBackwardRun::check() {
   for (std::size_t b = 0; b < requests_.size(); ++b) {
     const reference::GradientResult exact = reference::attention_gradients(requests_[b]);
     const reference::GradientResult plain = reference::attention_gradients_plain(requests_[b], spec.dtype);
-    // What is right is copied to `untouched`.
+    // Right elements are copied to `untouched`.
     const auto compare = [&](const char* name, const DeviceTensor& tensor, DeviceTensor& untouched,
                              const Rows& rows, const VarlenSide& side, int heads, int columns,
                              const std::vector<double>& right, const std::vector<double>& unfused,

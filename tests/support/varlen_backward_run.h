@@ -47,16 +47,16 @@ class VarlenBackwardRun {
   /// Computes the gradients by kernels of these configs, on the current device. Throws Error, for a config that is not
   /// legal, too.
   void compute(const Context& context, const KernelConfig& dq, const KernelConfig& dkv) const;
-  /// The same in one pass.
+  /// Computes gradients in one pass.
   void compute(const Context& context, const KernelConfig& config) const;
-  /// What is wrong with o and lse as forward computes them, by a kernel of this config if there is one: rows of nobody,
-  /// and what lies between rows, must be poison still. The bytes of o go to `o_bytes`, if given.
+  /// Errors of o and lse of the forward pass, by a kernel of this config if there is one: padding rows, and
+  /// the elements between rows, must still be poison. The bytes of o go to `o_bytes`, if given.
   std::string check_forward(const Context& context, const std::optional<KernelConfig>& config,
                             std::vector<std::uint8_t>* o_bytes = nullptr) const;
   /// All bytes of dq, dk and dv and of what lies between their rows, from the device.
   std::vector<std::uint8_t> gradients();
-  /// What is wrong with the gradients on the device, or nothing: rows of nobody, and what lies between rows, must be
-  /// poison still.
+  /// Errors of the gradients on the device; empty: none. Padding rows, and the elements between rows, must
+  /// still be poison.
   std::string check();
 
  private:

@@ -64,7 +64,7 @@ def forward(q, k, v, *, out=None, lse=None, return_lse=False, score_mod=None, au
 
 
 def reading(options):
-    """Of a call with a score: where its sequences lie, and nothing else."""
+    """The sequences of a call with a score, and nothing else."""
     known = "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table", "softmax_scale"
     hints = "max_seqlen_q", "max_seqlen_k"
     unknown = [name for name in options if name not in (*known, *hints)]

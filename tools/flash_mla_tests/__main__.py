@@ -60,7 +60,7 @@ def parsed():
 
 
 def of_file(options, stand_ins, folder, name, deadline):
-    """What became of the cases of a file, in their order."""
+    """Outcomes of the cases of a file, in their order."""
     test, cases = stand_ins.cases_of(folder / f"test_flash_mla_{name}.py")
     chosen = [number for number, case in enumerate(cases) if stand_ins.scores_of(case) <= options.largest]
     if options.cases is not None and len(chosen) > options.cases:

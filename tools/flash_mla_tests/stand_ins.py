@@ -1,4 +1,4 @@
-"""What FlashMLA's tests want around them: the module flash_mla, a GPU's names on the CPU, and their cases one by one."""
+"""The environment of FlashMLA's tests: the module flash_mla, a GPU's names on the CPU, and their cases one by one."""
 
 import ast
 import contextlib
@@ -55,7 +55,7 @@ def cases_of(path):
 
 
 def run_main_block(path, module):
-    """What a script does where it is the main program, up to its end, which reports failures."""
+    """The main program of a script, without its end, which reports failures."""
     blocks = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.If)]
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(ast.Module(blocks[-1].body, []), str(path), "exec"), vars(module))

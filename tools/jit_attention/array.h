@@ -33,8 +33,8 @@ Array zeros(DType dtype, std::vector<std::int64_t> shape);
 /// Sets element i, rounded to the array's type.
 void store(Array& array, std::size_t i, double value);
 
-/// The same values as another type: floating point as floating point (rounded to nearest even), whole numbers
-/// as whole numbers (BadInput when one does not fit). `name` is the array's, for messages.
+/// Converts the values to another type: floating point to floating point (rounded to nearest even), integers
+/// to integers (BadInput when one does not fit). `name` is the array's, for messages.
 Array convert(Array array, DType dtype, const std::string& name);
 
 /// "float32 (2, 16, 4, 64)", in numpy's words.

@@ -47,7 +47,7 @@ void measure(std::vector<BenchRow>& rows, const Problem& problem, const Argument
   }
 }
 
-// What a call would run.
+// The config that a call would run.
 BenchRow chosen_row(const Attention& attention, const AttentionArguments& arguments) {
   const CompiledKernel chosen = attention.kernel(arguments);
   return {.name = "chosen", .why = chosen.why(), .configs = {chosen.config()}};
@@ -100,7 +100,7 @@ int run_bench(BenchOptions& options, const CLI::App& app) {
   options.rows.ladder = !options.ladder.empty();
   Problem problem = build_problem(options.problem);
   validate(options.rows);
-  // What has no gradients is refused before a device is looked for.
+  // Specs without gradients are refused before a device is looked for.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   if (options.backward && options.rows.ladder)
     throw BadInput("--ladder is of forward; leave it or --backward out");
@@ -157,21 +157,24 @@ void add_bench(CLI::App& app, Commands& commands) {
   command
       ->add_option("--ladder", options->ladder,
                    "Time the steps of a ladder: of attention (the default), interleaved with the other "
-                   "kernels, or of a "
-                   "matrix product (matmul), beside cuBLAS; on an emulated device the latter counts instead")
+                   "kernels, or of a matrix product (matmul), beside cuBLAS; an emulated device counts "
+                   "instructions of the latter instead")
       ->expected(0, 1)
       ->default_str("attention")
       ->check(CLI::IsMember({"attention", "matmul"}));
   add_matmul_options(*command, options->matmul);
   add_whole_option(*command, "--samples", options->samples, "Timed launches of each kernel", {1, 100000})
       ->capture_default_str();
-  CLI::Option* const backward =
-      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  CLI::Option* const backward = command->add_flag("--backward", options->backward,
+                                                  "Kernels of the backward pass: gradients of q, k and v");
   command
-      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->add_flag("--deterministic", options->deterministic,
+                 "Deterministic gradients: bitwise identical for equal inputs")
       ->needs(backward);
-  add_whole_option(*command, "--num-splits", options->num_splits,
-                   "Blocks that may share the keys of some queries, at most; 0: as many as pay", {0, 1 << 20})
+  add_whole_option(
+      *command, "--num-splits", options->num_splits,
+      "Largest number of blocks that share the keys of a tile of queries; 0: chosen by the library",
+      {0, 1 << 20})
       ->capture_default_str()
       ->excludes(backward);
   command->add_flag("--json", options->as_json, "Print JSON");

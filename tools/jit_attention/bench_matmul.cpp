@@ -181,7 +181,7 @@ Row cublas_row(const Product& product) {
 
 std::uint64_t number(const Json& counts, const char* name) { return counts.value(name, std::uint64_t{0}); }
 
-// What the launches of a row counted, for figures that an emulated device has.
+// Sums the counts of a row's launches, for figures that an emulated device has.
 Json counts_of(const std::vector<LaunchTrace>& launches) {
   std::uint64_t instructions = 0, products = 0, bank = 0, ideal = 0, read = 0;
   for (const LaunchTrace& launch : launches) {
@@ -304,10 +304,11 @@ void add_matmul_options(CLI::App& app, MatmulBench& options) {
   const WholeRange size{1, 1 << 20};
   add_whole_option(app, "--m", options.m, "Rows of A and of C; default: 4096, or 256 on an emulated device",
                    size);
-  add_whole_option(app, "--n", options.n, "Rows of B and columns of C; the same", size);
-  add_whole_option(app, "--k", options.k, "Columns of A and B, which are summed over; the same", size);
+  add_whole_option(app, "--n", options.n, "Rows of B and columns of C; same defaults", size);
+  add_whole_option(app, "--k", options.k, "Columns of A and B, the dimension of the sum; same defaults",
+                   size);
   add_whole_option(app, "--splits", options.splits,
-                   "Shares of k of the step split_k; default: as many as fill the GPU", {1, 1024});
+                   "Splits of k in step split_k; default: as many as fill the GPU", {1, 1024});
   add_trace_options(app, options.traces);
 }
 

@@ -61,11 +61,10 @@ void add_row_options(CLI::App& app, RowOptions& options) {
                  "them; default: "
                  "the config that a call would run")
       ->allow_extra_args(false);
-  CLI::Option* const candidates =
-      add_whole_option(app, "--candidates", options.candidates,
-                       "Time that many configs that the cost model ranks best, near-copies left out; none is "
-                       "tuned",
-                       {1, 100000});
+  CLI::Option* const candidates = add_whole_option(
+      app, "--candidates", options.candidates,
+      "Time the configs that the cost model ranks best, this many, without near-copies; nothing is recorded",
+      {1, 100000});
   app.add_option("--among", options.among,
                  "Fields that the candidates must have, such as \"family=forward_wgmma tile_kv=128\"")
       ->needs(candidates)

@@ -37,8 +37,8 @@ void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
   CLI::Option* map =
       app.add_option(
              "--block-map", options.paths,
-             "File of truths (rows, columns) or (batch or 1, heads or 1, rows, columns): which blocks "
-             "of queries and keys may be seen at all; --mask decides within them. Or two files, "
+             "File of booleans (rows, columns) or (batch or 1, heads or 1, rows, columns): the blocks "
+             "of queries and keys that are visible; --mask decides within them. Or two files, "
              "INDPTR,INDICES: block-sparse rows")
           ->delimiter(',')
           ->allow_extra_args(false)
@@ -53,8 +53,8 @@ void add_block_map_options(CLI::App& app, BlockMapOptions& options) {
       ->needs(map);
   add_whole_option(
       app, "--block-scores", options.scores,
-      "Bits are kept for the scores of so many of these blocks of each batch entry and head that are "
-      "seen in part; --mask is asked about others",
+      "Partial blocks of each batch entry and head whose scores have a bit each; --mask is evaluated "
+      "in other partial blocks",
       {1, std::uint64_t{1} << 31})
       ->needs(map);
 }

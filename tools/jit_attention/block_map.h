@@ -33,7 +33,7 @@ struct BlockMapOptions {
 };
 void add_block_map_options(CLI::App& app, BlockMapOptions& options);
 
-/// Those of the attention.
+/// Sizes of the attention that the map is for.
 struct BlockMapSizes {
   std::int64_t batch;
   std::int64_t heads_q;

@@ -32,7 +32,7 @@ void check_shapes(const Rows& rows) {
     refuse(rows.indices_name, fmt::format("is {}; it must have one dimension", describe(rows.indices)));
 }
 
-// That row `at` of indptr has an end, and that its blocks ascend.
+// Checks that row `at` of indptr has an end and that its blocks ascend.
 void check_row(const Rows& rows, std::int64_t at, std::int64_t columns) {
   const std::int64_t begin = rows.begin(at), end = rows.begin(at + 1), count = rows.indices.elements();
   for (const auto& [number, place] : {std::pair{begin, at}, {end, at + 1}}) {

@@ -219,12 +219,12 @@ void add_cache(CLI::App& app, Commands& commands) {
     return command;
   };
   add("list", "Every kernel, and how many tuning records", run_list);
-  add("show", "All that is known of one kernel, with its source", run_show)
+  add("show", "Details of one kernel, with its source", run_show)
       ->add_option("key", options->prefix, "First digits of its key")
       ->required();
   add("verify", "Read every kernel; exit status 1 when one is damaged or cannot be read", run_verify);
   add_whole_option(*add("prune", "Remove damaged kernels, then the least recently used", run_prune),
-                   "--max-bytes", options->max_bytes, "What may stay")
+                   "--max-bytes", options->max_bytes, "Bytes that the cache may keep")
       ->required();
   add("clear", "Remove every kernel and tuning record", run_clear);
   add("export", "Write all kernels to one file, for another machine", run_export)

@@ -1,4 +1,4 @@
-// What every subcommand of jit-attention is: options on the command line and a function that runs.
+// A subcommand of jit-attention: options on the command line and a function that runs.
 #pragma once
 
 #include <functional>

@@ -33,7 +33,7 @@ class ConfigJson {
   /// The kinds of layers in their order, each once.
   std::vector<std::string> layer_types() const;
   bool has_vision() const { return whole_.contains("vision_config"); }
-  /// What is told of the rotation: the member of rope_parameters or rope_scaling, else of the config itself.
+  /// A number of the rotation: the member of rope_parameters or rope_scaling, else of the config itself.
   std::optional<double> rotary_number(const char* name) const;
   std::optional<bool> rotary_truth(const char* name) const;
   /// Three whole numbers from 0.

@@ -54,7 +54,7 @@ void* open_first(const std::vector<std::string>& files) {
       "NVIDIA's wheels; install the CUDA toolkit, or nvidia-cublas in the active virtual environment");
 }
 
-// Of cublas_v2.h and library_types.h.
+// Constants of cublas_v2.h and library_types.h.
 constexpr int success = 0, not_transposed = 0, transposed = 1, type_bf16 = 14, compute_fp32 = 68,
               any_algorithm = -1;
 

@@ -19,8 +19,8 @@ void add_device_option(CLI::App& app, std::string& device);
 /// ordinal that there is not, Error driver_unavailable when there is no GPU.
 DeviceInfo choose_device(const std::string& choice);
 
-/// The same, for a command that measures time: throws Error unsupported_device, led by `command`, for an
-/// emulated one.
+/// Chooses a device for a command that measures time: throws Error unsupported_device, led by `command`, for
+/// an emulated one.
 DeviceInfo choose_timed_device(const std::string& choice, std::string_view command);
 
 /// The text that --device takes for it: "cuda:0", "emulated:sm_90a".

@@ -164,8 +164,7 @@ void add_emulate(CLI::App& app, Commands& commands) {
   add_sizes("--grid", options->grid, "Blocks: X, X,Y or X,Y,Z");
   add_sizes("--block", options->block, "Threads of a block: X, X,Y or X,Y,Z")->required();
   add_sizes("--cluster", options->cluster, "Blocks of a cluster; default: as the kernel says");
-  add_whole_option(*command, "--dynamic-shared", options->dynamic_shared,
-                   "Bytes of shared memory beside what the kernel declares");
+  add_whole_option(*command, "--dynamic-shared", options->dynamic_shared, "Bytes of dynamic shared memory");
   command
       ->add_option(
           "--arg", options->arguments,
@@ -174,21 +173,23 @@ void add_emulate(CLI::App& app, Commands& commands) {
           "behind an array makes a tensor map of it, in the order of the array's axes; members of a struct "
           "have ';' between them")
       ->allow_extra_args(false);
-  command->add_option("--allow", options->allow, "A kind of finding that is left out, as it is printed")
+  command->add_option("--allow", options->allow, "A kind of finding to leave out, as printed")
       ->allow_extra_args(false);
   command
       ->add_option("--level", options->level,
-                   "What is held against the kernel: all that PTX asks for, or what silicon minds")
+                   "Rules of the checks: all that PTX requires (strict), or only those whose violation "
+                   "hardware shows (silicon)")
       ->check(CLI::IsMember({"strict", "silicon"}))
       ->capture_default_str();
   command->add_option("--arch", options->arch, "Architecture to run on; default: the PTX's .target");
   add_whole_option(*command, "--seed", options->seed,
-                   "Seed of the order in which warps run and copies complete");
+                   "Seed of the order of warps and of the completion of copies");
   add_whole_option(*command, "--step-limit", options->step_limit,
-                   "Warp instructions after which a cluster is given up")
+                   "Warp instructions after which a cluster is aborted")
       ->capture_default_str();
   command
-      ->add_option("--counts", options->counts, "File for counts of instructions, bytes and conflicts: JSON")
+      ->add_option("--counts", options->counts,
+                   "File for counts of instructions, bytes and bank conflicts: JSON")
       ->check(must_not_be_empty);
   command->add_option("--listing", options->listing, "File for the PTX with the counts of each line")
       ->check(must_not_be_empty);

@@ -13,7 +13,7 @@
 namespace jit::tool {
 namespace {
 
-// Of rows (…, tokens, heads, columns).
+// The shape of scales for rows (…, tokens, heads, columns).
 std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows, std::int64_t heads_kv) {
   const std::size_t rank = rows.shape.size();
   const std::int64_t tokens = rows.shape[rank - 3], heads = rows.shape[rank - 2];
@@ -35,21 +35,21 @@ void add_fp8_options(CLI::App& app, Fp8Options& options) {
   const auto add_file = [&](const char* name, std::string& path, const char* text) {
     app.add_option(name, path, text)->check(must_not_be_empty);
   };
-  add_file("--q-descale", options.q_descale,
-           "File of what --q of fp8 is multiplied by, as --k-descale is of --k");
+  add_file("--q-descale", options.q_descale, "File of the scales of FP8 --q, in the shapes of --k-descale");
   add_file("--k-descale", options.k_descale,
            "File of what --k of fp8 is multiplied by: (1), (heads), (batch, heads), or with "
            "--descale-per token a number for each row, as --k without head_dim");
-  add_file("--v-descale", options.v_descale, "The same for --v");
-  add_file("--v-mean", options.v_mean,
-           "File of a mean that --v of fp8 has lost, (batch, heads, head_dim), which the output has again");
-  add_file("--lse-shift", options.lse_shift, "File of what LSE has lost, over softmax_scale, of its shape");
-  add_quantize_options(
-      app, options.quantize,
-      "Make --q, --k and --v of fp8 on the device, with scales of --q and --k for each head, "
-      "token or block: of 64 rows");
+  add_file("--v-descale", options.v_descale, "File of the scales of FP8 --v, in the shapes of --k-descale");
+  add_file(
+      "--v-mean", options.v_mean,
+      "File of the means subtracted from FP8 --v, (batch, heads, head_dim); they are added to the output");
+  add_file("--lse-shift", options.lse_shift,
+           "File of the numbers to add to LSE, divided by softmax_scale, in the shape of LSE");
+  add_quantize_options(app, options.quantize,
+                       "Quantize --q, --k and --v to FP8 on the device, with a scale of --q and --k for each "
+                       "head, token or block (of 64 rows)");
   add_whole_option(app, "--rotation-seed", options.rotation_seed,
-                   "With --quantize: turn --q and --k by a Hadamard matrix with random signs of this seed")
+                   "With --quantize: rotate --q and --k by a Hadamard matrix with random signs of this seed")
       ->needs(app.get_option("--quantize"));
 }
 

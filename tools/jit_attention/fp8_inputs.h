@@ -29,7 +29,7 @@ void add_fp8_options(CLI::App& app, Fp8Options& options);
 /// The paths of all files that are read.
 std::vector<std::string> input_files(const Fp8Options& options);
 
-/// What elements are multiplied by, and what k and v have lost; an array without dimensions is not there.
+/// Scales of the elements, and the means that k and v have lost. An array without dimensions is absent.
 struct Fp8Scales {
   Array q_descale, k_descale, v_descale, v_mean, lse_shift;
 };
@@ -37,7 +37,7 @@ struct Fp8Scales {
 /// Reads those that are given, and says so in `spec`.
 Fp8Scales read_scales(const Fp8Options& options, AttentionSpec& spec);
 
-/// What is quantized before it is attended to.
+/// Operands that are quantized before attention reads them.
 struct Quantizer {
   QuantizeSpec spec;
   Array q, k, v;  ///< as they were read

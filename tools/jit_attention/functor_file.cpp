@@ -17,16 +17,16 @@ constexpr std::size_t max_file_bytes = 1 << 20;
 const char* const functor_file_help =
     "A file for --mask-file or --score-file holds the body of a C++ function. A mask returns whether query q "
     "of batch entry b and head h sees key k; a score returns the new value of `score`. seqlen_q, seqlen_kv "
-    "and heads_q are there, too. Leading lines declare what else it uses:\n"
-    "  // constant: window = 128        baked into the kernel: true, false, whole or real number\n"
+    "and heads_q may be used, too. Leading lines declare constants and tensors:\n"
+    "  // constant: window = 128        baked into the kernel: true, false, integer or real number\n"
     "  // tensor: ids int32             given at run time: bf16, fp16, fp32, int32, int64 or uint8\n"
-    "What follows a line\n"
+    "In a mask, the lines behind\n"
     "  // classify:\n"
-    "is the body of a function of q_begin, q_end, k_begin, k_end that returns TileClass::empty, "
-    "TileClass::full or TileClass::partial; it lets the kernel skip tiles. In a score, what follows a line\n"
+    "are the body of a function of q_begin, q_end, k_begin, k_end that returns TileClass::empty, "
+    "TileClass::full or TileClass::partial; it lets the kernel skip tiles. In a score, the lines behind\n"
     "  // derivative:\n"
-    "returns the derivative with respect to `score`, which --backward then takes for granted; there "
-    "'d_table[i] += x;' says that x is the derivative with respect to element i of the tensor table, which "
+    "return the derivative with respect to `score`, which --backward uses unchecked; there "
+    "'d_table[i] += x;' adds x, the derivative with respect to element i of the tensor table, which "
     "--d-tensor needs.";
 
 FunctorText read_functor(const std::string& argument) {

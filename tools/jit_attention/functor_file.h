@@ -9,7 +9,7 @@
 
 namespace jit::tool {
 
-/// What --help says of these files.
+/// The paragraph of --help about these files.
 extern const char* const functor_file_help;
 
 /// Reads "name=path". Throws BadInput.

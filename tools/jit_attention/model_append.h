@@ -1,4 +1,4 @@
-// What stands between a model's projections and its attention, from its config.json.
+// The steps between a model's projections and its attention, from its config.json.
 #pragma once
 
 #include <string_view>

@@ -77,7 +77,7 @@ void set_heads(const ConfigJson& config, ModelAttention& model, AttentionSpec& s
   spec.gqa_ratio = static_cast<int>(*heads / heads_kv);
 }
 
-// The same attention with what makes keys and values of latents absorbed into queries and outputs: one head of keys, whose
+// The spec of latent attention with the up-projections absorbed into queries and outputs: one KV head, whose
 // first columns are the values. The scale stays that of the heads.
 AttentionSpec over_latents(const ConfigJson& config, const ModelAttention& model, AttentionSpec spec) {
   spec.softmax_scale = spec.scale();
@@ -108,7 +108,8 @@ void set_score(const ConfigJson& config, ModelAttention& model, AttentionSpec& s
   spec.sinks = model.type == "gpt_oss";
 }
 
-// Of the layers, each once; of the causal ones also those where requests say whether they are.
+// Masks of the layers, each once; for causal layers also the masks of requests that say whether they are
+// causal.
 struct LayerMasks {
   std::vector<Mask> own;
   std::vector<Mask> by_request = {};

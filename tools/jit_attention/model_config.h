@@ -1,4 +1,4 @@
-// What the attention layers of a model need, from the config.json that Hugging Face models come with.
+// The attention that a model's layers need, from the config.json of Hugging Face models.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct ModelAttention {
   std::string type;  ///< "llama"
   ModelKind kind = ModelKind::decoder;
   std::vector<AttentionSpec> specs;  ///< of its layers, each once
-  /// Of latent attention: over a cache of one row for each token, which all heads read. Those above are then what prompts
-  /// are read by, whose keys and values are made of the latents for each head.
+  /// Specs of latent attention over a cache of one row for each token, which all heads read. `specs` then
+  /// serve prompts, whose keys and values are made of the latents for each head.
   std::vector<AttentionSpec> latent_specs = {};
-  /// What its causal layers, over latents if they have them, compute where requests say whether they are causal: windows go
-  /// to both sides there.
+  /// Specs of causal layers (over latents if there are any) where requests say whether they are causal:
+  /// windows go to both sides there.
   std::vector<AttentionSpec> specs_by_request = {};
   int heads_q = 0;
   AppendSpec append = {};                 ///< how q and k are normalized and rotated; rotary_dim 0: wholly
@@ -42,7 +42,7 @@ ModelAttention model_attention(const nlohmann::ordered_json& config, std::string
 /// The config that `path` means: a file, or the config.json in a folder.
 std::string model_file(const std::string& path);
 
-/// The same of such a file.
+/// Reads the attention of a model from such a file.
 ModelAttention read_model(const std::string& file);
 
 }  // namespace jit::tool

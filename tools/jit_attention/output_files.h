@@ -16,7 +16,7 @@ class OutputFiles {
   /// the same file, Error io_error when it cannot be written; both name the option.
   void add(const std::string& option, const std::string& path);
 
-  /// What that option names; null when it was not given.
+  /// The file of that option; null when it was not given.
   const OutputFile* find(std::string_view option) const;
 
   /// As they were given.

@@ -17,7 +17,7 @@
 namespace jit::tool {
 namespace {
 
-// What a typical call gives to a built-in functor. Throws BadInput for a tensor of the user's own.
+// A typical tensor of a built-in functor. Throws BadInput for a tensor of the user's own.
 Array typical_array(const FunctorTensorSpec& wanted, const Problem& problem) {
   const std::optional<TypicalTensor> typical = typical_tensor(problem.spec, shape_of(problem), wanted.name);
   if (!typical) {

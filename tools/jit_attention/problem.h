@@ -56,7 +56,7 @@ AttentionShape shape_of(const Problem& problem);
 /// addresses without memory behind them: enough to check and to choose a config, not to launch.
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses);
-/// The same of a backward call.
+/// Placeholder arguments of a backward call.
 BackwardArguments placeholder_backward_arguments(const Problem& problem,
                                                  const std::map<std::string, void*>& addresses);
 

@@ -49,12 +49,14 @@ ScaleKind kind_of(const char* option, QuantizedScales scales) {
 void add_quantize_options(CLI::App& app, QuantizeOptions& options, const char* doc) {
   CLI::Option* quantize =
       add_scales_option(app, "--quantize", doc, [&](QuantizedScales scales) { options.scales = scales; });
-  add_scales_option(app, "--value-scales", "With --quantize: of v, for each head or channel; default: head",
+  add_scales_option(app, "--value-scales",
+                    "With --quantize: a scale of v for each head or channel; default: head",
                     [&](QuantizedScales scales) { options.value_scales = scales; })
       ->needs(quantize);
-  app.add_flag("--center-keys", options.center_keys, "With --quantize: k without its mean")->needs(quantize);
+  app.add_flag("--center-keys", options.center_keys, "With --quantize: subtract the mean of k")
+      ->needs(quantize);
   app.add_flag("--center-values", options.center_values,
-               "With --quantize: v without its mean, which the output has again")
+               "With --quantize: subtract the mean of v, which is added to the output")
       ->needs(quantize);
 }
 

@@ -21,7 +21,8 @@ struct QuantizeOptions {
 /// `doc` says what --quantize does; the others need it.
 void add_quantize_options(CLI::App& app, QuantizeOptions& options, const char* doc);
 
-/// What attention is told of the scales, and of v's mean. Requires scales. Throws BadInput for scales that are not found.
+/// Sets the spec's fields for the scales, and for v's mean. Requires scales. Throws BadInput for scales that
+/// are not found.
 void apply(const QuantizeOptions& options, AttentionSpec& spec);
 
 }  // namespace jit::tool

@@ -85,10 +85,10 @@ int run_record(const RecordOptions& options) {
 
 void add_record(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<RecordOptions>();
-  CLI::App* command = app.add_subcommand(
-      "record",
-      "Run small programs of the instructions that Blackwell brought, and write what the device makes of "
-      "them; exit status 1 where a program fails, or differs from a file");
+  CLI::App* command =
+      app.add_subcommand("record",
+                         "Run small programs of Blackwell's new instructions and record their results; exit "
+                         "status 1 if a program fails or differs from a file");
   add_device_option(*command, options->device);
   command->add_option("--out", options->out, "File for the results")->check(must_not_be_empty);
   command

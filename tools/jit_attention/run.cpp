@@ -55,7 +55,7 @@ class DeviceArrays {
   std::map<const Array*, DeviceBuffer> buffers_;
 };
 
-// What is written; the arrays need not have been read.
+// The outputs that are written; the arrays need not have been read.
 std::vector<RunOutput> outputs_of(const RunCommandOptions& options, RunArrays& arrays) {
   std::vector<RunOutput> outputs;
   if (!options.o.empty()) outputs.push_back({"--out", options.o, &arrays.o});

@@ -5,15 +5,15 @@
 
 namespace jit::tool {
 
-/// Those of jit::attention, without a place for LSE unless it is wanted.
+/// Arguments of jit::attention, without a place for LSE unless it is wanted.
 AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
-/// Those of its backward. Requires problem.backward.
+/// Arguments of the backward. Requires problem.backward.
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
 
-/// Those of jit::block_mask, which makes tensor block_mask. Requires a block map.
+/// Arguments of jit::block_mask, which makes tensor block_mask. Requires a block map.
 BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place);
 
-/// Those of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
+/// Arguments of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
 QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place);
 
 /// As the library checks a call. Throws Error invalid_argument.

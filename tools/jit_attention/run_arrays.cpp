@@ -137,53 +137,54 @@ void fill_outputs(RunProblem& problem) {
 
 void add_run_input_options(CLI::App& app, RunOptions& options) {
   app.add_option("--q", options.q, "Queries")->required();
-  app.add_option("--k", options.k, "Keys; their heads may be fewer by a whole factor")->required();
+  app.add_option("--k", options.k, "Keys; their number of heads divides that of queries")->required();
   CLI::Option* values = app.add_option("--v", options.v, "Values");
   add_whole_option(
       app, "--head-dim-v", options.head_dim_v,
-      "In place of --v: values are so many leading columns of --k, as in the latent cache of MLA",
+      "In place of --v: values are the first columns of --k, this many, as in the latent cache of MLA",
       {1, 1 << 20})
       ->excludes(values);
-  app.add_option(
-      "--dtype", options.dtype,
-      "What to compute in: fp16, the default of a --q of float16, or bf16, that of float32; or, of "
-      "--q, --k and --v that are bytes, or with --quantize, fp8_e4m3, there the default, or fp8_e5m2");
+  app.add_option("--dtype", options.dtype,
+                 "Type of the computation: fp16 (default for a --q of float16), bf16 (default for float32), "
+                 "or, for bytes and with --quantize, fp8_e4m3 (default) or fp8_e5m2");
   app.add_option("--tensor", options.tensors, "name=file.npy: a tensor that mask or score reads")
       ->allow_extra_args(false);
   add_kv_options(app, options.fp8);
   app.add_flag("--interpolated-exponentials", options.fp8.interpolated_exponentials,
-               "Of fp8: interpolate half of the probabilities, which is faster and less exact");
+               "With FP8: interpolate half of the probabilities, which is faster and less exact");
   add_fp8_options(app, options.scales);
   constexpr WholeRange lengths{0, largest_size};
   const auto add_lengths = [&](const char* name, std::vector<std::int32_t>& values, const char* text) {
     add_whole_option(app, name, values, text, lengths)->delimiter(',')->allow_extra_args(false);
   };
-  add_lengths(
-      "--seqlens-q", options.seqlens_q,
-      "Queries of each sequence, such as 5,1,900; wanted where --q is (rows of all, heads, head_dim)");
+  add_lengths("--seqlens-q", options.seqlens_q,
+              "Queries of each sequence, such as 5,1,900; required where --q is (rows of all sequences, "
+              "heads, head_dim)");
   add_lengths("--seqlens-kv", options.seqlens_kv,
-              "Keys of each sequence, padding in front of them included; wanted where --k is (rows of all, "
+              "Keys of each sequence, left padding included; required where --k is (rows of all sequences, "
               "heads, head_dim) or pages");
   add_lengths("--cache-leftpad", options.leftpad, "Rows before the first key of each sequence");
   app.add_option("--page-table", options.page_table,
-                 "File of whole numbers (batch, max_pages): the pages of each sequence; --k and --v are then "
+                 "File of integers (batch, max_pages): the pages of each sequence; --k and --v are then "
                  "(pages, page_size, heads, head_dim)")
       ->check(must_not_be_empty);
-  app.add_option("--sinks", options.sinks, "File of a score without a value for each query head (heads)")
+  app.add_option("--sinks", options.sinks,
+                 "File of sinks (heads): for each query head a score without a value")
       ->check(must_not_be_empty);
-  add_whole_option(app, "--num-splits", options.num_splits,
-                   "Blocks that may share the keys of some queries, at most; 0: as many as pay", lengths)
+  add_whole_option(
+      app, "--num-splits", options.num_splits,
+      "Largest number of blocks that share the keys of a tile of queries; 0: chosen by the library", lengths)
       ->capture_default_str();
   add_whole_option(
       app, "--split-keys", options.split_keys,
-      "Keys of a span: results of a sequence depend on itself alone, to the bit; 0: they need not", lengths)
+      "Keys in a span: the bits of a sequence's result then do not depend on the batch; 0: they may", lengths)
       ->capture_default_str();
   app.add_flag("--checked", options.checked,
-               "Tell of pages, lengths and boundaries that are out of range, which are passed over else");
+               "Report pages, lengths and boundaries that are out of range; otherwise they are ignored");
   CLI::Option* rate = add_real_option(app, "--dropout-p", options.dropout_p,
-                                      "Rate at which probabilities are dropped at random, from 0 to below 1");
+                                      "Rate at which probabilities are dropped, at least 0 and below 1");
   CLI::Option* state = add_whole_option(app, "--rng-state", options.rng_state,
-                                        "Seed and offset of its random numbers, such as 42,0")
+                                        "Seed and offset of the random numbers of dropout, such as 42,0")
                            ->delimiter(',')
                            ->allow_extra_args(false)
                            ->expected(2);
@@ -209,7 +210,7 @@ std::vector<std::string> input_files(const RunOptions& options) {
 
 namespace {
 
-// What --quantize cannot be beside.
+// Checks that no option excludes --quantize.
 void check_quantize(const RunOptions& options) {
   if (!options.page_table.empty())
     throw BadInput(
@@ -224,12 +225,12 @@ void check_quantize(const RunOptions& options) {
   if (options.fp8.kv_dtype) throw BadInput("--quantize makes k and v of --dtype, too; leave --kv-dtype out");
 }
 
-// What rows of q, k and v are aligned to whose elements have 8 bits.
+// The alignment of rows of q, k and v with 8-bit elements.
 int alignment_of(const AttentionSpec& spec) {
   return std::min(16, 1 << std::countr_zero(static_cast<unsigned>(spec.head_dim | spec.value_head_dim())));
 }
 
-// Of files that hold what `spec.dtype` says; `option` is why these are bytes.
+// Reads files that hold elements of `spec.dtype`; `option` is the reason why they are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
   const bool are_made = options.scales.quantize.scales.has_value(),
              has_bytes = has_narrow_keys(spec) && !are_made;
@@ -257,7 +258,7 @@ void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec
   spec.dtype = DType::fp16;
 }
 
-// What tells a quantizer which rows are a sequence's.
+// The kind of sequences that tells a quantizer which rows belong together.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
   if (is_varlen(arrays.q)) return SequenceKind::varlen;
   const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();

@@ -29,20 +29,20 @@ void add_gradient_options(CLI::App& app, GradientOptions& options) {
   add_file("--dlse", options.d_lse, "Gradient of the log-sum-exp, of its shape");
   add_file("--d-sinks", options.d_sinks, "File for the gradient of --sinks, float32 (heads)")
       ->needs(app.get_option("--sinks"));
-  app.add_option(
-         "--d-tensor", options.d_tensors,
-         "name=file.npy: file for the gradient of a --tensor that the score reads, float32, or float16 "
-         "where the score reads that")
+  app.add_option("--d-tensor", options.d_tensors,
+                 "name=file.npy: file for the gradient of a --tensor that the score reads, float32, or "
+                 "float16 for a float16 tensor")
       ->allow_extra_args(false)
       ->needs(backward)
       ->needs(app.get_option("--tensor"));
-  CLI::Option* o =
-      add_file("--forward-out", options.o,
-               "What --out was, of the same inputs, in place of computing it again; with --forward-lse");
-  CLI::Option* lse = add_file("--forward-lse", options.lse, "What --lse was");
+  CLI::Option* o = add_file(
+      "--forward-out", options.o,
+      "File that --out wrote for the same inputs, in place of computing it again; with --forward-lse");
+  CLI::Option* lse = add_file("--forward-lse", options.lse, "File that --lse wrote for the same inputs");
   o->needs(lse);
   lse->needs(o);
-  app.add_flag("--deterministic", options.deterministic, "Gradients whose bits are equal for equal inputs")
+  app.add_flag("--deterministic", options.deterministic,
+               "Deterministic gradients: bitwise identical for equal inputs")
       ->needs(backward);
 }
 

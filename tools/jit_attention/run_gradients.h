@@ -1,4 +1,4 @@
-// What `run --backward` reads and writes beside what forward does.
+// Inputs and outputs of `run --backward` beyond those of the forward pass.
 #pragma once
 
 #include <string>
@@ -49,7 +49,7 @@ struct RunOutput {
   std::string path;
   Array* array;
 };
-/// Those of gradients that are asked for; the arrays need not have been read. Throws BadInput.
+/// The outputs of gradients that are asked for; the arrays need not have been read. Throws BadInput.
 std::vector<RunOutput> outputs_of(const GradientOptions& options, Gradients& gradients);
 
 }  // namespace jit::tool

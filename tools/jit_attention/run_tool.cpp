@@ -1,4 +1,4 @@
-// What jit-attention does with a command line.
+// Runs the command line of jit-attention.
 #include "run_tool.h"
 
 #include <fcntl.h>
@@ -79,7 +79,7 @@ int run_command(const Commands& commands) {
 
 int run_tool(int argc, const char* const* argv) {
   prepare_process();
-  CLI::App app("Attention kernels written, compiled, tuned and kept: a look at each step.", "jit-attention");
+  CLI::App app("Generates, compiles, tunes and inspects attention kernels.", "jit-attention");
   app.set_version_flag("--version", JIT_ATTENTION_VERSION);
   app.require_subcommand(1);
   app.footer(

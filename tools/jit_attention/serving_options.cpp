@@ -38,14 +38,15 @@ void add_over_prompts(std::vector<AttentionSpec>& served, AttentionSpec spec, co
 void add_serving_options(CLI::App& app, ServingOptions& options) {
   CLI::Option* serving = app.add_flag(
       "--serving", options.serving,
-      "What a server calls: attention over pages, of prompts, decoding and both, append and merge");
+      "Kernels for a server: attention over pages (prefill, decoding, mixed batches), append and merge");
   add_whole_option(app, "--page-size", options.page_size, "With --serving: rows of a page",
                    {1, max_page_size})
       ->needs(serving)
       ->capture_default_str();
   CLI::Option* kv_dtype =
-      app.add_option("--kv-dtype", options.kv_dtype,
-                     "With --serving: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4, of the cache")
+      app.add_option(
+             "--kv-dtype", options.kv_dtype,
+             "With --serving: element type of the cache: fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4")
           ->needs(serving);
   app.add_option_function<std::string>(
          "--descale-per",
@@ -54,21 +55,21 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
              throw CLI::ValidationError("--descale-per", text + " is neither head nor token");
            options.descale_per = parse_scale_kind(text);
          },
-         "With --kv-dtype: what the cache has a scale for, head or token; those of tokens lie behind the "
-         "elements of their row, as in vLLM's fp8_per_token_head; default: head")
+         "With --kv-dtype: granularity of the cache's scales, head (default) or token; scales of tokens "
+         "stand behind the elements of their row, as in vLLM's fp8_per_token_head")
       ->needs(kv_dtype);
   add_whole_option(app, "--split-keys", options.split_keys,
-                   "With --serving: keys of a span, where bits must not depend on the batch")
+                   "With --serving: keys in a span, for results whose bits do not depend on the batch")
       ->needs(serving);
   app.add_flag("--causal-per-request", options.causal_per_request,
-               "With --serving: also for batches whose requests say whether they are causal")
+               "With --serving: kernels also for batches with a causal flag for each request")
       ->needs(serving);
   add_whole_option(app, "--rotary-dim", options.rotary_dim,
                    "With --serving: leading elements of a head that append rotates; default: the model's",
                    {2, 1024})
       ->needs(serving);
   app.add_flag("--rotary-interleaved", options.rotary_interleaved,
-               "With --serving: append rotates pairs (2j, 2j + 1), also where config.json does not say so")
+               "With --serving: append rotates pairs (2j, 2j + 1), whatever config.json says")
       ->needs(serving);
   CLI::Option* sections =
       add_whole_option(app, "--mrope-sections", options.mrope_sections,
@@ -77,13 +78,13 @@ void add_serving_options(CLI::App& app, ServingOptions& options) {
           ->expected(3)
           ->needs(serving);
   app.add_flag("--mrope-interleaved", options.mrope_interleaved,
-               "With --mrope-sections: axes of pairs in turns")
+               "With --mrope-sections: the axes of pairs alternate")
       ->needs(sections);
-  CLI::Option* norm = app.add_flag(
-      "--norm", options.norm,
-      "With --serving: append normalizes heads of q and k, also where config.json does not say so");
+  CLI::Option* norm =
+      app.add_flag("--norm", options.norm,
+                   "With --serving: append normalizes heads of q and k, whatever config.json says");
   norm->needs(serving);
-  app.add_flag("--norm-adds-one", options.norm_adds_one, "With --norm: by 1 + weight")->needs(norm);
+  app.add_flag("--norm-adds-one", options.norm_adds_one, "With --norm: multiply by 1 + weight")->needs(norm);
 }
 
 std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options) {

@@ -1,4 +1,4 @@
-// What a server calls with a model: what `warm --serving` puts into packs.
+// The calls of a server with a model: the kernels that `warm --serving` puts into packs.
 #pragma once
 
 #include <array>
@@ -36,8 +36,9 @@ struct ServingOptions {
 /// --serving, and options that need it.
 void add_serving_options(CLI::App& app, ServingOptions& options);
 
-/// What is called for each layer: attention over pages, of varlen queries, as engines have them, and of one number
-/// for all requests; over varlen keys where a prompt reads its own, which no cache holds.
+/// Specs that each layer calls: attention over pages, with varlen queries, as engines have them, and with one
+/// number of queries for all requests; over varlen keys where a prompt reads its own keys, which no cache
+/// holds.
 std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options);
 
 /// How the model normalizes and rotates, as the options have it otherwise.

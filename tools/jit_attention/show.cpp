@@ -73,8 +73,7 @@ int run_show(const ShowOptions& options) {
 void add_show(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<ShowOptions>();
   CLI::App* command = app.add_subcommand(
-      "show",
-      "Show which tiles of scores a mask, and a score that is -INFINITY, leave, as a picture; needs no GPU");
+      "show", "Show the tiles that a mask, and scores of -INFINITY, leave, as a picture; needs no GPU");
   command->add_option("--out", options->out, "SVG file to write");
   add_whole_option(*command, "--tile-q", options->place.tile_q, "Queries of a tile")->capture_default_str();
   add_whole_option(*command, "--tile-kv", options->place.tile_kv, "Keys of a tile")->capture_default_str();

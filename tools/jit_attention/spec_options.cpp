@@ -30,7 +30,7 @@ std::vector<FunctorText> read_functors(const char* option, const std::vector<std
   return functors;
 }
 
-// What is meant when only files are given: all of them.
+// Joins all texts, for options that give files alone.
 std::string join_texts(const std::vector<FunctorText>& texts, const char* separator) {
   std::string joined;
   for (const FunctorText& text : texts) {
@@ -71,18 +71,19 @@ std::string sentence(std::string_view phrase) {
 
 void add_functor_options(CLI::App& app, FunctorOptions& options) {
   app.add_option("--mask", options.mask,
-                 fmt::format("Which keys a query sees: {}, text(name), combined with && || ! and "
+                 fmt::format("Keys that a query sees: {}, text(name), combined with && || ! and "
                              "parentheses; default: all of --mask-file, else none",
                              mask_usages()));
   app.add_option("--score", options.score,
-                 fmt::format("What happens to scores, in order, separated by commas: {}, text(name); "
+                 fmt::format("Functions applied to scores, in order, separated by commas: {}, text(name); "
                              "default: all of --score-file, else none",
                              score_usages()));
   app.add_option(
       "--output", options.output,
-      fmt::format("What happens to o where it is written, in order, separated by commas: {}, text(name); "
-                  "default: all of --output-file, else none",
-                  output_usages()));
+      fmt::format(
+          "Functions applied to o before it is written, in order, separated by commas: {}, text(name); "
+          "default: all of --output-file, else none",
+          output_usages()));
   app.add_option("--output-file", options.output_files,
                  "name=path: an output of your own, text(name) in --output")
       ->allow_extra_args(false);

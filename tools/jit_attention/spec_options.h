@@ -30,7 +30,7 @@ void add_functor_options(CLI::App& app, FunctorOptions& options);
 /// Sets mask, score, output and softmax_scale of `spec`. Throws BadInput and Error.
 void apply(const FunctorOptions& options, AttentionSpec& spec);
 
-/// What keys and values are stored as.
+/// Adds options for the types that keys and values are stored as.
 void add_kv_options(CLI::App& app, AttentionSpec& spec);
 
 /// The paths of the functors' files.

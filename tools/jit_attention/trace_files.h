@@ -1,4 +1,4 @@
-// What an emulated device did, as files.
+// The trace of an emulated device, written to files.
 #pragma once
 
 #include <string>

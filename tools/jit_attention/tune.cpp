@@ -35,7 +35,7 @@ TuningResult measure(const TuneOptions& options, const Problem& problem,
 
 int run_tune(const TuneOptions& options) {
   Problem problem = build_problem(options.problem);
-  // What has no gradients is refused before a device is looked for.
+  // Specs without gradients are refused before a device is looked for.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;
@@ -79,10 +79,11 @@ void add_tune(CLI::App& app, Commands& commands) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure configs on the GPU and record the fastest for these sizes");
   add_problem_options(*command, options->problem);
-  CLI::Option* const backward =
-      command->add_flag("--backward", options->backward, "Kernels of the gradients of q, k and v");
+  CLI::Option* const backward = command->add_flag("--backward", options->backward,
+                                                  "Kernels of the backward pass: gradients of q, k and v");
   command
-      ->add_flag("--deterministic", options->deterministic, "Gradients whose bits are equal for equal inputs")
+      ->add_flag("--deterministic", options->deterministic,
+                 "Deterministic gradients: bitwise identical for equal inputs")
       ->needs(backward);
   CLI::Option* const exhaustive = command->add_flag("--exhaustive", options->exhaustive,
                                                     "Measure every legal config, however long it takes");

@@ -61,7 +61,8 @@ void apply_options(const WarmOptions& options, ModelAttention& model) {
   }
 }
 
-// Of latent attention, what no target has kernels for; one sentence tells of it, and of what only some have.
+// Leaves out latent attention that no target has kernels for; one sentence reports it, and what only some
+// targets lack.
 void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> targets,
                        ModelAttention& model) {
   if (model.latent_specs.empty()) return;
@@ -183,8 +184,8 @@ int run_warm(const WarmOptions& options) {
 
 void add_warm(CLI::App& app, Commands& commands) {
   const auto options = std::make_shared<WarmOptions>();
-  CLI::App* command =
-      app.add_subcommand("warm", "Compile all that a model needs into a pack that images ship; needs no GPU");
+  CLI::App* command = app.add_subcommand(
+      "warm", "Compile all kernels of a model into a pack for container images; needs no GPU");
   command
       ->add_option("--model", options->model,
                    "config.json of a Hugging Face model, or the folder that holds it")
@@ -198,33 +199,33 @@ void add_warm(CLI::App& app, Commands& commands) {
   command->add_option("--dtype", options->dtype, "bf16 or fp16; default: the model's");
   command
       ->add_option("--mask", options->masks,
-                   "A mask of the layers, may be repeated; default: those that config.json tells")
+                   "A mask of the layers, may be repeated; default: those in config.json")
       ->allow_extra_args(false);
   add_whole_option(*command, "--multiprocessors", options->multiprocessors,
-                   "Multiprocessors of the GPUs, such as 132,114; default: those of the GPUs that are known",
-                   {1, 1024})
+                   "Multiprocessors of the GPUs, such as 132,114; default: those of known GPUs", {1, 1024})
       ->delimiter(',');
   add_whole_option(*command, "--max-batch", options->max_batch, "Largest batch", {1, 1 << 12})
       ->capture_default_str();
   add_whole_option(*command, "--max-seqlen", options->max_seqlen,
-                   "Most tokens; default: what the model was made for", {1, 1 << 24});
-  CLI::Option* training = command->add_flag("--training", options->training, "Kernels of gradients, too");
+                   "Largest sequence length; default: the model's", {1, 1 << 24});
+  CLI::Option* training =
+      command->add_flag("--training", options->training, "Include kernels of the backward pass");
   add_serving_options(*command, options->serving);
   CLI::Option* serving = command->get_option("--serving");
   serving->excludes(training);
   command->get_option("--causal-per-request")->excludes(command->get_option("--mask"));
   add_quantize_options(
       *command, options->quantize,
-      "Attention by fp8 (e4m3), too, of tensors that are quantized before, and what quantizes "
-      "them: with scales of q and k for each head, token or block");
+      "Include FP8 (e4m3) attention and the quantizer of its inputs, with scales of q and k for each "
+      "head, token or block");
   CLI::Option* quantize = command->get_option("--quantize")->excludes(serving)->excludes(training);
   command
       ->add_flag("--interpolated-exponentials", options->interpolated_exponentials,
-                 "With --quantize: for calls that ask for interpolated probabilities")
+                 "With --quantize: kernels with interpolated probabilities")
       ->needs(quantize);
   add_whole_option(*command, "--jobs", options->jobs,
-                   "Kernels that compile at once; default: as many as there are cores", {1, 1024});
-  command->add_flag("-q,--quiet", options->quiet, "No progress, and no lines for each kernel");
+                   "Kernels to compile in parallel; default: the number of cores", {1, 1024});
+  command->add_flag("-q,--quiet", options->quiet, "Print neither progress nor a line for each kernel");
   command->add_flag("--json", options->as_json, "Print JSON");
   commands.push_back({command, [options] { return run_warm(*options); }});
 }

@@ -1,4 +1,4 @@
-"""What a wheel must be before anybody installs it."""
+"""Checks of a wheel before it is published."""
 
 import re
 import subprocess
@@ -22,13 +22,13 @@ def output_of(*command):
 
 
 def check_compiles_extension_alone(log):
-    """That the build for a further Python took the library as it was."""
+    """Checks that the build for a further Python took the library as it was."""
     again = re.findall(r"Building CXX object (\S*jit_(?:attention|emulator)\.dir/\S+)", log.read_text())
     expect(not again, f"the library is compiled for each Python: {log} has {len(again)} of its objects")
 
 
 def check_content(wheel, forbidden):
-    """That neither a C++ library is needed nor one of the paths is in it."""
+    """Checks that it needs no C++ library and contains none of the paths."""
     with zipfile.ZipFile(wheel) as files:
         for name in files.namelist():
             content = files.read(name)
@@ -67,7 +67,7 @@ def check_metadata(files, tools):
 
 
 def check_bill(bill, tools):
-    """That the bill of materials follows the schema of CycloneDX."""
+    """Checks the bill of materials against the schema of CycloneDX."""
     program = """
 import sys
 from cyclonedx.schema import SchemaVersion

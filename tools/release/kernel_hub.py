@@ -36,7 +36,7 @@ def package_files(wheels):
 
 
 def metadata(files, backend):
-    """What metadata.json says, with a digest of every file."""
+    """The content of metadata.json, with a digest of every file."""
     digests = {name: hashlib.sha256(content).digest() for name, content in sorted(files.items())}
     of_all = hashlib.sha256(b"".join(digests.values())).hexdigest()[:10]
     return {

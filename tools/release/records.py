@@ -1,4 +1,4 @@
-"""What lies beside the files of a release: checksums, a bill of materials (CycloneDX), and notes of the changelog."""
+"""Files beside the wheels of a release: checksums, a bill of materials (CycloneDX), and notes of the changelog."""
 
 import datetime
 import hashlib
@@ -50,7 +50,7 @@ def fetched_headers():
 
 
 def compiled_in(tools):
-    """What is compiled into the wheels besides: parts of the packages that they are built with."""
+    """Third-party code in the wheels: parts of the packages that they are built with."""
     pins = dict(line.split("==") for line in (HERE / "constraints.txt").read_text().split())
     zig = in_packages(tools, "ziglang/lib/libcxx/include/__config").read_text()
     number = re.search(r"# *define _LIBCPP_VERSION (\d+)(\d\d)(\d\d)\n", zig).groups()

@@ -1,4 +1,4 @@
-"""What wheels are built with: an environment of pinned tools, and one for each Python, all in one folder."""
+"""The toolchain of wheels: an environment of pinned tools, and one for each Python, all in one folder."""
 
 import os
 import pathlib

@@ -67,7 +67,8 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
         "PATH": os.pathsep.join([str(tools), os.environ["PATH"]]),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
-    # What CMake found for another Python, and whose environment that was: scikit-build-core clears all objects for a new one.
+    # Deletes what CMake found for another Python: scikit-build-core would clear all objects for a new
+    # environment.
     for name in ("CMakeCache.txt", ".skbuild-info.json"):
         (build / name).unlink(missing_ok=True)
     options = [f"-C{name}={value}" for name, value in settings.items()]

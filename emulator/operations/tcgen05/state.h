@@ -18,7 +18,7 @@ struct TensorUnitState {
   void finish(Warp& warp);
 };
 
-/// That of a block, made at the first use.
+/// The tensor unit of a block, made at the first use.
 TensorUnitState& tensor_unit(Block& block);
 
 /// Throws unless the target has tcgen05.

@@ -19,7 +19,7 @@ class TensorAccessInstruction;
 class TensorWarp final : public RegisterWatch {
  public:
   explicit TensorWarp(Warp& warp);
-  /// That of a warp; made at the first use.
+  /// The state of a warp, made at the first use.
   static TensorWarp& of(Warp& warp);
 
   // Accesses by the instruction that is being executed.

@@ -36,7 +36,7 @@ struct WgmmaInstruction {
 class WgmmaPipeline final : public RegisterWatch {
  public:
   WgmmaPipeline(Warp& warp, std::shared_ptr<Warpgroup> group);
-  /// That of a warp; made for all warps of its warpgroup at the first use.
+  /// The pipeline of a warp. The first use makes those of all warps of its warpgroup.
   static WgmmaPipeline& of(Warp& warp);
 
   void fence(Warp& warp);

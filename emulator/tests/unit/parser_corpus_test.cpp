@@ -125,7 +125,7 @@ TEST(PtxCorpus, IsLoadedOrRefused) {
   }
 }
 
-// That the corpus reaches the decoder, which a typing error in its files would prevent.
+// The corpus reaches the decoder; a typing error in one of its files would prevent that.
 TEST(PtxCorpus, HasFilesThatLoad) {
   for (const CorpusFile& file : read_corpus()) {
     for (const char* name : {"arithmetic.ptx", "branches.ptx", "intrinsics_real.ptx", "intrinsics_warps.ptx",

@@ -73,9 +73,10 @@ Program Family<BackwardTcgen05>::program(const AttentionSpec& spec, const Backwa
   source += "#include \"backward_tcgen05/kernel.cuh\"\n\nusing namespace jit;\n\n";
   source += functors.definitions;
   source += "struct Config {\n" + config_text(spec, config);
-  source += number_line("score_registers", score_registers, "per thread, once shared out");
-  source += number_line("dq_registers", dq_registers, "the same for the warps that read dQ");
-  source += number_line("producer_registers", producer_registers, "the same for the other warps");
+  source += number_line("score_registers", score_registers,
+                        "registers per thread of the score warps after setmaxnreg");
+  source += number_line("dq_registers", dq_registers, "registers per thread of the warps that read dQ");
+  source += number_line("producer_registers", producer_registers, "registers per thread of the other warps");
   source += "};\n" + params_assertion() + gradient_params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the tensor maps\");\n"

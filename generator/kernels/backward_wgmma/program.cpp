@@ -124,9 +124,13 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   source += "struct Config : WgmmaProducts {\n" + spec_lines(spec, functors) + own_lines(spec, config);
   if (backward_wgmma::has_narrow_blocks(spec))
     source += number_line("looks_at_once", 4, "windows of a table of blocks that the producer reads at once");
-  source += number_line("producer_registers", shares.producer, "per thread, once shared out");
-  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
-  if (shares.dq != 0) source += number_line("dq_registers", shares.dq, "the same for the one that has dQ");
+  source +=
+      number_line("producer_registers", shares.producer, "registers per producer thread after setmaxnreg");
+  source +=
+      number_line("consumer_registers", shares.consumer, "registers per consumer thread after setmaxnreg");
+  if (shares.dq != 0)
+    source +=
+        number_line("dq_registers", shares.dq, "registers per thread of the consumer of dQ after setmaxnreg");
   source += "};\n";
   source += params_assertion() + gradient_params_assertion() + functors.assertions;
   const bool plain = is_plain(spec);

@@ -29,7 +29,7 @@ struct Grids {
 
 Grids grids_of(const AttentionSpec& spec, const ForwardMmaSync& config, const AttentionParams& params) {
   SequenceGrid all = query_grid(spec, params, config.tile_q);
-  // Rows of nobody are made zeros even where there is no request.
+  // Padding rows become zeros even where there is no request.
   if (has_varlen_q(spec)) all = {.tiles = std::max(all.tiles, 1), .entries = 1};
   SequenceGrid largest{std::min(all.tiles, max_grid_yz), std::min(all.entries, max_grid_yz)};
   const std::size_t of_block = waiting_bytes_of_block(spec, config, params);

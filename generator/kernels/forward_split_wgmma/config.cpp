@@ -45,7 +45,7 @@ constexpr std::array rows = {
                                              "blocks that must fit on a multiprocessor: caps the registers",
                                              {range(1, 4), Affects::registers, 2}),
     field<&ForwardSplitWgmma::requests>(
-        "requests", "which requests it computes, by their number of queries",
+        "requests", "the requests of this kernel, by their number of queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::few_queries)}),
     field<&ForwardSplitWgmma::stages_stored>(
         "stages_stored", "buffers for tiles of 8-bit keys as they are stored, and as many for values",

@@ -37,7 +37,7 @@ constexpr double split_clocks = 60;          // that the block that merges a wor
 constexpr double single_stage = 1.25;
 // The models of other families do not know what memory can bring, so that theirs come out lower for few queries.
 constexpr double beside_other_families = 0.7;
-// That of forward_wgmma comes out higher for many queries under a mask.
+// The model of forward_wgmma estimates too much for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
 
 // Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.

@@ -39,10 +39,11 @@ Program Family<ForwardTcgen05>::program(const AttentionSpec& spec, const Forward
       "  static constexpr OutputPlace output = OutputPlace::direct;  // O goes from registers to memory\n";
   source +=
       "  static constexpr bool descending = false;  // tiles of keys go from the first one to the last\n";
-  source += number_line("softmax_registers", registers.softmax, "per thread, once shared out");
   source +=
-      number_line("correction_registers", registers.correction, "the same for the correction warpgroup");
-  source += number_line("producer_registers", registers.producer, "the same for the other warps");
+      number_line("softmax_registers", registers.softmax, "registers per softmax thread after setmaxnreg");
+  source += number_line("correction_registers", registers.correction,
+                        "registers per thread of the correction warpgroup");
+  source += number_line("producer_registers", registers.producer, "registers per thread of the other warps");
   source += "};\n" + params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the tensor maps\");\n"

@@ -49,10 +49,10 @@ constexpr std::array rows = {
     field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {range(1, 4), Affects::buffers, 1}),
     field<&ForwardWgmma::stages_v>("stages_v", "buffers for V tiles", {range(1, 4), Affects::buffers, 2}),
     field<&ForwardWgmma::output>(
-        "output", "how O goes from registers to memory: by shared memory of Q, by its own, or directly",
+        "output",
+        "the way of O to global memory: through the shared memory of Q, through its own, or directly",
         {.affects = Affects::registers, .sample = static_cast<int>(OutputPlace::separate)}),
-    field<&ForwardWgmma::order>("order", "how consumer warpgroups take turns",
-                                {.affects = Affects::registers}),
+    field<&ForwardWgmma::order>("order", "the order of consumer warpgroups", {.affects = Affects::registers}),
     field<&ForwardWgmma::rescale>(
         "rescale", "when the output is rescaled to a new row maximum",
         {.legal = range(static_cast<int>(Rescale::lazy), static_cast<int>(Rescale::on_overflow)),
@@ -61,7 +61,7 @@ constexpr std::array rows = {
                                         "blocks that must fit on a multiprocessor: caps the registers",
                                         {range(1, 8), Affects::registers, 2}),
     field<&ForwardWgmma::requests>(
-        "requests", "which requests it computes, by their number of queries",
+        "requests", "the requests of this kernel, by their number of queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
     // Never faster, but by an order of magnitude more accurate where values have a mean (docs/records/kernels/fp8.md).
     field<&ForwardWgmma::promote_every>(

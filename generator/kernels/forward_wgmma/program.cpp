@@ -73,9 +73,11 @@ Program Family<ForwardWgmma>::program(const AttentionSpec& stored, const Forward
       fmt::format("  static constexpr bool sums_by_products = {};  // sums of P are a product with ones\n",
                   forward_wgmma::has_sums_by_products(spec, config));
   source += number_line("interpolated_exp2", forward_wgmma::interpolated_exponentials(spec),
-                        "of 8 exponentials, how many are interpolated where nothing else is lost");
-  source += number_line("producer_registers", shares.producer, "per thread, once shared out; 0: as launched");
-  source += number_line("consumer_registers", shares.consumer, "the same for consumers");
+                        "interpolated exponentials of 8, where nothing else is lost");
+  source += number_line("producer_registers", shares.producer,
+                        "registers per producer thread after setmaxnreg; 0: as launched");
+  source +=
+      number_line("consumer_registers", shares.consumer, "registers per consumer thread after setmaxnreg");
   if (has_narrow_keys(spec)) {
     source += number_line("converter_registers", shares.converter,
                           "the same for those who transpose values, or upcast keys and values");

@@ -79,9 +79,10 @@ Program Family<ForwardWideWgmma>::program(const AttentionSpec& spec, const Forwa
   source +=
       "  static constexpr bool descending = false;  // tiles of keys go from the first one to the last\n";
   source += number_line("register_panels", shares.q_panels, "of Q, which stay in registers");
-  source += number_line("producer_registers", shares.producer, "per thread, once shared out");
-  source += number_line("score_registers", shares.score, "the same for the score warpgroup");
-  source += number_line("output_registers", shares.output, "the same for the output warpgroups");
+  source +=
+      number_line("producer_registers", shares.producer, "registers per producer thread after setmaxnreg");
+  source += number_line("score_registers", shares.score, "registers per thread of the score warpgroup");
+  source += number_line("output_registers", shares.output, "registers per thread of the output warpgroups");
   source += "};\n" + params_assertion() + functors.assertions;
   source += fmt::format(
       "static_assert(sizeof({0}) == {1}, \"host and device disagree on the tensor maps\");\n"

@@ -106,9 +106,9 @@ std::string config_lines(const AppendSpec& spec) {
                        "what rows of 8 bits have a scale for") +
          type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
          type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +
-         number("head_dim", spec.head_dim, "of q and k, elements") +
-         number("head_dim_v", spec.value_head_dim(), "of v, elements") +
-         number("alignment", spec.alignment, "of every row in global memory, bytes") +
+         number("head_dim", spec.head_dim, "columns of q and k") +
+         number("head_dim_v", spec.value_head_dim(), "columns of v") +
+         number("alignment", spec.alignment, "bytes, of every row in global memory") +
          number("rotary_dim", spec.rotary_dim, "leading elements that are rotated") +
          truth("rotary_interleaved", spec.rotary_interleaved,
                "neighbors are a pair, else the halves' elements") +

@@ -13,7 +13,8 @@ namespace jit {
 
 Program key_exchange_program();
 
-/// That of all exchanges, loaded on the current device. Throws what compiling and loading throw.
+/// The kernel that all exchanges share, loaded on the current device. Throws what compiling and loading
+/// throw.
 std::shared_ptr<const OperationState> key_exchange_kernel(const Context& context);
 
 /// Launches it for so many batch entries.

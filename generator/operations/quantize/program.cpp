@@ -66,10 +66,10 @@ std::string config_lines(const QuantizeSpec& spec, bool keeps_rows) {
     return constant_line("QuantizedScales", name, fmt::format("QuantizedScales::{}", to_string(value)), doc);
   };
   return type_line("Element", spec.dtype, "of q, k and v") +
-         type_line("StoredElement", spec.out_dtype, "of what is made of them") +
-         number("head_dim", spec.head_dim, "of q and k, elements") +
-         number("head_dim_v", spec.value_head_dim(), "of v, elements") +
-         number("alignment", spec.alignment, "of every row that is read, bytes") +
+         type_line("StoredElement", spec.out_dtype, "of the quantized elements") +
+         number("head_dim", spec.head_dim, "columns of q and k") +
+         number("head_dim_v", spec.value_head_dim(), "columns of v") +
+         number("alignment", spec.alignment, "bytes, of every row that is read") +
          scales("scales", spec.scales, "of q and k") + scales("value_scales", spec.value_scales, "of v") +
          type_line("TableElement", spec.cos_sin_dtype, "of cosines and sines") +
          type_line("WeightElement", spec.norm_dtype, "of the norms' weights") +

@@ -90,7 +90,7 @@ def _check_rows(indptr, indices, rows, columns):
 
 
 def _check_columns(name, indices, columns, is_listed, follows, place):
-    """Of lists along the last dimension: which elements some list has, and which of those behind the first one follow
+    """For lists along the last dimension: the elements that some list has, and those behind the first one that follow
     one of the same list. `place` says where in the caller's array an element is."""
     out = first_of(is_listed & ((indices < 0) | (indices >= columns)))
     if out is not None:
@@ -105,7 +105,7 @@ def _check_columns(name, indices, columns, is_listed, follows, place):
 
 
 def _whole(name, array):
-    """As NumPy has it, of whole numbers of any type: those of uint64 may be more than int64 has."""
+    """numpy's function for integers of any type: uint64 may exceed int64."""
     import numpy
 
     array = numpy.asarray(array)

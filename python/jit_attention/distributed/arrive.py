@@ -72,8 +72,8 @@ class _Shared:
 
 
 class _Workspace:
-    """What the ranks of a group share on a device, for calls of one placement and shape at a time. Calls that graphs hold keep
-    what they use."""
+    """Memory that the ranks of a group share on a device, for calls of one placement and shape at a time. Captured
+    calls keep their memory."""
 
     def __init__(self, control: Control, device: torch.device, timeout: float) -> None:
         self.control = weakref.proxy(control)
@@ -126,7 +126,7 @@ class _Workspace:
                                             ctypes.addressof(self._broken))
 
     def shared_of(self, problem: Problem, sizes: tuple[Any, ...], is_captured: bool) -> _Shared:
-        """What such calls share; without an exchange where memory cannot be shared."""
+        """The shared memory of such calls; without an exchange where memory cannot be shared."""
         if not is_captured:
             self.raise_fault(waits=False)
         of = problem.placement, sizes
@@ -200,7 +200,7 @@ def _gathers(problem: Problem, why: str) -> None:
 
 
 def _refusal(problem: Problem) -> str:
-    """What a call would need, for reasons that are the same on all ranks; empty: nothing."""
+    """Missing requirements of a call, equal on all ranks; empty: none."""
     if problem.q.device.type != "cuda":
         return "GPUs, and tensors are in CPU memory"
     if max(problem.q.shape[3], problem.v.shape[3]) > 256:
@@ -237,7 +237,7 @@ def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
 
 
 def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
-    """What a call uses; None where it gathers, which is said."""
+    """The exchange of a call; None where it gathers, which is reported."""
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem)
@@ -251,7 +251,7 @@ def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
 
 
 def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
-    """What `compute` returns, of the keys and values of the whole sequence and what tells when they come."""
+    """Returns compute(keys, values, arrivals) for the whole sequence, whose keys arrive while it computes."""
     stream = _stream(workspace.device)
     whole_k, whole_v, arrivals = shared.tensors(_dense(problem.k), _dense(problem.v), problem.placement.seqlen, stream)
     if workspace.may_compile(problem):

@@ -78,7 +78,7 @@ def _become(buffer: torch.Tensor, content: torch.Tensor) -> None:
 
 
 class _Call:
-    """What attention of a model becomes inside of the context."""
+    """The attention function of a model inside of the context."""
 
     def __init__(self, group: Any, placement: Placement, method: Method, timeout: float | None) -> None:
         self.group, self.placement, self.method, self.timeout = group, placement, method, timeout

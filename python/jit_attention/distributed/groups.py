@@ -81,7 +81,7 @@ class Ranks(Protocol):
 
 
 class Control:
-    """What the ranks of a group tell each other beside their data, over the store by which they met.
+    """Messages between the ranks of a group beside their data, over the store of their rendezvous.
 
     Ranks count their calls. At the first call of a kind they compare what they are about to compute; later ones are
     compared when some rank waits too long, or one sees a kind for the first time.
@@ -207,7 +207,7 @@ class Control:
         self._refuse_differences(posted)
 
     def _posted(self, timeout: float, is_waiting: bool) -> dict[int, dict[str, str]]:
-        """What ranks say of this call, of those that say something in time, and whether they wait for data."""
+        """Messages about this call from the ranks that answer in time, and whether they wait for data."""
         posted: dict[int, dict[str, str]] = {}
         end = time.monotonic() + timeout
         try:

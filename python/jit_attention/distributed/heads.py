@@ -62,7 +62,7 @@ class _Heads:
         return got.unflatten(0, (size, own)).movedim(0, 2).transpose(0, 1).flatten(2, 3)
 
     def own(self, count: int) -> slice:
-        """Those of so many heads that this rank computes."""
+        """The heads of `heads` that this rank computes."""
         each = count // self.problem.control.size
         return slice(each * self.problem.rank, each * (self.problem.rank + 1))
 

@@ -71,7 +71,7 @@ def _of_hosts(placement: Placement, hosts: int) -> Placement:
 
 @dataclass(frozen=True)
 class _Step:
-    """What a rank copies of another one's host, and whether its queries need any of that."""
+    """The rows that a rank copies from another host, and whether its queries need any of them."""
 
     route: Route
     rows: int  # of the host
@@ -116,7 +116,7 @@ class _Ring:
         self.problem, self.hosts = problem, hosts
 
     def start(self, held: torch.Tensor, source: int) -> tuple[torch.Tensor, Any]:
-        """Of the rows whose owner is on host `source`."""
+        """The plan for the rows whose owner is on host `source`."""
         part, count = self.hosts.outer, self.hosts.count
         sent, received = [0] * count, [0] * count
         sent[(part.rank + 1) % count] = held.shape[0]

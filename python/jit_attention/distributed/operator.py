@@ -36,7 +36,7 @@ def _method_of(name: str) -> tuple[Any, int]:
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
-    """What must be equal on all ranks, by name of the argument. Ranks compare it, which cannot be in a graph."""
+    """Values that must be equal on all ranks, by name of the argument. The comparison cannot be part of a graph."""
     if is_captured(problem.q):
         raise InvalidArgumentError(f"group: ranks have not made such a call ({which} by {method}, with these sizes, masks and "
                                    "placement) before its capture; make it once ahead of the capture, on all ranks",
@@ -81,7 +81,7 @@ def check_shapes(problem: Problem, method: str) -> None:
 
 
 class Call(NamedTuple):
-    """What a call was given beside tensors."""
+    """Arguments of a call beside tensors."""
 
     mask: Optional[Mask]
     score: Optional[Score]

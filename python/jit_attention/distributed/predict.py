@@ -15,7 +15,7 @@ _METHODS = ("arrive", "gather", "ring", "heads")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What `predict` returns. Times are in seconds.
+    """The result of `predict`. Times are in seconds.
 
     Attributes:
         time: Of one call on the slowest rank.
@@ -124,7 +124,7 @@ class _Case:
         return times
 
     def sums(self) -> float:
-        """What remains after the last work: slots of returned gradients are summed."""
+        """Time after the last work: the sum of the slots of returned gradients."""
         return self.ranks * self.gradients / 4.5e12
 
 

@@ -26,7 +26,7 @@ Source = int | tuple[str, int] | None
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
 class Problem:
-    """What a call was given, never changed. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
+    """The arguments of a call, immutable. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass
 class Gradients:
-    """Of q, k and v, of tensors by name, and of sinks; those that were not asked for are absent."""
+    """Gradients of q, k and v, of tensors by name, and of sinks; those that were not asked for are absent."""
 
     dq: torch.Tensor
     dk: torch.Tensor

@@ -89,7 +89,7 @@ def flash_attn_with_kvcache(
 def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, *,
                     page_table, num_splits, return_lse, rotary_interleaved, cu_seqlens_q=None, cu_seqlens_k_new=None,
                     rotary_seqlens=None, scales=None, **problem_arguments):
-    """What flash-attention 2 and 3 have together. With cu_seqlens_q queries are varlen, with cu_seqlens_k_new k and
+    """The common part of flash-attention 2 and 3. With cu_seqlens_q queries are varlen, with cu_seqlens_k_new k and
     v. `scales` are those of fp8, by name."""
     arrays = q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"]
     q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"] = map(_detached, arrays)

@@ -1,4 +1,4 @@
-"""What arguments of flash-attention mean as masks, scores and what these read: said once, for all functions."""
+"""Translates arguments of flash-attention to masks, scores and their tensors, for all functions."""
 
 import functools
 import operator

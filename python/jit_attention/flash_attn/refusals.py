@@ -1,4 +1,4 @@
-"""What flash-attention has and this package has not, and errors under the names that its callers know."""
+"""Refuses what flash-attention has and this package lacks, with errors under the names that its callers know."""
 
 import contextlib
 

@@ -16,7 +16,7 @@ _FORMATS = {656: "latent_656", 584: "latent_584", 528: "latent_528"}
 
 
 class FlashMLASchedMeta:
-    """What FlashMLA plans ahead. Nothing is planned here, so that any calls may share it."""
+    """FlashMLA's metadata of planned work. Nothing is planned here, so any calls may share it."""
 
 
 def get_mla_metadata(*args: Any, **kwargs: Any) -> tuple[FlashMLASchedMeta, None]:

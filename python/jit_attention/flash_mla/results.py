@@ -20,7 +20,7 @@ def refuse_gradients(*tensors: torch.Tensor | None) -> None:
 
 def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None,
            dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of out (tokens, heads, columns), of this type or fp32, and lse (tokens, heads), which is changed."""
+    """Merges out (tokens, heads, columns), of this type or fp32, and lse (tokens, heads), which is changed."""
     keyless = lse == -torch.inf
     if attn_sink is not None:
         share = torch.sigmoid(lse.masked_fill(keyless, 0) - attn_sink)  # of the keys, beside the sink

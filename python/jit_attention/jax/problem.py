@@ -1,4 +1,4 @@
-"""What a call of `jit_attention.jax.attention` computes, apart from its arrays: known when it is traced."""
+"""The problem of a call of `jit_attention.jax.attention`, apart from its arrays: known when it is traced."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def spec_of(arrays: dict[str, Any], layout: Layout, head_dim_v: int | None, **fi
 
 
 def _dtypes(arrays):
-    """Those of q, and of k and v."""
+    """The types of q, and of k and v."""
     dtypes = {name: element_type(arrays[name].dtype) for name in ("q", "k", "v") if name in arrays}
     for name, dtype in dtypes.items():
         if dtype not in ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2"):

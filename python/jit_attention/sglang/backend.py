@@ -68,7 +68,7 @@ class JitAttentionBackend(AttentionBackend):
             self._share(forward_batch, lengths, starts)
 
     def _share(self, forward_batch, lengths, starts):
-        """Of this rank: its keys of each request, and where those of the step's tokens go that are its own."""
+        """This rank's keys of each request, and the slots of its own among the step's tokens."""
         is_decode = forward_batch.forward_mode.is_decode_or_idle()
         self.shared = SharedKeys(self.places, lengths_here(lengths, self.rank, self.ranks, 1),
                                  torch.stack([starts[1:] - starts[:-1], lengths], dim=1),
@@ -113,7 +113,7 @@ class JitAttentionBackend(AttentionBackend):
         self.pool.set_kv_buffer(layer, where, k, v, *scales, dcp_kv_mask=self.are_own)
 
     def _attend_with_others(self, q, k, v, layer, sinks, options):
-        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
+        """Attention to this rank's shard of the keys, with all heads; each rank gets its own heads merged."""
         if self.shared.are_new and k is not None and not self.split_keys and self.pool.dtype.itemsize > 1:
             starts = self.forward_metadata["cu_seqlens_q"]
             k, v = (self._heads_of_own_queries(x.view(q.shape[0], -1, x.shape[-1] if x.dim() == 3 else head_dim))
@@ -126,9 +126,9 @@ class JitAttentionBackend(AttentionBackend):
         return with_sinks(whole, lse, sinks).to(q.dtype)
 
     def _attend_to_shared_latents(self, q, k, layer, forward_batch, save_kv_cache, q_rope, k_rope, **unknown):
-        """Of latents that ranks share out, where SGLang gathers and merges itself. Decoding: q (tokens, heads of all, latent) and
-        what is rotated of it → o and LSE, of base 2, over this rank's latents. Else own heads → o over latents that SGLang
-        has gathered beside the new ones."""
+        """Attention to this rank's shard of the latents, where SGLang gathers and merges itself. Decoding: q (tokens,
+        heads of all, latent) and its rotated part → o and LSE, of base 2, over this rank's latents. Else own heads → o over
+        latents that SGLang has gathered beside the new ones."""
         if given := [name for name, value in unknown.items() if value is not None]:
             _refuse(f"{given[0]} beside latents that GPUs share out", "choose another --attention-backend for this model")
         if save_kv_cache and k is not None:

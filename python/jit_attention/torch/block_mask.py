@@ -69,7 +69,7 @@ def for_eager_call(block_mask, mask, tensors, q, layout):
     if block_mask is None or isinstance(block_mask, BlockMask):
         return block_mask
     _wanted_torchs(block_mask)
-    # Of one call, which asks the mask no more often than the table's maker would.
+    # The table serves one call, which asks the mask no more often than building the table would.
     return BlockMask.from_torch(block_mask, mask, tensors, scores=False, **_sizes_if_differing(mask, q, layout))
 
 
@@ -78,7 +78,7 @@ def _read_by(mask, tensors):
 
 
 def _kind_of(scores):
-    """Of how many blocks scores are known, as a number: of none, of all, of some. How many makes no difference to a call."""
+    """A number that tells whether scores are known of no, all or some blocks. Calls ignore the count."""
     return int(scores) if isinstance(scores, bool) else 2
 
 

@@ -25,7 +25,7 @@ def is_watched(*tensors):
 
 
 def attention_with_gradients(q, k, v, tensors, *facts, sinks=None, **others):
-    """What the operator returns, of its arguments, if nobody watches."""
+    """The operator's result for its arguments, where no tracer or mode observes the call."""
     return _Attention.apply(q, k, v, sinks, facts, others, *tensors)
 
 

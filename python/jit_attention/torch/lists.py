@@ -15,7 +15,7 @@ from .op import refuse_transforms
 
 def listed_attention(q, k, v, indices, counts, *, limit, mask, score, facts, softmax_scale, return_lse=False, tensors=None,
                      cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, sinks=None, num_splits=0, **others):
-    """What `jit_attention.sparse.block_top_k` computes, where autograd or a compiler looks on."""
+    """`jit_attention.sparse.block_top_k` under autograd or a compiler."""
     for name, given in others.items():
         if given is not None:
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, or under torch.compile, and "

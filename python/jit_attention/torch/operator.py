@@ -92,7 +92,7 @@ _RESULTS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32
 
 
 def _nothing(q):
-    """What stands for an output that was not asked for."""
+    """A placeholder for an output that was not asked for."""
     return q.new_empty(0, dtype=torch.float32)
 
 
@@ -140,7 +140,7 @@ def _in_full(tensors, problem, o):
 
 
 def _zeros_if(cu_seqlens, seqused, *tensors):
-    """What gradients of these tensors are written over; None for each where all rows will be."""
+    """Initial gradients of these tensors; None for each whose rows are all written."""
     if cu_seqlens is None and seqused is None:
         return [None] * len(tensors)
     return [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]

@@ -18,7 +18,7 @@ from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse, causal_of, is_causal_bi
 
 _CAUSAL = _mask.causal()
 
-# What a model may ask of its attention and would not get: other results than its author meant.
+# Arguments that change what attention computes and that this function does not serve.
 _UNSERVED = {
     "head_mask": "factors of heads",
     "block_indices": "blocks of keys by index",
@@ -115,7 +115,7 @@ def _used_as_tensor(use):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMask:
-    """What the mask function hands to the attention layers where no tensor is needed.
+    """The mask function's result for the attention layers where no tensor is needed.
 
     Attributes:
         mask: a jit_attention.Mask that says all about which keys a query sees.
@@ -238,7 +238,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
 
 def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
-    """What `attention` is told of packed sequences; nothing where there are none."""
+    """Arguments of `attention` for packed sequences; empty where there are none."""
     if active.calls or (cu_seq_lens_q is None and cu_seq_lens_k is None):  # a placement has the lengths of its sequences
         return {}
     if cu_seq_lens_q is None or cu_seq_lens_k is None:

@@ -23,7 +23,7 @@ if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
 _CAUSAL = _mask.causal()
 _ALL = _mask.none()
 
-# Of a batch entry: first token, end of the tokens, and whether all between them are tokens.
+# For each batch entry: its first token, the end of its tokens, and whether every position between is a token.
 _PADDING = _mask.text(
     "return is_token[b * seqlen_kv + k];",
     name="padding",
@@ -161,7 +161,7 @@ def _packed(parts, shape):
 
 
 def _of_positions_in_entry(function):
-    """What a pattern of positions within a sequence was made of; other functions as they are."""
+    """The pattern that a function of positions within a sequence was made of; other functions as they are."""
     remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
     is_remapped = remap is not None and _is_made_by(remap, function, None, None)
     return _captured(function)["mask_function"] if is_remapped else function

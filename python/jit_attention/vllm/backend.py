@@ -1,4 +1,4 @@
-"""What the backend declares to vLLM."""
+"""The backend's declaration to vLLM."""
 
 import dataclasses
 from typing import ClassVar

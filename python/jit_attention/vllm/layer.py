@@ -99,7 +99,7 @@ class JitAttentionImpl(AttentionImpl):
         return output
 
     def _attend_with_others(self, layer, query, kv_cache, metadata, output, mask, tensors):
-        """Of keys that ranks share out: to this rank's, with the heads of all; each gets its own heads merged."""
+        """Attention to this rank's shard of the keys, with all heads; each rank gets its own heads merged."""
         shared, tokens = metadata.shared, metadata.num_actual_tokens
         out, query = _first(output, tokens), _first(query, tokens)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
@@ -183,7 +183,8 @@ def _merge_of_vllm():
 
 
 def _masks_of(sliding_window):
-    """By what vLLM says of a step: causal or not, or of each request. Windows of what is not causal go both ways."""
+    """The mask of a step as vLLM describes it: causal or not, or a flag for each request. Without causality
+    windows go both ways."""
     if sliding_window is None:
         return {True: ja.mask.causal(), False: None, "by request": ja.mask.causal_per_request()}
     both_ways = ja.mask.sliding_window(sliding_window - 1, sliding_window - 1)

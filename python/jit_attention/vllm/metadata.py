@@ -1,4 +1,4 @@
-"""What all layers of a step are told: where requests begin, how long they are, and where their pages are."""
+"""Metadata of a step for all layers: where requests begin, their lengths, and their pages."""
 
 import dataclasses
 

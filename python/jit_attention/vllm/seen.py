@@ -1,8 +1,8 @@
-"""What is made of a layer's cache and its scales, once: views take longer than the launch of a kernel."""
+"""Caches views of a layer's KV cache and its scales: making them takes longer than the launch of a kernel."""
 
 
 class Seen:
-    """What was made of the tensors that were given last.
+    """The views of the tensors that were given last.
 
     vLLM hands the same tensors to a layer at each step, until it makes its caches anew.
     """

@@ -97,7 +97,7 @@ constinit dlpack::ExchangeApi exchange = {.version = {1, 3},
                                           .borrow = borrow,
                                           .current_work_stream = current_work_stream};
 
-// The same for who asks for a capsule instead.
+// A capsule of the array, for callers that ask for one.
 nb::object to_capsule(nb::object self) {
   auto* managed = new Managed;
   managed->array = nb::cast<IdleArray&>(self);

@@ -206,7 +206,7 @@ CUresult get_proc_address(const char* name, void** function, int, cuuint64_t,
 
 }  // namespace
 
-// What is looked up by its symbol. cuda.h gives the names their versions.
+// Functions that are looked up by symbol. cuda.h gives the names their versions.
 extern "C" {
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 /// How many calls of the counted functions there were until now: the launches, or all others together.

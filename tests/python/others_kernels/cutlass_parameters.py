@@ -18,7 +18,7 @@ def divisor(number):
 
 
 def sizes(array):
-    """Of an array (batch, rows, heads, head_dim), whose head_dim is compiled in."""
+    """The parameters of an array (batch, rows, heads, head_dim), whose head_dim is compiled in."""
     return tuple(map(i32, (*array.shape[-3:-1], *array.shape[:-3])))
 
 
@@ -29,13 +29,13 @@ def strided(array):
 
 
 def by_rows(array):
-    """Of an array (batch, heads, rows)."""
+    """The parameters of an array (batch, heads, rows)."""
     strides = [stride // array.itemsize for stride in array.strides]
     return (array, *map(i32, array.shape[::-1]), *map(i64, strides[:-1][::-1]))
 
 
 def tile_locks(array):
-    """Of semaphores (batch, heads, tiles, stages)."""
+    """The parameters of semaphores (batch, heads, tiles, stages)."""
     strides = [stride // array.itemsize for stride in array.strides]
     batch, heads, tiles, stages = array.shape
     return (array, *map(i32, (tiles, stages, heads, batch)), *map(i64, (strides[2], strides[1], strides[0])))

@@ -85,7 +85,7 @@ def compile_forward_sm100(head_dim, is_causal=False, of_pair=False, dtype=BFloat
 
 
 def compile_backward_sm100(words):
-    """Of words such as ``["causal", "pair", "gqa", "128"]``: what the kernel is for, and its head dims."""
+    """Reads words such as ``["causal", "pair", "gqa", "128"]``: the kernel's problem and its head dims."""
     from flash_attn.cute.flash_bwd_sm100 import FlashAttentionBackwardSm100
 
     head_dims = [int(word) for word in words if word.isdigit()]

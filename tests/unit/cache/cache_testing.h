@@ -1,4 +1,4 @@
-// What the tests of the cache share: collected warnings, file systems that fail on demand.
+// Shared by tests of the cache: collected warnings, file systems that fail on demand.
 #pragma once
 
 #include <sys/stat.h>

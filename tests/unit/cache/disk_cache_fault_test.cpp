@@ -25,7 +25,8 @@ void expect_right_or_absent(const DiskCache& cache, const Key& key) {
   }
 }
 
-// What a process does: look, lock, look again, store, come back later; with caps so low that it evicts, too.
+// The life of a process: look, lock, look again, store, come back later; with caps so low that it evicts,
+// too.
 void use_disk_cache(const std::string& directory, FileSystem& file_system, Warnings& warnings) {
   DiskCache cache({.directory = directory,
                    .max_bytes = 2 * 4096,

@@ -189,7 +189,7 @@ TEST_F(DiskCacheTest, ReadOnlyLayersAreAskedInOrderAndNeverWritten) {
   EXPECT_EQ(cache.list().size(), 3u);
   EXPECT_EQ(cache.clear(), 0u);
 
-  // What was compiled anew must win over a layer, or a bad pre-built kernel could never be replaced.
+  // A newly compiled kernel must win over a layer, or a bad pre-built kernel could never be replaced.
   cache.store(both, {"", "own", bytes_of(9, 3)});
   EXPECT_EQ(cache.load(both)->metadata, "own");
   EXPECT_EQ(cache.clear(), 1u);

@@ -1,4 +1,4 @@
-// What backward calls may run, and under which keys that is kept.
+// Configs that backward calls may run, and the keys under which these are recorded.
 #include <algorithm>
 #include <set>
 

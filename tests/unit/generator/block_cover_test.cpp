@@ -1,4 +1,4 @@
-// What tiles cover beside the blocks of a block mask, and which tiles cost models choose for them.
+// Scores that tiles cover beyond the blocks of a block mask, and the tiles that cost models choose for them.
 #include "generator/kernels/block_cover.h"
 
 #include <gtest/gtest.h>

@@ -7,7 +7,8 @@
 namespace jit {
 namespace {
 
-// What TMA copies of a tensor of so many rows: for each row of the box the tensor's row, −1 for zeros.
+// The rows that TMA copies of a tensor of so many rows: for each row of the box the tensor's row, −1 for
+// zeros.
 std::vector<int> copied_rows(const BoundedBox& box, int box_rows, int tensor_rows) {
   std::vector<int> rows;
   for (int i = 0; i < box_rows; ++i) {

@@ -1,4 +1,4 @@
-// What the first run would have chosen of configs that were timed on an H200, beside what a longer search chooses.
+// The choice of a first run among configs that were timed on an H200, beside the choice of a longer search.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

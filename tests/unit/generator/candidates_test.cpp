@@ -125,7 +125,7 @@ TEST(Prospects, CloseAsFasterOnesAreTimed) {
   EXPECT_FALSE(prospects.may_win(3)) << "a slow one opens nothing";
 }
 
-// What one family takes says nothing of another, whose model counts other cycles.
+// The time of one family says nothing of another, whose model counts other cycles.
 TEST(Prospects, OfAFamilyBeginWithItsOwnTiming) {
   Prospects prospects(four);
   prospects.add(0, 200);

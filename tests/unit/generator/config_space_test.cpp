@@ -182,7 +182,7 @@ TEST(ConfigSpace, BothRescalesAreMeasuredWhereRowsMaySeeNothingOfTheFirstTile) {
   }
 }
 
-// Of any config it is predicted to cost the same.
+// Any config has the same predicted cost for both.
 TEST(ConfigSpace, TextsAreSearchedAsBuiltInMasksOfTheirMeaning) {
   const std::vector<std::pair<Mask, std::string>> masks = {
       {mask::causal(), "return k <= q + seqlen_kv - seqlen_q;"},

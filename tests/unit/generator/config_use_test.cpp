@@ -1,4 +1,4 @@
-// What holds the number of fields and values of configs down: each value that is searched is among the first that the cost
+// Limits the number of fields and values of configs: each value that is searched is among the first that the cost
 // model ranks for some problem, or some spec has no config without it; each field varies where nothing else does; and each
 // spec has a config.
 #include <algorithm>
@@ -68,8 +68,8 @@ bool is_valid(const AttentionSpec& spec) {
   }
 }
 
-// Of a pass: specs as above, with gradients those that have some, and the plain ones of benchmarks; sizes from one query to
-// many.
+// Problems of a pass: specs as above, those with gradients for backward, and the plain ones of benchmarks;
+// sizes from one query to many.
 std::vector<SampledProblem> sampled_problems(Pass pass, int count) {
   reference::Random random(20261128);  // the same in each run: what is reported does not depend on it
   std::vector<SampledProblem> problems;
@@ -197,7 +197,7 @@ const Use& use_of_configs() {
 // A field or a value that fails here costs keys, tests and time of each search, and gains nothing: it goes out, or the
 // search leaves it out.
 TEST(ConfigUse, EachSearchedValueRanksForSomeProblemOrIsNeeded) {
-  // Those of which a measurement knows what the cost model does not, or that no sampled GPU needs.
+  // Values that a measurement supports and the cost model does not, or that no sampled GPU needs.
   const std::set<std::string> fastest_by_records = {
       "forward_mma_sync.warps=8",  // head_dim 256, causal, 8,192 tokens: bench/results/2026-11-20-h200-search.jsonl.gz
       "backward_dq_mma_sync.tile_q=16"};  // needed for head_dim 512 with dropout where shared memory is least
@@ -254,7 +254,7 @@ TEST(ConfigUse, EachSpecThatTestsDrawHasAConfig) {
                              .has_device_lengths = !is_plain(spec)};
     std::vector<KernelConfig> configs = config_space({spec, limits}, shape);
     EXPECT_FALSE(configs.empty()) << to_string(spec) << " on " << to_string(arch);
-    // Of 16 bits, and dense: a kernel of TMA and wgmma, which is what these fields are of.
+    // Dense 16-bit problems have a kernel by TMA and wgmma, which these fields belong to.
     const bool wants_wgmma = arch == Arch{9, 0, 'a'} && is_plain(spec) && spec.alignment == 16 &&
                              std::max(spec.head_dim, spec.value_head_dim()) <= most_warp_columns;
     EXPECT_TRUE(!wants_wgmma || std::any_of(configs.begin(), configs.end(), [&](const KernelConfig& config) {

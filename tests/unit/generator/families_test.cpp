@@ -1,4 +1,4 @@
-// What families are asked, and what they answer that say nothing of their own.
+// Questions to families, and the answers of families that define none.
 #include "generator/kernels/families.h"
 
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST(Families, AnArchitectureHasRoomForWhatItsFamiliesHave) {
     EXPECT_EQ(most_head_dim(arch), arch == of_latents ? max_latent_head_dim : max_head_dim);
 }
 
-// Of each family that has a legal config for a spec.
+// Checks each family that has a legal config for a spec.
 void expect_smallest_is_legal(const AttentionSpec& spec) {
   for (const Arch& arch : {Arch{8, 0, 0}, Arch{9, 0, 'a'}}) {
     const DeviceLimits limits = device_limits(arch);

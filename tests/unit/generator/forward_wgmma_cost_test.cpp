@@ -42,7 +42,7 @@ TEST_P(ForwardWgmmaCost, ChoosesNearTheFastestThatWasTimed) {
                              .heads_q = json["heads"],
                              .seqlen_q = json["seqlen"],
                              .seqlen_kv = json["seqlen"]};
-    // What the family was called then.
+    // The family's name at the time of the recording.
     const std::string fields = json["config"].get<std::string>().substr(std::string("mainloop=wgmma").size());
     const std::optional<KernelConfig> config = testing::recorded_config("family=forward_wgmma" + fields);
     if (!config) continue;

@@ -171,7 +171,7 @@ TEST(SmemLayout, ElementsOf8Bits) {
   });
 }
 
-// Of keys and values of 8 bits that become 16 bits there are both.
+// 8-bit keys and values that become 16 bits have both.
 TEST(SmemLayout, UpcastKeysAndValues) {
   for_sizes([](SmemSizes sizes) {
     sizes.stages_stored = 1 + sizes.tile_kv % 3;

@@ -22,7 +22,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-// Of every `period` keys a query sees one, beginning with the one that a tensor gives for the query.
+// A query sees one of every `period` keys, beginning with the one that a tensor gives for the query.
 constexpr std::array strided_parameters = {
     FunctorParameter{.name = "period",
                      .kind = ParameterKind::whole,

@@ -1,4 +1,4 @@
-// What backward refuses of its arguments, without a device.
+// Arguments that backward refuses without a device.
 #include <jit/attention.h>
 
 #include <functional>

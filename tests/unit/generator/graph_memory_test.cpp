@@ -47,7 +47,8 @@ class GraphMemoryTest : public EmulatedDriverTest {
   CUstream stream_ = nullptr, other_ = nullptr;
 };
 
-// What is captured on one stream runs one after another, but beside the stream itself and beside other graphs.
+// Launches captured on one stream run one after another, but concurrently with the stream itself and other
+// graphs.
 TEST_F(GraphMemoryTest, LaunchesOfACaptureShareOneMemory) {
   std::set<const void*> counters, workspaces, mailboxes;
   const auto ask = [&] {

@@ -42,7 +42,7 @@ void for_each_number(Interval<T> x, const std::function<void(T)>& visit) {
   }
 }
 
-// Of two numbers the exact result, nothing where C++ does not define it.
+// The exact result of two numbers, nothing where C++ does not define it.
 using Wide = __int128;
 template <class T>
 struct Rule {

@@ -34,7 +34,7 @@ TensorView cache_half(int half) {
 template <class Arguments>
 using Changes = std::vector<std::pair<const char*, std::function<void(Arguments&)>>>;
 
-// Of decoding over pages.
+// A spec of decoding over pages.
 AttentionSpec attention_spec() {
   return {.head_dim = head_dim,
           .gqa_ratio = heads_q / heads_kv,

@@ -1,4 +1,4 @@
-// What is read out of the texts of masks, against what C++ makes of them.
+// Meanings of texts of masks, compared with what C++ computes.
 #include "generator/functors/text_meaning.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ TextMeaning followed(const std::string& body) {
   return std::get<TextMeaning>(meaning);
 }
 
-// Of one score: 1, 0, or -1 where it is not known.
+// The answer for one score: 1, 0, or -1 where it is not known.
 int kept_at(const std::string& body, int q, int k) {
   const Interval<bool> kept = jit::kept(followed(body), {q, k, 2, 5, 8, 100, 300});
   return kept.is_exact() ? kept.low : -1;

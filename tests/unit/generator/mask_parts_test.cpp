@@ -1,4 +1,4 @@
-// What the texts of masks are taken apart into, against what C++ makes of the texts at every score.
+// Parts of texts of masks, compared with what C++ computes at every score.
 #include "generator/functors/mask_parts.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ FunctorText parts_text(std::string body) {
           .tensors = {{"ids", DType::int32}, {"bias", DType::bf16}}};
 }
 
-// Of what it is made, such as "(range & key[range])", with what is asked of a tensor where it depends on another part.
+// The structure of part `i`, such as "(range & key[range])", with the argument of a tensor where it depends
+// on another part.
 std::string described(const MaskParts& parts, int i) {
   const MaskPart& part = parts.parts[static_cast<std::size_t>(i)];
   constexpr std::array<const char*, 6> names = {"range", "query", "key", "distance", "block", "score"};

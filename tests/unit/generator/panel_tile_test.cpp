@@ -19,7 +19,7 @@ struct fp8_code {
 
 constexpr unsigned tile_address = 5 * 1024;  // tiles lie at multiples of 1024 bytes
 
-// What the hardware makes of an address (PTX ISA, "Swizzling Modes"): the 16-byte chunk is XORed with the
+// The swizzle of an address in hardware (PTX ISA, "Swizzling Modes"): the 16-byte chunk is XORed with the
 // bits three above it, as many as the swizzle has.
 unsigned hardware_swizzle(unsigned address, int swizzle_bytes) {
   switch (swizzle_bytes) {

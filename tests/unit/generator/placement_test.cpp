@@ -2,9 +2,10 @@
 #include <jit/placement.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
+#include <limits>
 #include <random>
 #include <set>
 #include <string>
@@ -292,21 +293,31 @@ TEST(Placement, RefusesWhatItDoesNotServe) {
       std::string::npos);
 }
 
+// Milliseconds of CPU time that `f` takes, the least of three runs: wall time would count other processes, too.
+template <class F>
+double least_cpu_time(const F& f) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < 3; ++run) {
+    const std::clock_t began = std::clock();
+    f();
+    least = std::min(least, 1000.0 * static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC);
+  }
+  return least;
+}
+
 TEST(Placement, TakesLittleTime) {
   std::mt19937 rng(static_cast<unsigned>(reference::test_seed()));
   for (const int ranks : {2, 8, 64}) {
     const std::int64_t seqlen = 8192 * 128;
-    const auto began_work = std::chrono::steady_clock::now();
-    const PlacementWork causal = work_of_mask(mask::causal(), seqlen, 128);
-    const std::chrono::duration<double, std::milli> work_time = std::chrono::steady_clock::now() - began_work;
+    PlacementWork causal;
+    const double work_time = least_cpu_time([&] { causal = work_of_mask(mask::causal(), seqlen, 128); });
     for (const PlacementWork& work :
          {causal, work_of_mask(mask::causal(), seqlen, 128, random_documents(rng, seqlen, 4000))}) {
-      const auto began = std::chrono::steady_clock::now();
-      const Placement placement = place(work, ranks);
-      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-      std::printf("8,192 granules, %d ranks: %.2f ms (work %.1f ms), slowest/mean %.3f\n", ranks,
-                  took.count(), work_time.count(), placement.imbalance());
-      EXPECT_LT(took.count() + work_time.count(), 100) << "far above what it takes";
+      Placement placement;
+      const double took = least_cpu_time([&] { placement = place(work, ranks); });
+      std::printf("8,192 granules, %d ranks: %.2f ms (work %.1f ms), slowest/mean %.3f\n", ranks, took,
+                  work_time, placement.imbalance());
+      EXPECT_LT(took + work_time, 20) << "far above what it takes";
     }
   }
 }

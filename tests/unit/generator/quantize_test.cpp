@@ -54,7 +54,7 @@ TEST(QuantizeSpecTest, RefusesWhatCannotBeServed) {
   validate({.keep_rows = KeepRows::always});
 }
 
-// What the host reckons with: of 132 multiprocessors, heads of 128 columns.
+// The host's estimate for 132 multiprocessors and heads of 128 columns.
 TEST(QuantizeSpecTest, RowsAreKeptWhereItGains) {
   const auto gains = [](int batch, std::int64_t seqlen, std::int64_t heads, int head_dim) {
     const QuantizeSpec spec{.head_dim = head_dim, .scales = QuantizedScales::head};

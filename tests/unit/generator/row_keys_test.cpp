@@ -16,7 +16,7 @@ FunctorText row_text(std::string body) {
   return {.name = "m", .body = std::move(body), .tensors = {{"ids", DType::int32}}};
 }
 
-// What query q sees of 300 keys, 100 queries having been asked for, as "begin..end"; "" where it is not known.
+// The keys of 300 that query q of 100 sees, as "begin..end"; "" where they are not known.
 std::string keys_seen(const Mask& mask, std::int64_t q) {
   const Extents sizes{.batch = 2, .seqlen_q = 100, .seqlen_kv = 300, .heads_q = 4, .heads_kv = 4};
   const std::optional<KeyRange> keys = row_keys(mask, sizes, q);

@@ -71,7 +71,7 @@ TEST(RowRange, RandomTextsAreNeverMisjudged) {
   EXPECT_GT(cut, texts / 25);
 }
 
-// What a query sees of [0, 300), as "begin..end"; "" where it is not known.
+// The keys of [0, 300) that a query sees, as "begin..end"; "" where they are not known.
 std::string seen(const std::string& body, int q, int seqlen_q = 100) {
   const auto rows = text_row_range(rows_text(body));
   if (!rows) return "";

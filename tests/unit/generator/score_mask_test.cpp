@@ -30,7 +30,7 @@ Score text(const std::string& body) {
                       .tensors = {{"ids", DType::int32}, {"bias", DType::fp32}}});
 }
 
-// Of one score: 1 it may be kept, 0 it is dropped, -1 nothing is known of the whole text.
+// The answer for one score: 1 it may be kept, 0 it is dropped, -1 nothing is known of the whole text.
 int kept_at(const Score& score, int q, int k) {
   const ScoreMask* const mask = score_mask(score);
   return mask == nullptr ? -1 : kept(mask->kept, {q, k, 2, 5, 8, 100, 300}).high;
@@ -58,7 +58,7 @@ TEST(ScoreMask, NothingElseIsDropped) {
         "return fmaxf(score, q < k ? -INFINITY : 0.0f);", "return score * (q < k ? -INFINITY : 1.0f);",
         "return INFINITY - INFINITY;", "for (;;) return -INFINITY;"})
     EXPECT_EQ(kept_at(body, 9, 10), -1) << body;
-  // What may be no number, or another infinity, beside an infinity.
+  // A sum with an infinity may be NaN, or another infinity.
   EXPECT_EQ(kept_at("return bias[k] + (q < k ? -INFINITY : 0);", 9, 10), -1);
   EXPECT_NE(kept_at("return score * 2 + (q < k ? -INFINITY : 0);", 9, 10), 0);
   EXPECT_NE(kept_at("return fminf(bias[k], q < k ? -INFINITY : 1);", 9, 10), 0);

@@ -95,7 +95,7 @@ TEST_F(StreamMemoryTest, ResetSetsTheStreamsCounterBack) {
   EXPECT_EQ(value_of(untouched), 5u);
 }
 
-// Of a failed launch of forward_wgmma beside a capture, or in one.
+// A failed launch of forward_wgmma beside a capture, or in one.
 TEST_F(StreamMemoryTest, ResetDoesNotSpoilACapture) {
   lease(0, stream_).counter();
   lease(0, other_).counter();

@@ -23,7 +23,7 @@ using testing::write_text;
 const fs::path root = JIT_ATTENTION_SOURCE_DIR;
 const fs::path source = root / "templates";
 
-/// What host and kernels share is a public header, which no folder of templates replaces.
+/// Files that host and kernels share are public headers, which no folder of templates replaces.
 fs::path path_of(const SourceFile& file, const fs::path& folder = source) {
   return file.name.ends_with(".h") ? root / "include" / file.name : folder / file.name;
 }

@@ -51,7 +51,7 @@ TEST(TileOrder, EachTileIsScheduledOnce) {
         for (int number = 0; number < order.count(); ++number) scheduled.push_back(order.tile(number));
         std::sort(scheduled.begin(), scheduled.end());
         for (int i = 0; i < order.count(); ++i) ASSERT_EQ(scheduled.at(static_cast<std::size_t>(i)), i);
-        // Of each head in ascending order, in which blocks may wait for one another.
+        // Tiles of each head ascend, since blocks may wait for one another in that order.
         std::vector<int> next(static_cast<std::size_t>(heads), 0);
         for (int number = 0; number < order.count(); ++number) {
           const int tile = order.tile(number);

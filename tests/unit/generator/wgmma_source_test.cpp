@@ -96,8 +96,8 @@ TEST(WgmmaSource, EveryStepHasItsOperandsAndFlags) {
   }
 }
 
-// Of 8 bits: 32 elements a step, types of A and B of their own, no flags of transposed operands, and D in parts of columns
-// that begin with a row of B.
+// 8-bit products: 32 elements a step, types of A and B of their own, no flags of transposed operands, and D
+// in parts of columns that begin with a row of B.
 TEST(WgmmaSource, ElementsOf8Bits) {
   const WgmmaProduct product{.dtype = DType::fp8_e5m2,
                              .n = 64,

@@ -1,5 +1,4 @@
-// What a program that insists on GPUs sees on a machine without a driver; where there is one these tests
-// skip.
+// A program that insists on GPUs, on a machine without a driver; where there is one these tests skip.
 #include "runtime/driver_api.h"
 
 #include <jit/device.h>

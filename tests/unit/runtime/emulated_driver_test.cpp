@@ -134,7 +134,7 @@ TEST_F(EmulatedDriver, ForeignHandlesAreRefused) {
                  "graph");
   expect_failure(api().cuGraphLaunch(executable, nullptr), CUDA_ERROR_INVALID_HANDLE, "graph");
   expect_failure(api().cuGraphDestroy(graph), CUDA_ERROR_INVALID_HANDLE, "graph");
-  // Of another kind, and stale.
+  // Handles of another kind, and stale ones.
   ASSERT_EQ(api().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   expect_failure(api().cuEventDestroy(reinterpret_cast<CUevent>(stream)), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(api().cuStreamDestroy(stream), CUDA_SUCCESS);

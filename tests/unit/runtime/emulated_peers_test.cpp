@@ -140,7 +140,7 @@ TEST_F(EmulatedPeers, AccessIsEnabledByPairs) {
 TEST_F(EmulatedPeers, KernelsWaitForEachOther) {
   see_each_other();
   for (unsigned round = 1; round < 4; ++round) {
-    // What is enqueued first goes on last.
+    // The wait that is enqueued first ends last.
     wait(0, round);
     tell(0, round + 10);
     push(1);

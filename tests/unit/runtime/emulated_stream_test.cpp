@@ -252,7 +252,7 @@ TEST_F(EmulatedStreams, WaitingForACapturedStreamSpoilsTheCapture) {
   end_spoilt(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-// What the modes of captures and threads forbid (CUDA driver API, cuThreadExchangeStreamCaptureMode).
+// Calls that the modes of captures and threads forbid (CUDA driver API, cuThreadExchangeStreamCaptureMode).
 TEST_F(EmulatedStreams, UnsafeCallsAreForbiddenAsTheModesSay) {
   constexpr auto global = CU_STREAM_CAPTURE_MODE_GLOBAL, local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                  relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -110,7 +110,7 @@ TEST(CliBench, CandidatesAreTheBestOfTheRankingWithoutNearCopies) {
   for (const BenchRow& row : rows) {
     const auto found = std::find(place, ranked.end(), row.configs.front());
     ASSERT_NE(found, ranked.end()) << row.name << " is out of order";
-    // What was passed over is a near-copy of two rows before.
+    // Configs that were passed over are near-copies of two rows before.
     for (; place != found; ++place) EXPECT_EQ(alike[tiling_of(*place)], 2) << to_string(*place);
     ++place;
     EXPECT_LE(++alike[tiling_of(row.configs.front())], 2) << row.name;

@@ -433,7 +433,7 @@ TEST_F(CliRun, RefusesTwoOutputsThatAreOneFile) {
       tool_.run_redirected(">" + file("o"), {"run", "--q", file("q"), "--k", file("k"), "--v", file("v"),
                                              "--out", file("o"), "--listing", "/dev/stdout"});
   EXPECT_THAT(listing.err, HasSubstr("are the same file"));
-  // What is written into may be so twice: here the device is the first thing that is wrong.
+  // A device file may be written by two options: here the device is the first error.
   EXPECT_THAT(run({"--lse", "/dev/null", "--counts", "/dev/null", "--device", "cuda:0"}).err,
               HasSubstr("CUDA driver"));
 }

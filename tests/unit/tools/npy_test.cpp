@@ -91,7 +91,7 @@ TEST_F(NpyTest, WritesWhatItReads) {
   EXPECT_EQ(again.dtype, array.dtype);
   EXPECT_EQ(again.shape, array.shape);
   EXPECT_EQ(again.bytes, array.bytes);
-  // What the format asks of writers: data aligned to 64 bytes, the header ends with a line break.
+  // The format asks writers for data aligned to 64 bytes and a header that ends with a line break.
   const std::string text = jit::testing::read_text(path());
   const std::size_t data = text.size() - array.bytes.size();
   EXPECT_EQ(data % 64, 0u);

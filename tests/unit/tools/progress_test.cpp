@@ -24,7 +24,7 @@ TEST(Progress, EstimatesWhatIsLeft) {
   EXPECT_EQ(progress_text("compiling", 10, 10, 150), "10/10 compiling, 2 min");
 }
 
-// What the body writes to standard error, which is no terminal.
+// The body's output to standard error, which is no terminal.
 template <class Body>
 std::string written(const Body& body) {
   ::testing::internal::CaptureStderr();
