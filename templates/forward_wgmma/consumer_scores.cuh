@@ -142,6 +142,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     if constexpr (Largest::is_bound) {
       const float known = Largest::ask(params_, queries.whole_work().head);  // on its way meanwhile
       take_first(queries, keys);
+      Largest::forget();
       raise_largest(queries, state_.row_max);
       exponentiate(queries);
       Largest::know(known);

@@ -18,7 +18,7 @@ JIT_DEVICE void write_mass(const KeyMassParams& params, int key, int keys, float
   }
 }
 
-/// Writes those of a tile that has no key, where its sequence has pages. By all threads of a block.
+/// Writes masses of a tile that has no key, where its sequence has pages. By all threads of a block.
 template <class Config>
 JIT_DEVICE void write_no_masses(const KeyMassParams& params, const KeyTile<Config>& keys) {
   if constexpr (PagedKv<Config>::has_pages) {

@@ -15,6 +15,7 @@
 
 namespace jit {
 
+/// Kernels that keep each row's largest score know nothing of a head's.
 template <class Config, bool is_known>
 struct LargestKnown {
   static constexpr bool is_bound = false;
@@ -24,6 +25,8 @@ class LargestKnown<Config, true> {
  public:
   static constexpr bool is_bound = true;
 
+  /// Before the first tile of a work tile, perhaps of another head.
+  JIT_DEVICE void forget() { exponent_ = negative_infinity(); }  // mutate: LargestOfAnotherHead
   /// Asks for what calls have raised a head's largest score to, when keys of the call have come: what wrote it has ended.
   static JIT_DEVICE float ask(const AttentionParams& params, int head) {
     return __uint_as_float(load_relaxed(reinterpret_cast<const unsigned*>(params.outputs.max_logit) + head));
@@ -43,7 +46,7 @@ class LargestKnown<Config, true> {
 #pragma unroll
     for (int distance = warp_size / 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));  // mutate: KnownOfOneLane
-    set(below(largest * scale_of_row(scale_log2, 0)));
+    set(fmaxf(exponent_, below(largest * scale_of_row(scale_log2, 0))));
     if (lane_id() == 0)
       atomic_max_relaxed(params.outputs.max_logit + head, largest < least_score
                                                               ? negative_infinity()
@@ -72,13 +75,13 @@ class LargestKnown<Config, true> {
   }
 
  private:
-  // An exponent that rounding does not make more than it is: of those that are not large it makes at most 2^-7.
+  // An exponent less what rounding may have made of it, which is at most 2^-7 where it is not large.
   static JIT_DEVICE float below(float exponent) { return exponent - (0.02f + ::fabsf(exponent) * 0x1p-20f); }
 
   // Alike in all lanes: registers of a thread are few.
   JIT_DEVICE void set(float exponent) { exponent_ = __int_as_float(uniform(__float_as_int(exponent))); }
 
-  float exponent_ = 0;
+  float exponent_;
 };
 
 }  // namespace jit

@@ -197,6 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"LargestScoresAreNotLookedFor", {"!repeated &&", "false &&"}}, &of_heads},
         OutputsMutation{{"KnownRowsOfNobody", {"if (first_row + 8 * r < seqlen_q)", ""}}, &of_heads},
         OutputsMutation{{"KnownOfOneLane", removed}, &of_heads},
+        OutputsMutation{{"LargestOfAnotherHead", {"negative_infinity()", "1000.0f"}}, &of_heads},
         OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
         OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
         OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
