@@ -23,16 +23,23 @@
 
 namespace jit {
 
+/// Σ P · score of each row, where means of scores are wanted.
+template <class Config, int rows, bool are_wanted = has_mean_score<Config>>
+struct ScoreSums {};
+template <class Config, int rows>
+struct ScoreSums<Config, rows, true> {
+  float scores[rows];
+};
+
 /// The result of a consumer warp: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
 /// on. `softmax` has the sums of the keys that each lane has seen.
 template <class Traits>
-struct WarpResult {
+struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
 
   Output& output;
   RowState states[Output::rows];                                             ///< of the lane's rows
-  float scores[has_mean_score<typename Traits::Config> ? Output::rows : 1];  ///< Σ P · score of each
   int first_row;
   int first_column;
 
@@ -46,7 +53,7 @@ struct WarpResult {
       if constexpr (State::keeps_mean) {
         // mutate: PackedMeanOfOneLane
         const float weighted = Layout::reduce(softmax.weighted[r], [](float x, float y) { return x + y; });
-        scores[r] = sum_of_scores(states[r], weighted);
+        this->scores[r] = sum_of_scores(states[r], weighted);
       }
     }
   }
