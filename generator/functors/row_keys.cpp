@@ -75,6 +75,8 @@ MovingKeys keys_of_row(const MaskRow& row, const HostFunctor& functor, std::int6
 
 MovingKeys keys_of(const MaskNode& node, const Extents& sizes, std::int64_t q) {
   if (node.text) return node.rows ? keys_of_text(*node.rows, sizes, q) : all_keys;
+  // The inner mask does not limit the keys whose bits are known.
+  if (node.row != nullptr && node.row->knows_scores) return all_keys;
   if (node.row != nullptr)
     return node.a ? keys_of(*node.a, sizes, q) : keys_of_row(*node.row, {sizes, node.arguments, {}}, q);
   if (node.combination == MaskOperator::negation) return all_keys;

@@ -21,18 +21,20 @@ std::int64_t spaced(std::int64_t i, std::int64_t count, std::int64_t end) {
 
 // The density of a mask that the host can ask for each score.
 double exact_share(const AttentionSpec& spec, const AttentionShape& shape, const HostProblem& problem) {
-  // Without tensors, batch entries are alike.
-  const std::int64_t batches = spec.mask.tensors().empty() ? 1 : shape.batch;
+  // Without tensors, batch entries and heads have equal densities.
+  const bool reads_tensors = !spec.mask.tensors().empty();
+  const std::int64_t batches = reads_tensors ? shape.batch : 1, heads = reads_tensors ? shape.heads_q : 1;
   const std::int64_t queries =
-      std::min(shape.seqlen_q, std::max(min_queries, max_pairs / batches / shape.seqlen_kv));
+      std::min(shape.seqlen_q, std::max(min_queries, max_pairs / (batches * heads * shape.seqlen_kv)));
   const HostKeep keep = host_keep(spec.mask, problem);
   std::int64_t kept = 0;
   for (std::int64_t b = 0; b < batches; ++b)
-    for (std::int64_t i = 0; i < queries; ++i)
-      for (std::int64_t k = 0; k < shape.seqlen_kv; ++k)
-        kept += keep({.b = b, .h = 0, .q = spaced(i, queries, shape.seqlen_q), .k = k}) ? 1 : 0;
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t i = 0; i < queries; ++i)
+        for (std::int64_t k = 0; k < shape.seqlen_kv; ++k)
+          kept += keep({.b = b, .h = h, .q = spaced(i, queries, shape.seqlen_q), .k = k}) ? 1 : 0;
   return static_cast<double>(kept) /
-         (static_cast<double>(batches * queries) * static_cast<double>(shape.seqlen_kv));
+         (static_cast<double>(batches * heads * queries) * static_cast<double>(shape.seqlen_kv));
 }
 
 /// Counts what is kept by halving ranges of keys until they are full or empty.

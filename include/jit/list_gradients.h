@@ -30,8 +30,13 @@
 ///
 /// A first pass reads the queries of each list once: it writes dQ, and what the list adds to the gradient of each of its keys,
 /// in fp32. Lists are transposed (jit/transpose_lists.h), and a second pass sums that for each key, in the order of lists, and
-/// of the entries of one. No sum needs an atomic operation: equal inputs give bitwise identical results. Nothing waits for the
-/// device.
+/// of the entries of one.
+///
+/// On sm_90a lists of blocks of 64 or 128 keys are read the other way, by wgmma: a block's keys are multiplied with the queries
+/// whose lists name it, whose dQ is left for each entry, and a second pass sums that for each query. It serves head dims above
+/// 32 up to 128, rows aligned to 16 bytes, and 1, 2, 4, 8, 16, 32 or 64 query heads for each KV head.
+///
+/// Either way no sum needs an atomic operation: equal inputs give bitwise identical results. Nothing waits for the device.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +58,9 @@ struct ListGradientsSpec {
   /// outputs are ignored.
   AttentionSpec attention = {};
   /// Most bytes of stream-ordered workspace for the lists' parts of dK and dV, which take heads_kv · entries · list_block ·
-  /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. Lists beyond it
-  /// take turns; one list always has room. At least 1.
+  /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. By wgmma for those of dQ,
+  /// heads_q · list_queries · entries · head_dim · 4 for each list; tiles of queries that are not full take more, and dK and dV
+  /// of all keys in fp32. Lists beyond it take turns; one list always has room. At least 1.
   std::int64_t part_bytes = std::int64_t{1} << 30;
 
   bool operator==(const ListGradientsSpec&) const = default;  ///< member by member

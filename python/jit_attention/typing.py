@@ -77,8 +77,9 @@ OperandDType = Literal["bf16", "fp16"]
 """The 16-bit element types of q, k and v."""
 Fp8DType = Literal["fp8_e4m3", "fp8_e5m2"]
 """The 8-bit element types."""
-StoredDType = Literal["fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4", "mxfp4"]
-"""The element types of KV caches of 8 and 4 bits."""
+StoredDType = Literal["fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4", "mxfp4",
+                      "latent_656", "latent_584", "latent_528"]
+"""The element types of KV caches of 8 and 4 bits; latent_… are rows of FP8 latents with their scales, by bytes."""
 InputDType = Literal["bf16", "fp16", "fp8_e4m3", "fp8_e5m2"]
 """The element types of q, k and v."""
 OutputDType = Literal["bf16", "fp16", "fp32", "fp8_e4m3", "int8"]

@@ -5,6 +5,7 @@
 
 #include "backward/dq_sums.cuh"
 #include "backward/key_tiles.cuh"
+#include "backward/listed_queries.cuh"
 #include "backward/query_tile.cuh"
 #include "backward/turn_waiter.cuh"
 #include "ptx/atomic.cuh"
@@ -41,7 +42,7 @@ class DqAdder {
   /// The steps of a tile of keys, as a function of for_each_key_tile.
   JIT_DEVICE unsigned run(unsigned step) const {
     for (int info = 0; (info & last_dq_tile) == 0; ++step) {
-      bool is_first = false;
+      bool is_first = has_listed_queries<Config>;  // and the only one
       for (int i = 0; i < parts_.count; ++i) {
         pipeline_.consumer_wait(step * parts_.count + i);  // mutate: TheAdderDoesNotWait
         if (i == 0) info = load_shared_by_warp(pipelines_.dq_info(step));

@@ -31,7 +31,7 @@ class GradientWriter {
   static constexpr bool by_tma = places > 0;
 
   JIT_DEVICE GradientWriter(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
-                            const DropoutParams& dropout, unsigned smem)
+                            const DropoutParams& dropout, unsigned smem, unsigned /*round*/ = 0)
       : params_(params), gradients_(gradients), maps_(maps), dropout_(dropout), smem_(smem) {}
 
   JIT_DEVICE void write_dv(const KeyTile<Config>& keys, const typename Traits::ValueGradient& dv) const {
@@ -108,6 +108,12 @@ class GradientWriter {
   const Maps& maps_;
   const DropoutParams& dropout_;
   const unsigned smem_;
+};
+
+/// Who writes the gradients of a kernel with these maps, made anew for each tile of keys, when it is there.
+template <class Traits, class Maps>
+struct WriterOf {
+  using type = GradientWriter<Traits, Maps>;
 };
 
 // How a consumer leaves a part of dQ for the warp that adds it to global memory: in shared memory, in the order in which the

@@ -1,6 +1,7 @@
 // Tiles of queries of a launch: the places of their statistics and of their sums.
 #pragma once
 
+#include "backward/listed_queries.cuh"
 #include "base/params.cuh"
 #include "base/varlen_tiles.cuh"
 #include "problem/entry_sequences.cuh"
@@ -18,11 +19,14 @@ JIT_DEVICE int query_tiles(const AttentionParams& params) {
   }
 }
 
-/// The index of the first tile of a head of a batch entry, whose sequences these are, among all of the call.
+/// The index of the first tile of a head of a batch entry, whose sequences these are, among all of the call. Those that lists
+/// have put together are counted so.
 template <class Config>
 JIT_DEVICE long long first_query_tile(const AttentionParams& params, const SequencesOf<Config>& sequences,
                                       int batch, int head) {
-  if constexpr (Config::sequences_q == SequenceKind::varlen) {
+  if constexpr (has_listed_queries<Config>) {
+    return 0;
+  } else if constexpr (Config::sequences_q == SequenceKind::varlen) {
     return static_cast<long long>(head) * query_tiles<Config>(params) +
            // mutate: SumsOfTheFirstSequence
            first_varlen_tile(batch, sequences.q(batch).begin, Config::tile_q);

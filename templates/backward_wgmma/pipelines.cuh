@@ -98,6 +98,10 @@ struct Pipelines {
   JIT_DEVICE unsigned info(unsigned step) const {
     return smem + Traits::layout.infos + q.stage(step) * static_cast<int>(sizeof(QueryTileInfo));
   }
+  /// Positions of the rows of a tile that lists have put together.
+  JIT_DEVICE unsigned query_rows(unsigned step) const {
+    return smem + Traits::layout.query_rows + q.stage(step) * statistic_bytes;
+  }
   /// This warp needs V of the `round`-th tile no more.
   JIT_DEVICE void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);

@@ -295,9 +295,11 @@ class GradientProducts {
   JIT_DEVICE ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
     const unsigned info = pipelines.info(step);
-    return {.first_key = keys.k_begin + consumer * rows_per_warpgroup,
-            .first_query = has_places ? load_query_info_query(info) : 0,
-            .head = has_places ? load_query_info_head(info) : 0};
+    ScorePlace place{.first_key = keys.k_begin + consumer * rows_per_warpgroup,
+                     .first_query = has_places ? load_query_info_query(info) : 0,
+                     .head = has_places ? load_query_info_head(info) : 0};
+    if constexpr (has_listed_queries<Config>) place.rows = pipelines.query_rows(step);
+    return place;
   }
   template <bool has_masked, class Use>
   JIT_DEVICE void weigh_part(int i, const ScorePlace& place, const Use& use) {

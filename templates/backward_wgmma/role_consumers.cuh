@@ -22,7 +22,7 @@ class ValueConsumer {
  public:
   JIT_DEVICE ValueConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                            const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
-      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
+      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem, keys.round) {}
 
   /// As a function of for_each_key_tile.
   JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
@@ -81,7 +81,7 @@ class ValueConsumer {
   }
 
   GradientProducts<Config> tile_;
-  const GradientWriter<Traits, Maps> writer_;
+  const typename WriterOf<Traits, Maps>::type writer_;
 };
 
 // The consumer of a one-pass kernel with roles that owns gradients of scores and dK, of all 64 keys of the block:
@@ -99,7 +99,7 @@ class KeyConsumer {
  public:
   JIT_DEVICE KeyConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                          const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
-      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem) {}
+      : tile_(params, dropout, keys, 0, smem), writer_(params, gradients, maps, dropout, smem, keys.round) {}
 
   /// As a function of for_each_key_tile.
   JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
@@ -156,7 +156,7 @@ class KeyConsumer {
   }
 
   GradientProducts<Config> tile_;
-  const GradientWriter<Traits, Maps> writer_;
+  const typename WriterOf<Traits, Maps>::type writer_;
 };
 
 }  // namespace jit::backward_wgmma

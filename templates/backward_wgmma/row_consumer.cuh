@@ -11,13 +11,13 @@ namespace jit::backward_wgmma {
 template <class Config, class Maps>
 class RowConsumer {
   using Traits = KernelTraits<Config>;
-  using Writer = GradientWriter<Traits, Maps>;
+  using Writer = typename WriterOf<Traits, Maps>::type;
 
  public:
   JIT_DEVICE RowConsumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                          const DropoutParams& dropout, const KeyTile<Config>& keys, unsigned smem)
       : tile_(params, dropout, keys, uniform(threadIdx.x / warpgroup_size - 1), smem),
-        writer_(params, gradients, maps, dropout, smem),
+        writer_(params, gradients, maps, dropout, smem, keys.round),
         params_(params) {}
 
   /// Behind the last tile of keys.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backward/key_tile.cuh"
+#include "backward_wgmma/listed_scores.cuh"
 #include "backward_wgmma/pipelines.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
@@ -80,6 +81,7 @@ struct ScorePlace {
   int first_key;
   int first_query;
   int head;
+  unsigned rows = 0;  ///< shared address of positions of rows; of tiles that lists have put together
 };
 
 /// Turns scores of step `i` of a tile into probabilities, in place, and f′ in `weights`. Places matter where
@@ -94,12 +96,18 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
     const int thread = reread_thread_index() % warpgroup_size;
     const int key = place.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
     const int query = place.first_query + i * KernelTraits<Config>::mma_k + MmaLayout::lane_column(thread);
-    const BlockContext context = keys.sequences(params).context(keys.batch, place.head);
-    // mutate: NoTileEnds
-    differentiate_score<KeysByQueries, !is_partial>(scores, weights, key, query, Score(context),
-                                                    params.softmax_scale, context);
-    if constexpr (is_partial)
-      drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
+    if constexpr (has_listed_queries<Config>) {
+      differentiate_listed<Config, is_partial>(
+          scores, weights, key, place.rows, query, params.softmax_scale,
+          [&](int head) { return keys.sequences(params).context(keys.batch, place.head + head); });
+    } else {
+      const BlockContext context = keys.sequences(params).context(keys.batch, place.head);
+      // mutate: NoTileEnds
+      differentiate_score<KeysByQueries, !is_partial>(scores, weights, key, query, Score(context),
+                                                      params.softmax_scale, context);
+      if constexpr (is_partial)
+        drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
+    }
   }
   exponentiate_scores(scores, exponent, lse_log2);
 }

@@ -2,6 +2,7 @@
 // compute the same size.
 #pragma once
 
+#include "backward/listed_queries.cuh"
 #include "backward/step_infos.cuh"
 #include "backward/tensor_maps.cuh"
 #include "backward/visits.cuh"
@@ -27,6 +28,7 @@ struct SmemSizes {
   bool is_bounded;         ///< only the device knows where sequences end
   bool is_wide;            ///< dK and dV are fp32
   bool has_means = false;  ///< gradients of means of scores
+  bool is_listed = false;  ///< lists have put tiles of queries together
 };
 
 /// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
@@ -98,9 +100,11 @@ struct SmemLayout {
   int delta;            ///< the same
   int means;            ///< gradients of means, the same
   int turn_counts;  ///< for each stage, those of four tiles of keys (backward/visits.cuh), or two words; deterministic
-  int draws;     ///< what pairs of warps tell each other of dropout, of two steps; without roles
-  int infos;     ///< QueryTileInfo for each stage
-  int dq_infos;  ///< int for each of the last steps: which tile its dQ belongs to
+  int draws;       ///< what pairs of warps tell each other of dropout, of two steps; without roles
+  int infos;       ///< QueryTileInfo for each stage
+  int query_rows;  ///< int for each row of each stage: its position; listed
+  int shares;      ///< int for each stage of keys: what is to be done with their gradients; listed
+  int dq_infos;    ///< int for each of the last steps: which tile its dQ belongs to
   /// Int for each step whose turn has come: how many add before it; deterministic.
   PipelinePlace turns;
   /// Int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ.
@@ -173,6 +177,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_kv) : 0, 128);
   layout.infos = place(sizes.stages * static_cast<int>(sizeof(QueryTileInfo)), 8);
+  layout.query_rows =
+      place(sizes.is_listed ? sizes.stages * step_queries * word : 0, sizes.is_listed ? 8 : 1);
+  layout.shares = place(sizes.is_listed ? shares.stages_keys * word : 0, sizes.is_listed ? 8 : 1);
   layout.dq_infos = place(stages_dq_infos * word, 8);
   layout.turns = tiles(turns, word, 8);
   layout.added = tiles(shares.dq_places > 0 ? 0 : turns, word, 8);
@@ -250,7 +257,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
       .draws = has_dropout<Config> && !has_dropout_mask_ahead<Config>,
       .is_bounded = Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense,
       .is_wide = sizeof(OutputElement<Config>) == 4,
-      .has_means = has_mean_score<Config>});
+      .has_means = has_mean_score<Config>,
+      .is_listed = has_listed_queries<Config>});
 }
 
 }  // namespace jit::backward_wgmma

@@ -1,6 +1,7 @@
 // Traits that follow from the Config of a one-pass kernel: tiles, shared memory, fragment counts.
 #pragma once
 
+#include "backward/listed_queries.cuh"
 #include "backward_wgmma/smem_layout.cuh"
 #include "base/element.cuh"
 #include "base/prelude.cuh"
@@ -94,9 +95,10 @@ struct KernelTraits {
                                                                   : query_steps;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
-  /// scores, masks, dropout and turns of varlen sequences leave registers for them.
+  /// scores, masks, dropout, lists and turns of varlen sequences leave registers for them.
   static constexpr bool keys_in_registers = has_query_consumer && !has_roles && Config::Score::is_identity &&
                                             !has_dropout<Config> && is_single_range<typename Config::Mask> &&
+                                            !has_listed_queries<Config> &&
                                             !(Config::deterministic && has_entry_lengths<Config>);
   static constexpr int register_steps =
       keys_in_registers ? padded_head_dim(Config::head_dim, mma_k) / mma_k : 1;

@@ -4,7 +4,7 @@
 // As in split_keys/merge_splits.cuh, written words are never empty, so readers need no counter and no fence. One warp reads
 // each word, and resets it to empty.
 //
-// A block merges only its last work tile. All blocks of the work tile take part, except the last one if it goes on with the
+// A block merges only its last work tile. All blocks of the work tile do so, except the last one if it goes on with the
 // next work tile. So a block has computed all of its own splits before it waits.
 //
 // Blocks wait only for blocks that have begun: otherwise waiting blocks could occupy the multiprocessors that the others need,

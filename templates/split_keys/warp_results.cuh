@@ -39,7 +39,7 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   using Layout = typename Output::Layout;
 
   Output& output;
-  RowState states[Output::rows];                                             ///< of the lane's rows
+  RowState states[Output::rows];  ///< of the lane's rows
   int first_row;
   int first_column;
 

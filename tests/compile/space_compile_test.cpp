@@ -115,7 +115,7 @@ TEST(CompileSpace, LargeTilesOfFp8AreClean) {
                                    {{.dtype = fp8, .head_dim = 256, .mask = mask::causal()}, 128},
                                    {{.dtype = fp8, .head_dim = 256, .out_dtype = DType::fp32}, 128}};
   const Context context(shared_cache_settings());
-  for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 2)) {
+  for (const auto& [spec, tile_kv] : reference::some_of<Tile>(tiles, 4)) {
     const std::string config = fmt::format(
         "family=forward_wgmma tile_q=128 tile_kv={} stages_q={} stages_k=2 stages_v=2 output=direct "
         "order=ping_pong converter_warps=2",
@@ -245,7 +245,7 @@ TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
   const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
-  for (const auto& [spec, shape] : reference::some_of(cases, 3)) {
+  for (const auto& [spec, shape] : reference::some_of(cases, 6)) {
     const BuiltKernel kernel =
         choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_90a});
     EXPECT_TRUE(kernel.image->resources.is_clean())
@@ -278,7 +278,7 @@ TEST(CompileSpace, WgmmaKernelsOverPagesOfFp8AreClean) {
   const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
-  for (const Pages& pages : reference::some_of(cases, 3)) {
+  for (const Pages& pages : reference::some_of(cases, 6)) {
     const ProblemShape prefill{.batch = 4,
                                .heads_q = 32,
                                .seqlen_q = 2048,

@@ -7,6 +7,7 @@
 #include <jit/error.h>
 
 #include "generator/kernels/families.h"
+#include "tests/device/turns.h"
 #include "tests/support/shared_cache.h"
 #include "tests/support/stream_memory_words.h"
 
@@ -33,6 +34,8 @@ void prepare_all(const std::vector<KernelCase>& cases, const Context& context) {
 void GpuTest::SetUp() {
   if (const std::string reason = why_no_device(); !reason.empty()) GTEST_SKIP() << reason;
   device_ = device_info(0);
+  if (device_.emulated && !is_turn_of_case(native_arch(device_)))
+    GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
 }
 
 void GpuTest::TearDown() {

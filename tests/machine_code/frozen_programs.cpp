@@ -226,6 +226,21 @@ void add_list_gradients(Programs& programs) {
        .sequences_kv = varlen,
        .list_block = 128,
        .mask = mask::causal()});
+  // By wgmma: consumers of rows, roles where blocks have 64 keys, and rows beside a consumer of dQ.
+  const AttentionSpec chosen{.gqa_ratio = 16,
+                             .sequences_q = varlen,
+                             .sequences_kv = varlen,
+                             .list_block = 128,
+                             .mask = mask::causal()};
+  add("list_gradients.wgmma_rows", sm_90a, chosen, true);
+  AttentionSpec narrow = chosen;
+  narrow.list_block = 64;
+  narrow.list_queries = 8;
+  add("list_gradients.wgmma_roles", sm_90a, narrow, true);
+  AttentionSpec small = chosen;
+  small.head_dim = 64;
+  small.gqa_ratio = 1;
+  add("list_gradients.wgmma_small", sm_90a, small, true);
   programs.add("transpose_lists", sm_90a, transpose_lists_program);
 }
 

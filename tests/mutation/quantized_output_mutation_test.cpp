@@ -241,8 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mutation{{"MeanLeftOutOfPreparedDelta", {"gradients.d_mean_of_delta(batch, head, query)", "0.0f"}}},
         Mutation{{"MeansRelativeToNothing", removed}},
         Mutation{{"MeansAreNotAwaited", {"? 2 :", "? 1 :"}, {"data race", "uninitialized", "mbarrier"}}},
-        Mutation{{"MeanWithoutItsScoresByWgmma",
-                  {"__fmaf_rn(d_mean, distance, d_score)", "d_score"}}},
+        Mutation{{"MeanWithoutItsScoresByWgmma", {"__fmaf_rn(d_mean, distance, d_score)", "d_score"}}},
         Mutation{{"MeanOfSinksByWgmma", {"log2_e + lse", "log2_e"}}}),
     ::testing::PrintToStringParamName());
 

@@ -18,7 +18,7 @@ os.environ.setdefault("JIT_ATTENTION_TUNING", "off")  # tests compare results, n
 
 import jit_attention as ja  # noqa: E402
 from placing import to_gpu, to_numpy  # noqa: E402
-from seeded import SEED, some  # noqa: E402
+from seeded import SEED, in_turn  # noqa: E402
 
 
 def pytest_collection_modifyitems(config, items):
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(config, items):
     shares = {}
     for item in items:
         shares.setdefault(getattr(item.module, "SHARE", None), []).append(item)
-    left_out = {item for share, those in shares.items() if share for item in set(those) - set(some(those, share))}
+    left_out = {item for share, those in shares.items() if share for item in set(those) - set(in_turn(those, share))}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

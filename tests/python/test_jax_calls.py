@@ -9,6 +9,7 @@ from fp8_caches import cached
 from jax_process import jax, jnp, place  # noqa: F401
 from jit_attention.jax import attention
 from request_batches import boundaries, causal, paged, requests
+from seeded import some
 from test_backward import random_problem
 from test_dropout import check_forward, exact, kept
 
@@ -21,7 +22,7 @@ def wide(array):
     return numpy.asarray(array).astype(numpy.float64)
 
 
-@pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.parametrize("has_sinks", some([False, True]))
 def test_dropout(rng, has_sinks):
     rate, key = 0.3, jax.random.key(int(rng.integers(2**31)))
     problem = random_problem(rng, "fp16", batch=2, seqlen_q=50, seqlen_kv=75, heads_q=4, heads_kv=2, head_dim=32,
@@ -53,7 +54,7 @@ def test_dropout(rng, has_sinks):
     assert not numpy.array_equal(numpy.asarray(other), numpy.asarray(o))
 
 
-@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize("scores", some([False, True]))
 def test_block_masks(rng, scores):
     q, k, v = random_qkv(rng, batch=2, seqlen_q=200, seqlen_kv=200, heads_q=2, head_dim=32)
     do = rng.standard_normal(q.shape).astype(q.dtype)
@@ -79,7 +80,7 @@ def test_block_masks(rng, scores):
         attention(*inputs, block_mask=SEGMENTS)
 
 
-@pytest.mark.parametrize("lengths_q, split_keys", [([1, 1, 1], 0), ([1, 4, 20], 512)])
+@pytest.mark.parametrize("lengths_q, split_keys", some([([1, 1, 1], 0), ([1, 4, 20], 512)]))
 def test_paged_caches(rng, lengths_q, split_keys):
     """The first ones as a batch that decodes, the others varlen, with spans of keys."""
     batch = requests(rng, lengths_q, [700, 33, 130])
@@ -107,7 +108,7 @@ def test_padding_before_the_first_key(rng):
     exact.check(wide(o))
 
 
-@pytest.mark.parametrize("kind", ["request_head", "token"])
+@pytest.mark.parametrize("kind", some(["request_head", "token"]))
 def test_fp8_caches(rng, kind):
     batch = cached(rng, [1, 5], [100, 37], "fp8_e4m3", kind)
     k, v = (numpy.concatenate(batch.codes[name]) for name in "kv")

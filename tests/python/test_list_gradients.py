@@ -172,6 +172,41 @@ def test_slots_and_lists_that_take_turns(rng, place, fetch, block):
         assert numpy.array_equal(ours, others)
 
 
+@pytest.mark.parametrize("block,ratio,head_dim,head_dim_v",
+                         some([(128, 16, 128, 128), (64, 16, 128, 128), (128, 1, 64, 64), (64, 4, 72, 40), (128, 8, 96, 128),
+                               (64, 32, 64, 64)]))
+@pytest.mark.parametrize("kind", some(["plain", "masked", "shared", "turns"], 2))
+def test_chosen_blocks(rng, place, fetch, block, ratio, head_dim, head_dim_v, kind):
+    """By wgmma on sm_90a: tiles of queries from anywhere, of two heads of keys and several sequences."""
+    lengths = [40, 0, 33] if ratio == 1 else [9, 0, 1, 4]
+    batch = requests(rng, lengths, [300, 40, 129, 7][:len(lengths)], heads_kv=2, ratio=ratio, head_dim=head_dim,
+                     head_dim_v=head_dim_v)
+    queries = int(rng.choice([2, 3, 8])) if kind == "shared" else 1
+    lists, counts = random_lists(rng, groups_of(batch, queries) if queries > 1 else batch, 5, block)
+    shape = (2 * ratio, sum(lengths))
+    options = {
+        "plain": lambda: dict(behind=2, sinks=rng.standard_normal(2 * ratio).astype(numpy.float32)),
+        "masked": lambda: dict(
+            dlse=rng.standard_normal(shape).astype(numpy.float32), keep=lambda i, j, n, m: (j <= i + m - n) & (j >= i + m - n - 90),
+            spec=dict(mask=ja.mask.sliding_window(90), score=ja.score.text("return score * score * 0.5f + 0.01f * (k - q);",
+                                                                           name="apart")),
+            score=lambda s, i, j: s * s * 0.5 + 0.01 * (j - i), slope=lambda s, i, j: s),
+        "shared": lambda: dict(members=rng.integers(-(2**31), 2**31, lists.shape).astype(numpy.int32),
+                               spec=dict(mask=ja.mask.causal()), keep=lambda i, j, n, m: j <= i + m - n),
+        "turns": lambda: dict(part_bytes=int(rng.choice([1, 1 << 19])), spec=dict(mask=ja.mask.text("return (q + k) % 3 != 0;", name="third")),
+                              keep=lambda i, j, n, m: (i + j) % 3 != 0)}[kind]()
+    check(place, fetch, batch, lists, counts, block, rng=rng, **options)
+
+
+@pytest.mark.parametrize("part_bytes", some([1 << 30, 1 << 19]))
+def test_a_block_that_all_queries_choose(rng, place, fetch, part_bytes):
+    """Blocks of the grid share its list, and add to its gradients in a fixed order."""
+    batch = requests(rng, [70], [200], heads_kv=1, ratio=64, head_dim=64, head_dim_v=128)
+    lists, counts = random_lists(rng, batch, 4, 128)
+    lists[:, 0, 0] = 0
+    check(place, fetch, batch, lists, counts, 128, rng=rng, part_bytes=part_bytes)
+
+
 def test_nothing(rng, place, fetch):
     """Without queries, and without entries, gradients of keys are 0."""
     batch = requests(rng, [0], [30], heads_kv=1, ratio=2)

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-SHARE = 10
+SHARE = 16
 POISON = -77
 
 

@@ -22,7 +22,7 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize("head_dim", some([64, 128, 256]))
+@pytest.mark.parametrize("head_dim", some([64, 128, 256], 3))
 def test_bits_do_not_depend_on_the_order_in_which_blocks_run(emulated, run_python, head_dim):
     if not emulated:
         pytest.skip("a GPU has no seed of its order; bench/equal_runs.py repeats calls")
@@ -31,7 +31,7 @@ def test_bits_do_not_depend_on_the_order_in_which_blocks_run(emulated, run_pytho
     assert len(set("".join(printed).split())) == 1
 
 
-@pytest.mark.parametrize("head_dim", some([64, 128, 256]))
+@pytest.mark.parametrize("head_dim", some([64, 128, 256], 3, turn=1))
 def test_a_sequence_of_two_tiles_of_keys_has_dq_of_a_dense_call(rng, place, fetch, head_dim):
     """The order of two addends does not matter. Those of dk and dv are more, and in another order."""
     keys = 120 if head_dim > 128 else 250

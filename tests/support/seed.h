@@ -18,6 +18,10 @@ std::uint64_t next_seed();
 /// runs take all. With JIT_ATTENTION_TEST_ALL=1 each one is.
 bool is_in_this_run(std::uint64_t index, std::uint64_t count);
 
+/// Whether a whole test is in this run, by other digits of the seed: a test would else go through one share of its own
+/// cases whenever its turn is.
+bool is_turn(std::uint64_t index, std::uint64_t count);
+
 /// The elements of `all` that are in this run.
 template <class T>
 std::vector<T> some_of(const std::vector<T>& all, std::uint64_t count) {

@@ -82,6 +82,9 @@ struct RegisterShares {
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 
+/// The products of tiles that a kernel consists of, as what its Config inherits.
+SourceFile wgmma_products(const AttentionSpec& spec, bool roles, bool pair);
+
 /// The members of the Config that all three programs share.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 

@@ -11,19 +11,17 @@
 #include "templates/base/element.cuh"
 
 namespace jit {
-namespace {
 
-// The products of tiles that the kernel consists of, as what its Config inherits.
-SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config) {
+SourceFile backward_wgmma::wgmma_products(const AttentionSpec& spec, bool roles, bool pair) {
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
-  const bool roles = backward_wgmma::has_roles(spec);
+  const bool queries = has_query_consumer(spec.head_dim, spec.value_head_dim(), roles);
   std::string text =
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   WgmmaProduct scores{.dtype = spec.dtype, .n = backward_wgmma::step_queries, .steps = d / mma_k};
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.", scores);
-  if (backward_wgmma::has_query_consumer(spec) && !roles) {
+  if (queries && !roles) {
     scores.a_in_registers = true;
     text += wgmma_function("wgmma_scores_rs", "The same of rows in registers.", scores);
   }
@@ -39,18 +37,18 @@ SourceFile wgmma_products(const AttentionSpec& spec, const BackwardWgmma& config
   text += wgmma_function("wgmma_dv", "D += A B: tile_q columns of P, tile_q rows of dO.", sum);
   sum.n = d;
   text += wgmma_function("wgmma_dk", "D += A B: tile_q columns of dS, tile_q rows of Q.", sum);
-  WgmmaProduct dq{
-      .dtype = spec.dtype,
-      .n = backward_wgmma::dq_part_columns(spec.head_dim, backward_wgmma::has_query_consumer(spec)),
-      .steps = backward_wgmma::own_keys(spec) / mma_k,
-      .b_along_rows = true};
+  WgmmaProduct dq{.dtype = spec.dtype,
+                  .n = dq_part_columns(spec.head_dim, queries),
+                  .steps = keys_of_block(roles) / mma_k,
+                  .b_along_rows = true};
   text += wgmma_function(
       "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
   dq.accumulate = true;
-  if (config.pair)
-    text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
+  if (pair) text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
   return {"wgmma_products.cuh", text + "};\n"};
 }
+
+namespace {
 
 std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) {
   return fmt::format("{}_q{}kv{}s{}", problem_name(spec), backward_wgmma::step_queries,
@@ -107,7 +105,7 @@ Program Family<BackwardWgmma>::program(const AttentionSpec& spec, const Backward
   const FunctorSource functors = functor_source(spec, ScoreNumbers::duals);
   const backward_wgmma::RegisterShares shares = backward_wgmma::register_shares(spec);
   Program program;
-  program.headers = {wgmma_products(spec, config)};
+  program.headers = {backward_wgmma::wgmma_products(spec, backward_wgmma::has_roles(spec), config.pair)};
   const Footprint needs = footprint(spec, config);
   program.threads = needs.threads;
   program.smem_bytes = needs.smem_bytes;

@@ -11,8 +11,10 @@
 
 #include "cache/digest.h"
 #include "generator/context/context_state.h"
+#include "generator/kernels/listed_gradients.h"
 #include "generator/launch/stream_memory.h"
 #include "generator/operations/list_gradients/arguments.h"
+#include "generator/operations/list_gradients/listed_launch.h"
 #include "generator/operations/list_gradients/program.h"
 #include "generator/operations/operation.h"
 #include "generator/operations/transpose_lists/launch.h"
@@ -31,10 +33,12 @@ std::array<std::uint64_t, 4> words_of(const ListGradientsSpec& spec) {
   return {list_gradients, known.high, known.low, static_cast<std::uint64_t>(part_bytes)};
 }
 
-// Whether blocks have the shared memory of the faster program: 227 KB.
-bool has_room_for_more(const OperationState& state, const LoadedKernel& kernel) {
-  const int major = kernel.image->target.arch.major;
-  return state.programs.some_sizes && (major == 9 || major == 10);
+// Whether a device has the faster program: wgmma, or 227 KB of shared memory for a block.
+bool has_faster(const ListGradientsSpec& spec, const OperationState& state, const LoadedKernel& kernel) {
+  const Arch arch = kernel.image->target.arch;
+  if (!state.programs.some_sizes) return false;
+  if (listed_gradients::serves(spec.attention)) return arch == Arch{9, 0, 'a'};
+  return arch.major == 9 || arch.major == 10;
 }
 
 void put(const LoadedKernel& kernel, ListGradientsParams& params, ListGradientStep step, std::int64_t blocks,
@@ -65,12 +69,20 @@ void ListGradients::operator()(const BackwardArguments& arguments, Stream stream
   if (attention.heads_q == 0) return;
   const CurrentDevice device;
   const LoadedKernel& small = kernel_for_launch(*state_, device.ordinal(), stream);
+  const bool is_listed = listed_gradients::serves(spec_.attention);
   const LoadedKernel& kernel =
-      has_room_for_more(*state_, small)
+      has_faster(spec_, *state_, small) && (!is_listed || can_launch_listed(params))
           ? kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes)
           : small;
   const LoadedKernel& transposing = transposing_kernel(state_->context, device.ordinal(), stream);
   StreamLease lease(state_->context.memory, kernel.device, stream);
+  // Where the faster one is not at hand the other one stands in for it.
+  if (is_listed && &kernel != &small) {
+    launch_listed(spec_, work, kernel, transposing, lease, params, stream);
+    if (params.gradients.d_sinks != nullptr)
+      put(small, params, ListGradientStep::sinks, attention.heads_q, stream);
+    return;
+  }
   TransposeListsParams lists{};
   place_memory(spec_, work, static_cast<std::byte*>(lease.workspace(work.bytes)), params, lists);
 
@@ -98,7 +110,7 @@ void ListGradients::operator()(const BackwardArguments& arguments, Stream stream
 }
 
 void ListGradients::prepare() const {
-  if (has_room_for_more(*state_, prepared_kernel(*state_)))
+  if (has_faster(spec_, *state_, prepared_kernel(*state_)))
     prepared_kernel(*state_, OperationProgram::some_sizes);
   prepared_kernel(transposing_state(state_->context));
 }

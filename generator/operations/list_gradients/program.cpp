@@ -8,6 +8,7 @@
 #include <jit/spec_table.h>
 
 #include "generator/functors/functor_tensors.h"
+#include "generator/kernels/listed_gradients.h"
 #include "generator/operations/spec_rules.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
@@ -85,6 +86,8 @@ void validate(const ListGradientsSpec& spec) {
 OperationPrograms list_gradients_programs(const ListGradientsSpec& spec) {
   const AttentionSpec attention = listed(spec);
   const ListTile small = *tile_of(attention, every_gpu_smem), large = *tile_of(attention, large_smem);
+  if (listed_gradients::serves(attention))
+    return {list_gradients_program(attention, small), listed_gradients::program(attention)};
   if (small.rows == large.rows && small.keys == large.keys) return list_gradients_program(attention, small);
   return {list_gradients_program(attention, small), list_gradients_program(attention, large)};
 }

@@ -8,7 +8,8 @@
 
 namespace jit {
 
-/// Requires: validate(spec) passes. The kernel of every GPU, and a faster one where blocks have more shared memory.
+/// Requires: validate(spec) passes. The kernel of every GPU, and a faster one of sm_90a, or where blocks have more shared
+/// memory.
 OperationPrograms list_gradients_programs(const ListGradientsSpec& spec);
 
 }  // namespace jit

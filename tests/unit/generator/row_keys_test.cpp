@@ -39,6 +39,7 @@ TEST(RowKeys, OfBuiltInMasks) {
             "210..211");
   EXPECT_EQ(keys_seen(parse_mask("block_mask(64, 64, sliding_window(20, 3))"), 10), "190..214");
   EXPECT_EQ(keys_seen(parse_mask("block_scores(64, 64)"), 10), "") << "bits tell";
+  EXPECT_EQ(keys_seen(parse_mask("block_scores(64, 64, causal)"), 10), "") << "bits tell";
 }
 
 TEST(RowKeys, WhatOnlyTensorsDecideIsNotKnown) {

@@ -86,6 +86,17 @@ TEST(TileMap, ScoresDropWhatTheyMakeInfinite) {
   EXPECT_EQ(mask_density(spec, shape, {}), 1.0);
 }
 
+TEST(MaskDensity, CountsEachHead) {
+  const AttentionShape shape{.batch = 1, .heads_q = 2, .seqlen_q = 128, .seqlen_kv = 128};
+  const std::int64_t sizes[] = {1, 2, 2, 2};              // batch, heads, rows of blocks, words
+  const std::int32_t words[] = {0, 0, 0, 0, 3, 3, 3, 3};  // the second head sees all blocks, the first none
+  const HostTensor table{
+      .dtype = DType::int32, .shape = sizes, .data = std::as_bytes(std::span(words)).data()};
+  AttentionSpec spec;
+  spec.mask = mask::block_mask(64, 64);
+  EXPECT_EQ(mask_density(spec, shape, {{"block_mask", table}}), 0.5);
+}
+
 TEST(TileMap, SaysWhichTextsAreNotFollowed) {
   const AttentionShape shape{.batch = 1, .heads_q = 1, .seqlen_q = 64, .seqlen_kv = 64};
   const TileMap map =
