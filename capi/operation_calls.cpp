@@ -58,6 +58,8 @@ constexpr TensorMember<jit_key_mass_arguments, KeyMassArguments> key_mass_member
     {"mass", &jit_key_mass_arguments::mass, &KeyMassArguments::mass},
     {"cu_seqlens_q", &jit_key_mass_arguments::cu_seqlens_q, &KeyMassArguments::cu_seqlens_q},
     {"cu_seqlens_k", &jit_key_mass_arguments::cu_seqlens_k, &KeyMassArguments::cu_seqlens_k},
+    {"page_table", &jit_key_mass_arguments::page_table, &KeyMassArguments::page_table},
+    {"seqused_k", &jit_key_mass_arguments::seqused_k, &KeyMassArguments::seqused_k},
 };
 
 AppendArguments arguments_of(const jit_append_arguments& given, int device) {

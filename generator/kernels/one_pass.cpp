@@ -30,10 +30,14 @@ std::size_t padded_query_tiles(const AttentionSpec& spec, const Shape& shape, co
   return padded_queries(spec, shape, params) / static_cast<std::size_t>(shape.tile_q);
 }
 
-// LSE, delta and perhaps an origin of each query, and two words of each tile.
+// LSE and delta of each query, with mean_score the gradient of its mean.
+std::size_t statistics_of_query(const AttentionSpec& spec) { return spec.mean_score ? 3 : 2; }
+
+// Bytes of these statistics, of perhaps an origin of each query, and of two words of each tile.
 std::size_t statistics_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
-  const std::size_t bytes = padded_queries(spec, shape, params) * (2 * sizeof(float) + sizeof(RowOrigin)) +
-                            2 * padded_query_tiles(spec, shape, params) * sizeof(int);
+  const std::size_t bytes =
+      padded_queries(spec, shape, params) * (statistics_of_query(spec) * sizeof(float) + sizeof(RowOrigin)) +
+      2 * padded_query_tiles(spec, shape, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 
@@ -55,7 +59,8 @@ void place_workspace(const KernelLaunch& launch, const Shape& shape) {
   gradients.lse_log2 = static_cast<float*>(launch.workspace);
   const std::size_t queries = padded_queries(launch.spec, shape, launch.params);
   gradients.delta = gradients.lse_log2 + queries;
-  gradients.origins = reinterpret_cast<RowOrigin*>(gradients.delta + queries);
+  gradients.origins =
+      reinterpret_cast<RowOrigin*>(gradients.lse_log2 + statistics_of_query(launch.spec) * queries);
   gradients.query_ranges = reinterpret_cast<int*>(gradients.origins + queries);
   place_large_rows(launch.memory, padded_query_tiles(launch.spec, shape, launch.params), gradients);
   gradients.dq_sums =

@@ -17,8 +17,8 @@ double merge_clocks(const AttentionSpec& spec, double rows, double splits, doubl
   if (splits <= 1) return 0;
   if (spec.split_keys != 0 || spec.o_descale || !all_merge(spec.gqa_ratio, head_dim_v))
     return splits * clocks_of_split;
-  const double bytes =
-      rows * partial_floats(1, head_dim_v, column_slices_of_row(true, head_dim_v)) * sizeof(float);
+  const int columns = result_columns(head_dim_v, spec.mean_score);
+  const double bytes = rows * partial_floats(1, columns, column_slices_of_row(true, columns)) * sizeof(float);
   return latency_clocks + 2 * bytes / l2_bytes_per_clock;
 }
 

@@ -161,8 +161,9 @@ SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, st
   const bool has_spans = launch.spec.split_keys != 0;
   const int head_dim_v = launch.spec.value_head_dim();
   const bool by_all = !has_spans && !launch.spec.o_descale && all_merge(launch.spec.gqa_ratio, head_dim_v);
+  const int columns = result_columns(head_dim_v, launch.spec.mean_score);
   const auto floats =
-      static_cast<std::size_t>(partial_floats(rows, head_dim_v, column_slices_of_row(by_all, head_dim_v)));
+      static_cast<std::size_t>(partial_floats(rows, columns, column_slices_of_row(by_all, columns)));
   const int levels = has_spans ? levels_of(launch.spec, tiles, launch.params) : 0;
   const int places = has_spans ? split_nodes(levels) * blocks : most_partials(blocks);
   const std::size_t words = static_cast<std::size_t>(places) * floats;

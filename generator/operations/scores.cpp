@@ -25,12 +25,13 @@ AttentionSpec scores_of(const AttentionSpec& given) {
           .seqlen_kv = given.seqlen_kv,
           .sequences_q = given.sequences_q,
           .sequences_kv = given.sequences_kv,
+          .page_size = given.page_size,
           .mask = given.mask,
           .score = given.score,
           .softmax_scale = given.softmax_scale};
 }
 
-void validate_scores(const AttentionSpec& given, std::string_view operation) {
+void validate_scores(const AttentionSpec& given, std::string_view operation, bool reads_pages) {
   validate(given);
   const auto refuse = [&](std::string_view field, std::string value, std::string_view rule,
                           std::string nearest) {
@@ -41,8 +42,9 @@ void validate_scores(const AttentionSpec& given, std::string_view operation) {
   if (given.head_dim > most_warp_columns)
     refuse("head_dim", std::to_string(given.head_dim), fmt::format("must be at most {}", most_warp_columns),
            std::to_string(most_warp_columns));
-  if (given.sequences_kv != SequenceKind::dense && given.sequences_kv != SequenceKind::varlen)
-    refuse("sequences_kv", std::string(to_string(given.sequences_kv)), "must be dense or varlen", "varlen");
+  if (given.sequences_kv == SequenceKind::padded || (has_pages(given) && !reads_pages))
+    refuse("sequences_kv", std::string(to_string(given.sequences_kv)),
+           reads_pages ? "must be dense, varlen or paged" : "must be dense or varlen", "varlen");
   for (const auto& [name, value] : {std::pair{"q_positions", given.q_positions},
                                     {"k_positions", given.k_positions},
                                     {"checked", given.checked},
@@ -63,7 +65,9 @@ void fill_params_of_scores(const AttentionSpec& scores, const ScoreOperands& ope
                          .lse = operands.lse,
                          .tensors = operands.tensors,
                          .cu_seqlens_q = operands.cu_seqlens_q,
-                         .cu_seqlens_k = operands.cu_seqlens_k},
+                         .cu_seqlens_k = operands.cu_seqlens_k,
+                         .seqused_k = operands.seqused_k,
+                         .page_table = operands.page_table},
                         params);
 }
 
@@ -73,7 +77,9 @@ void check_result(const char* name, const TensorView& result, const ScoreOperand
                                       {"k", &operands.k},
                                       {"lse", &operands.lse},
                                       {"cu_seqlens_q", &operands.cu_seqlens_q},
-                                      {"cu_seqlens_k", &operands.cu_seqlens_k}})
+                                      {"cu_seqlens_k", &operands.cu_seqlens_k},
+                                      {"page_table", &operands.page_table},
+                                      {"seqused_k", &operands.seqused_k}})
     if (tensor->is_present()) check_no_overlap(name, result, other, *tensor);
   for (const NamedTensor& tensor : operands.tensors)
     check_no_overlap(name, result, tensor.name, tensor.tensor);

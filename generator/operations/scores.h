@@ -13,14 +13,15 @@ namespace jit {
 /// The attention whose scores `given` has: without what concerns values and o.
 AttentionSpec scores_of(const AttentionSpec& given);
 
-/// Throws Error invalid_spec where `operation`, such as "key masses", has no scores of `given`.
-void validate_scores(const AttentionSpec& given, std::string_view operation);
+/// Throws Error invalid_spec where `operation`, such as "key masses", has no scores of `given`, or none over pages.
+void validate_scores(const AttentionSpec& given, std::string_view operation, bool reads_pages = false);
 
 /// The tensors of which scores are computed.
 struct ScoreOperands {
   const TensorView &q, &k;
-  const TensorView& lse;  ///< may be absent, as the next two
+  const TensorView& lse;  ///< may be absent, as the next four
   const TensorView &cu_seqlens_q, &cu_seqlens_k;
+  const TensorView &page_table, &seqused_k;
   const NamedTensors& tensors;
 };
 

@@ -18,8 +18,6 @@ namespace jit {
 /// 8-bit o.
 using FamilyOutputs = std::span<bool AttentionSpec::*const>;
 inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max};
-inline constexpr std::array largest_and_quantized = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
-                                                     &AttentionSpec::o_descale};
 inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
                                            &AttentionSpec::o_descale, &AttentionSpec::mean_score};
 

@@ -35,9 +35,9 @@ namespace jit {
 
 /// The problem that a kernel is specialized for.
 struct KeyMassSpec {
-  /// The spec of the attention that computed LSE: bf16 or fp16, head_dim up to 256, dense or varlen
-  /// sequences, without positions, not `checked`. Fields that concern values, o, dropout, splits of keys and
-  /// other outputs are ignored.
+  /// The spec of the attention that computed LSE: bf16 or fp16, head_dim up to 256, dense, varlen or paged
+  /// keys, without positions, not `checked`. Fields that concern values, o, dropout, splits of keys and other
+  /// outputs are ignored.
   AttentionSpec attention = {};
   /// Whether each query head has a mass, else each KV head the sum over its query heads.
   bool per_query_head = false;
@@ -54,11 +54,14 @@ struct KeyMassArguments {
   TensorView k;    ///< keys
   TensorView lse;  ///< LSE of all keys, fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q): any strides
   /// Written: fp32 (batch, heads, seqlen_kv), or (heads, total_k) of varlen keys, any strides. Rows outside of the ranges
-  /// of cu_seqlens_k are not written.
+  /// of cu_seqlens_k are not written. Paged keys of a request have their own places, seqlen_kv = max_pages · page_size;
+  /// those behind its keys become 0, and pages that requests share have a mass in each.
   TensorView mass;
   NamedTensors tensors = {};     ///< the tensors that mask and score read
   TensorView cu_seqlens_q = {};  ///< as in AttentionArguments
   TensorView cu_seqlens_k = {};  ///< as in AttentionArguments
+  TensorView page_table = {};    ///< as in AttentionArguments
+  TensorView seqused_k = {};     ///< as in AttentionArguments, beside page_table alone
 };
 
 /// Checks the arguments of a call, as the call itself does. It needs no device and reads no tensor. Throws Error

@@ -835,8 +835,9 @@ def append(
 def key_mass(
     q: ArrayT, k: Array, lse: Array, *, mask: Mask | None = None, score: Score | None = None,
     softmax_scale: float | None = None, heads: Literal["kv", "q"] = "kv", tensors: Mapping[str, Array] | None = None,
-    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, out: Array | None = None,
-    dtype: OperandDType | DTypeObject | None = None, stream: Stream | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None, page_table: Array | None = None,
+    seqused_k: Array | None = None, out: Array | None = None, dtype: OperandDType | DTypeObject | None = None,
+    stream: Stream | None = None,
 ) -> ArrayT:
     """Sums the probabilities of each key over the queries that see it, by which caches are evicted.
 
@@ -845,7 +846,7 @@ def key_mass(
 
     Args:
         q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256.
-        k: Keys, dense or varlen.
+        k: Keys, dense, varlen or in pages.
         lse: The LSE that `attention` returned for all keys, fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q).
         mask: The mask of that call.
         score: The score of that call.
@@ -854,13 +855,17 @@ def key_mass(
         tensors: The arrays that mask and score read, by name.
         cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
         cu_seqlens_k: int32 (batch + 1), with varlen k, as in `attention`.
+        page_table: int32 (batch, max_pages), with k in pages, as in `attention`.
+        seqused_k: int32 (batch), beside page_table: the keys of each request. None: all that fit in its pages.
         out: fp32, an array that receives the result. None: a new array. Keys outside of the ranges of cu_seqlens_k
             are not written.
         dtype: What 16-bit integers stand for: "bf16" or "fp16".
         stream: As in `attention`.
 
     Returns:
-        fp32 (batch, heads, seqlen_kv), or (heads, total_k) for varlen keys. Equal inputs give bitwise identical results.
+        fp32 (batch, heads, seqlen_kv), or (heads, total_k) for varlen keys. With pages seqlen_kv is max_pages ·
+        page_size, rows behind the keys of a request are 0, and pages that requests share have a mass in each. Equal
+        inputs give bitwise identical results.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.

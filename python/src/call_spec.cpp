@@ -104,13 +104,7 @@ AttentionSpec spec_of_arrays(const Call& call, nb::handle mask, nb::handle score
   const AttentionArguments& arguments = call.arguments();
   if (arguments.cu_seqlens_q.is_present()) spec.sequences_q = SequenceKind::varlen;
   if (arguments.cu_seqlens_k.is_present()) spec.sequences_kv = SequenceKind::varlen;
-  if (arguments.page_table.is_present()) {
-    if (arguments.cu_seqlens_k.is_present())
-      refuse("page_table", "was given beside cu_seqlens_k; keys are paged or varlen, not both");
-    if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
-    spec.sequences_kv = SequenceKind::paged;
-    spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
-  }
+  if (arguments.page_table.is_present()) set_pages(spec, k, arguments.cu_seqlens_k.is_present());
   if (has_fp8_queries(spec) && k.dtype != q.dtype && !call.has_kv_dtype())
     refuse("k", fmt::format("is {}; it must be {}, as q is: q, k and v of fp8 are of one type",
                             to_string(k.dtype), to_string(q.dtype)));
@@ -160,6 +154,13 @@ Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descal
                                {"descale_per", has_descale_per ? "descale_per" : "k_descale"},
                                {"v_descale_per", "v_descale"},
                                {"dropout", "dropout_p"}});
+}
+
+void set_pages(AttentionSpec& spec, const TensorView& k, bool is_varlen) {
+  if (is_varlen) refuse("page_table", "was given beside cu_seqlens_k; keys are paged or varlen, not both");
+  if (k.shape[1] == 0) refuse("k", fmt::format("has pages of no row: {}", k.to_string()));
+  spec.sequences_kv = SequenceKind::paged;
+  spec.page_size = static_cast<int>(std::clamp<std::int64_t>(k.shape[1], 0, max_page_size + 1));
 }
 
 int gqa_ratio(const TensorView& q, const TensorView& k) {

@@ -25,6 +25,9 @@ Error by_arguments(const Error& error, const CallInputs& inputs, bool has_descal
 /// when that is no whole number.
 int gqa_ratio(const TensorView& q, const TensorView& k);
 
+/// Makes `spec` one of keys in pages of `k`. Throws Error invalid_argument where they are varlen, too, or have no row.
+void set_pages(AttentionSpec& spec, const TensorView& k, bool is_varlen);
+
 /// Throws Error invalid_argument that names what there is no dropout with, for a spec made of a call's arguments. The
 /// library's own refusal names a field of the spec, which this caller never wrote.
 void check_dropout(const AttentionSpec& spec);

@@ -29,12 +29,13 @@ bool is_per_query_head(nb::handle heads) {
 
 nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle mask, nb::handle score,
                        nb::handle softmax_scale, nb::handle heads, nb::handle tensors,
-                       nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle out, nb::handle dtype,
-                       nb::handle stream) {
+                       nb::handle cu_seqlens_q, nb::handle cu_seqlens_k, nb::handle page_table,
+                       nb::handle seqused_k, nb::handle out, nb::handle dtype, nb::handle stream) {
   const bool per_query_head = is_per_query_head(heads);
   OperationCall call(q, "q", stream, input_dtype_of(dtype, "dtype"));
-  const ScoreCall scores(call, {q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k},
-                         "key masses");
+  const ScoreCall scores(
+      call, {q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k, page_table, seqused_k},
+      "key masses");
   TensorView lse_view, mass;
   call.read(lse, "lse", lse_view);
   call.write(out, "out", mass);
@@ -44,7 +45,10 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
     const TensorView& keys = scores.k();
     const std::int64_t own_heads =
         keys.shape[keys.rank - 2] * (per_query_head ? std::int64_t{spec.attention.gqa_ratio} : 1);
-    const std::array<std::int64_t, 3> dense = {keys.shape[0], own_heads, keys.shape[1]};
+    const TensorView& table = scores.page_table();
+    const bool is_paged = table.is_present() && table.rank == 2;
+    const std::array<std::int64_t, 3> dense = {is_paged ? table.shape[0] : keys.shape[0], own_heads,
+                                               keys.shape[1] * (is_paged ? table.shape[1] : 1)};
     const std::array<std::int64_t, 2> varlen = {own_heads, keys.shape[0]};
     using Sizes = std::span<const std::int64_t>;
     const bool is_varlen = spec.attention.sequences_kv == SequenceKind::varlen;
@@ -74,8 +78,8 @@ nb::object key_mass_of(nb::handle q, nb::handle k, nb::handle lse, nb::handle ma
 void bind_key_mass(nb::module_& module) {
   define(module, "key_mass", key_mass_of, "q"_a, "k"_a, "lse"_a, nb::kw_only(), "mask"_a = nb::none(),
          "score"_a = nb::none(), "softmax_scale"_a = nb::none(), "heads"_a = "kv", "tensors"_a = nb::none(),
-         "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "out"_a = nb::none(),
-         "dtype"_a = nb::none(), "stream"_a = nb::none());
+         "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "page_table"_a = nb::none(),
+         "seqused_k"_a = nb::none(), "out"_a = nb::none(), "dtype"_a = nb::none(), "stream"_a = nb::none());
 }
 
 }  // namespace jit::python

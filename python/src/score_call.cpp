@@ -30,6 +30,8 @@ ScoreCall::ScoreCall(OperationCall& call, const ScoreInputs& inputs, const char*
   call.read(inputs.k, "k", k_);
   call.read(inputs.cu_seqlens_q, "cu_seqlens_q", cu_seqlens_q_);
   call.read(inputs.cu_seqlens_k, "cu_seqlens_k", cu_seqlens_k_);
+  call.read(inputs.page_table, "page_table", page_table_);
+  call.read(inputs.seqused_k, "seqused_k", seqused_k_);
   if (named_.size() > tensors_.size())
     refuse("tensors", fmt::format("are {}; at most {} fit", named_.size(), tensors_.size()));
   std::size_t count = 0;
@@ -39,7 +41,7 @@ ScoreCall::ScoreCall(OperationCall& call, const ScoreInputs& inputs, const char*
   }
   const bool is_varlen_q = cu_seqlens_q_.is_present(), is_varlen_k = cu_seqlens_k_.is_present();
   check_rank(q_, "q", is_varlen_q);
-  check_rank(k_, "k", is_varlen_k);
+  check_rank(k_, "k", is_varlen_k && !page_table_.is_present());
   attention_.dtype = q_.dtype;
   if (!facts(attention_.dtype).is_operand)
     refuse("q", fmt::format("is {}; {} are of bf16 and fp16", to_string(attention_.dtype), operation));
@@ -48,6 +50,7 @@ ScoreCall::ScoreCall(OperationCall& call, const ScoreInputs& inputs, const char*
   attention_.alignment = std::max(2, common_alignment({&q_, &k_}));
   if (is_varlen_q) attention_.sequences_q = SequenceKind::varlen;
   if (is_varlen_k) attention_.sequences_kv = SequenceKind::varlen;
+  if (page_table_.is_present()) set_pages(attention_, k_, is_varlen_k);
   attention_.mask = mask_of(inputs.mask);
   attention_.score = score_of(inputs.score);
   attention_.softmax_scale = scale_of(inputs.softmax_scale);

@@ -17,6 +17,7 @@ namespace jit::python {
 /// A Python caller's arguments; each but q and k may be None.
 struct ScoreInputs {
   nb::handle q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k;
+  nb::handle page_table = nb::none(), seqused_k = nb::none();  // of operations that read pages
 };
 
 /// They, read: views to fill arguments with, which must stay where they are until the call was launched.
@@ -30,6 +31,7 @@ class ScoreCall {
   const AttentionSpec& attention() const { return attention_; }
   const TensorView& q() const { return q_; }
   const TensorView& k() const { return k_; }
+  const TensorView& page_table() const { return page_table_; }
   /// Gives an operation's arguments the views as they are now.
   template <class Arguments>
   void fill(Arguments& arguments) const {
@@ -37,13 +39,17 @@ class ScoreCall {
     arguments.k = k_;
     arguments.cu_seqlens_q = cu_seqlens_q_;
     arguments.cu_seqlens_k = cu_seqlens_k_;
+    if constexpr (requires { arguments.page_table; }) {
+      arguments.page_table = page_table_;
+      arguments.seqused_k = seqused_k_;
+    }
     for (std::size_t i = 0; i < named_.size(); ++i) arguments.tensors.add(tensors_[i]);
   }
   /// The library's error in the words of Python's arguments; `result` is what the library calls "out".
   static Error renamed(const Error& error, const char* result);
 
  private:
-  TensorView q_, k_, cu_seqlens_q_, cu_seqlens_k_;
+  TensorView q_, k_, cu_seqlens_q_, cu_seqlens_k_, page_table_, seqused_k_;
   const NamedArrays named_;
   std::array<NamedTensor, NamedTensors::capacity> tensors_;
   AttentionSpec attention_;

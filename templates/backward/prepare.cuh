@@ -88,6 +88,18 @@ JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& 
   return sum;
 }
 
+/// Writes what a score's distance from LSE counts for in the mean of its row, 0 for a row without keys. Returns the gradient
+/// of the row's mean, times the share that dropout keeps. By one lane of a row.
+template <class Config>
+JIT_DEVICE float write_mean_statistic(const Gradients<Config>& gradients,
+                                      const GradientParams& gradient_params, const DropoutParams& dropout,
+                                      long long at, int batch, int head, int query, bool has_keys) {
+  float d_mean = has_keys ? gradients.d_mean(batch, head, query) : 0;
+  if constexpr (has_dropout<Config>) d_mean *= dropout.keep_probability;
+  mean_statistics(gradient_params)[at] = d_mean * ln_2;
+  return d_mean;
+}
+
 /// With an output functor dO is made first, of the gradient of what the functor returns, and left in `raw`.
 template <class Traits, class... Raw>
 JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params,
@@ -139,10 +151,19 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
     if (lane == 0) {
       // mutate: NoGradientOfLseInPrepare
       if (lse != negative_infinity()) sum -= gradients.d_lse(batch, head, query);
+      if constexpr (has_mean_score<Config>) {
+        // mutate: MeanLeftOutOfPreparedDelta
+        if (lse != negative_infinity()) sum -= gradients.d_mean_of_delta(batch, head, query);
+      }
       if constexpr (has_dropout<Config>) sum *= params.dropout.keep_probability;
       const long long at = tile * Config::tile_q + Traits::statistic_place(row);
       const float lse_log2 = lse_exponent(lse);
       const bool is_large = is_large_lse(lse);
+      if constexpr (has_mean_score<Config>) {
+        const float d_mean = write_mean_statistic<Config>(gradients, gradient_params, params.dropout, at,
+                                                          batch, head, query, lse != negative_infinity());
+        if (lse_log2 != -negative_infinity()) sum -= d_mean * lse;  // mutate: MeansRelativeToNothing
+      }
       gradient_params.lse_log2[at] = lse_log2;
       gradient_params.delta[at] = -sum;
       // mutate: RowsWithoutKeysHaveAnyOrigin

@@ -67,14 +67,17 @@ class TileLoads {
                      map_of(maps_, &TensorMaps::q, &SequenceMaps::bounded_q, Config::tile_q), full, box);
     cp_async_bulk_load(pipelines_.lse_log2(step), gradients_.lse_log2 + place, statistic_bytes, full);
   }
-  /// dO and delta.
+  /// dO and delta, and gradients of means.
   template <class Box>
   JIT_DEVICE void load_do(unsigned step, const Box& box, long long place) const {
     const unsigned full = pipelines_.d_o.full_at(step);
-    mbarrier_arrive_expect_tx(full, DoTile::bytes + statistic_bytes);
+    constexpr int statistics = has_mean_score<Config> ? 2 : 1;  // mutate: MeansAreNotAwaited
+    mbarrier_arrive_expect_tx(full, DoTile::bytes + statistics * statistic_bytes);
     load_tile<DoTile>(pipelines_.d_o.tile(step),
                       map_of(maps_, &TensorMaps::d_o, &SequenceMaps::bounded_do, Config::tile_q), full, box);
     cp_async_bulk_load(pipelines_.delta(step), gradients_.delta + place, statistic_bytes, full);
+    if constexpr (has_mean_score<Config>)
+      cp_async_bulk_load(pipelines_.means(step), mean_statistics(gradients_) + place, statistic_bytes, full);
   }
 
  protected:

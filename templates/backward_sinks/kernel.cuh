@@ -44,6 +44,7 @@ JIT_DEVICE void sum_sink_gradients(const AttentionParams& params, const Gradient
     const int rows = (queries.length + layout.tile - 1) / layout.tile * layout.tile;
     for (int row = thread; row < rows; row += threads) {
       float lse_log2 = gradients.lse_log2[first + row], sink_log2 = sink * log2_e;
+      const float row_lse = lse_log2;
       if (lse_log2 == -negative_infinity()) {
         // mutate: SinksOfLargeRowsLeftOut
         const RowOrigin origin = gradients.origins[first + row];
@@ -53,6 +54,11 @@ JIT_DEVICE void sum_sink_gradients(const AttentionParams& params, const Gradient
       const auto delta = [&] {
         const float own = gradients.delta[first + row];
         if constexpr (has_mean_score<Config>) {
+          if (layout.has_means) {
+            const float lse = row_lse == -negative_infinity() ? 0 : row_lse;
+            const float d_mean = mean_statistics(gradients)[first + row];
+            return __fmaf_rn(-d_mean, log2_e + lse, own);  // mutate: MeanOfSinksByWgmma
+          }
           const TensorStrides& strides = params.outputs.d_mean_score_strides;
           if (row >= queries.length) return own;
           const float d_mean =

@@ -11,6 +11,8 @@ struct QueryStatisticsLayout {
   int tile;              ///< queries
   float factor;          ///< what makes delta of it: 1 or −1, with dropout over the share that is kept
   float score_unit = 1;  ///< what makes natural units of what rows are relative to
+  bool has_means =
+      false;  ///< whether gradients of means are among them, where a spec has such (mean_statistics)
 };
 
 }  // namespace jit

@@ -89,6 +89,9 @@ struct Pipelines {
   JIT_DEVICE unsigned delta(unsigned step) const {
     return smem + Traits::layout.delta + d_o.stage(step) * statistic_bytes;
   }
+  JIT_DEVICE unsigned means(unsigned step) const {
+    return smem + Traits::layout.means + d_o.stage(step) * statistic_bytes;
+  }
   JIT_DEVICE unsigned turn_counts(unsigned step) const {
     return smem + Traits::layout.turn_counts + q.stage(step) * turn_count_bytes;
   }

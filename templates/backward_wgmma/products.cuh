@@ -167,7 +167,7 @@ class GradientProducts {
 
   JIT_DEVICE void put_ds(unsigned step) {
     hold_d_scores();
-    weigh_d_scores(scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
+    weigh_d_scores(step, scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
 #pragma unroll
       for (int j = 0; j < MmaLayout::block_values; ++j) weights[j] = scores_.registers[0][block][j];
     });
@@ -186,7 +186,7 @@ class GradientProducts {
     hold_d_scores();
     pipelines.w.consumer_wait(step);  // mutate: NoWaitForW
     const unsigned w = own_w<Config>(pipelines);
-    weigh_d_scores(d_scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
+    weigh_d_scores(step, d_scores_, [&](int block, float(&weights)[MmaLayout::block_values]) {
       load_shared(weights, w + block * w_block_bytes);
     });
     pipelines.w.consumer_release(step);
@@ -316,20 +316,32 @@ class GradientProducts {
     wgmma_hold(d_scores_.registers[0]);
     drop(d_scores_, kept_);
   }
+  // Adds the gradient of a mean M = Σ P s, of which P ∘ (s − LSE) dM is left (prepare.cuh): of an identity's scores, W is P,
+  // and s − LSE its logarithm. A score that is not seen has W = 0, whatever is times it.
+  static constexpr float least_weight = 0x1p-126f;
+  static JIT_DEVICE float with_mean(float d_score, float weight, float d_mean) {
+    const float distance = lg2(::fmaxf(weight, least_weight));
+    return __fmaf_rn(d_mean, distance, d_score);  // mutate: MeanWithoutItsScoresByWgmma
+  }
   // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
   template <class WeightsOf>
-  JIT_DEVICE void weigh_d_scores(Scores& result, const WeightsOf& weights_of) {
+  JIT_DEVICE void weigh_d_scores(unsigned step, Scores& result, const WeightsOf& weights_of) {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) {
       const StepNumbers minus_delta = minus_delta_.step(i);
+      StepNumbers means;
+      if constexpr (has_mean_score<Config>) means = StepNumbers(pipelines.means(step), i);
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         float weights[MmaLayout::block_values];
         weights_of(2 * i + n, weights);
 #pragma unroll
-        for (int j = 0; j < MmaLayout::block_values; ++j)
-          result.registers[0][2 * i + n][j] =
-              weights[j] * (d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2));
+        for (int j = 0; j < MmaLayout::block_values; ++j) {
+          float d_score = d_scores_.registers[0][2 * i + n][j] + minus_delta.at(n).of(0, j % 2);
+          if constexpr (has_mean_score<Config>)
+            d_score = with_mean(d_score, weights[j], means.at(n).of(0, j % 2));
+          result.registers[0][2 * i + n][j] = weights[j] * d_score;
+        }
       }
       minus_delta_.load_behind(i);
       result.template pack_step<Element>(ds[i], 0, i);

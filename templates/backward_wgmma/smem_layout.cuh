@@ -27,6 +27,7 @@ struct SmemSizes {
   bool draws;              ///< for dropout
   bool is_bounded;         ///< only the device knows where sequences end
   bool is_wide;            ///< dK and dV are fp32
+  bool has_means = false;  ///< gradients of means of scores
   bool is_listed = false;  ///< lists have put tiles of queries together
 };
 
@@ -97,6 +98,7 @@ struct SmemLayout {
   int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
   int lse_log2;         ///< of the queries of each stage
   int delta;            ///< the same
+  int means;            ///< gradients of means, the same
   int turn_counts;  ///< for each stage, those of four tiles of keys (backward/visits.cuh), or two words; deterministic
   int draws;       ///< what pairs of warps tell each other of dropout, of two steps; without roles
   int infos;       ///< QueryTileInfo for each stage
@@ -170,6 +172,8 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
             shares.gradient_places > 0 ? tile_alignment : 1);
   layout.lse_log2 = place(sizes.stages * step_queries * float_bytes, 128);
   layout.delta = place(stages_do * step_queries * float_bytes, 128);
+  const int mean_bytes = sizes.has_means ? stages_do * step_queries * float_bytes : 0;
+  layout.means = place(mean_bytes, sizes.has_means ? 128 : 1);
   layout.turn_counts = place(sizes.deterministic ? sizes.stages * turn_count_bytes : 0, 16);
   layout.draws = place(sizes.draws && !roles ? 2 * draw_bytes(sizes.tile_kv) : 0, 128);
   layout.infos = place(sizes.stages * static_cast<int>(sizeof(QueryTileInfo)), 8);
@@ -253,6 +257,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
       .draws = has_dropout<Config> && !has_dropout_mask_ahead<Config>,
       .is_bounded = Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense,
       .is_wide = sizeof(OutputElement<Config>) == 4,
+      .has_means = has_mean_score<Config>,
       .is_listed = has_listed_queries<Config>});
 }
 

@@ -71,6 +71,12 @@ struct GradientParams {
   unsigned* large_rows;
 };
 
+/// Behind LSE and delta, and as long: where a one-pass kernel's spec has means of scores, the gradient of each query's mean
+/// times ln 2, and, as delta, times the share that dropout keeps. Its delta lacks that gradient times LSE.
+JIT_HOST_DEVICE inline float* mean_statistics(const GradientParams& gradients) {
+  return gradients.delta + (gradients.delta - gradients.lse_log2);
+}
+
 /// The gradient of o before an output functor, rounded to the type of q: dense rows, which later kernels read as d_o.
 struct RawGradient {
   void* data;

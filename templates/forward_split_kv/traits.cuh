@@ -40,7 +40,8 @@ struct KernelTraits : WarpTraits<Config> {
   static_assert(Config::tile_kv % (16 * Config::key_warps) == 0,
                 "tile_kv must be a multiple of 16 keys for each warp");
 
-  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Base::Output::rows>>;
+  using State =
+      RowsState<keeps_largest_scores<Config>, SoftmaxState<Base::Output::rows>, has_mean_score<Config>>;
   using Tiles = CopiedTiles<Config>;
   using KTile = typename Tiles::K;
   using VTile = typename Tiles::V;

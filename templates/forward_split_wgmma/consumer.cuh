@@ -31,7 +31,8 @@ class Consumer {
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
   using RowFactors = float[Traits::Scores::rows];
-  using State = RowsState<keeps_largest_scores<Config>, SoftmaxState<Traits::Scores::rows>>;
+  using State =
+      RowsState<keeps_largest_scores<Config>, SoftmaxState<Traits::Scores::rows>, has_mean_score<Config>>;
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,

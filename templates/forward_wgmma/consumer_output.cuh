@@ -142,7 +142,7 @@ class ConsumerOutput {
       write_means<Config, Output>(find_rows, work.q_begin + queries.warp_row(), state, queries.scale_log2(),
                                   keys_lse, lse);
     }
-    if constexpr (keeps_largest_scores<Config>) {
+    if constexpr (State::keeps_largest) {
       const typename Traits::Work work = queries.whole_work();
       const auto find_rows = [&]() -> RowMaxima {
         return {row_max_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};

@@ -21,15 +21,24 @@
 #include "steps/dropout.cuh"
 #include "steps/exponentiate_by_steps.cuh"
 #include "steps/interpolated_weights.cuh"
+#include "steps/largest_known.cuh"
 #include "steps/precomputed_dropout.cuh"
 #include "steps/softmax.cuh"
 #include "steps/wgmma_products.cuh"
 
 namespace jit::forward_wgmma {
 
+/// Whether largest scores of heads are looked for where they may be larger than is known alone: rows' own are not wanted, and
+/// spans have maxima of their own.
+template <class Config>
+inline constexpr bool looks_for_largest_later =
+    KernelTraits<Config>::looks_later && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
+    !has_row_max<Config>;
+
 /// S and P of a consumer, and the maxima and sums of its rows.
 template <class Config>
-class ConsumerScores {
+class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
+  using Largest = LargestKnown<Config, looks_for_largest_later<Config>>;
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
   using Keys = ConsumerKeys<Config>;
@@ -49,7 +58,7 @@ class ConsumerScores {
       !packs_early && !Traits::upcasts && !(largest_score<Score> * log2_e < largest_offset);
 
   /// Maxima and sums of the rows.
-  using State = RowsState<keeps_largest_scores<Config>,
+  using State = RowsState<keeps_largest_scores<Config> && !Largest::is_bound,
                           typename ChosenType<asks_for_large_maxima, SoftmaxState<Traits::Scores::rows>,
                                               BoundedSoftmaxState<Traits::Scores::rows>>::type,
                           has_mean_score<Config>>;
@@ -130,8 +139,17 @@ class ConsumerScores {
 
   /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
   JIT_DEVICE void finish_first(Queries& queries, Keys& keys) {
-    take_first(queries, keys);
-    exponentiate(queries);
+    if constexpr (Largest::is_bound) {
+      const float known = Largest::ask(params_, queries.whole_work().head);  // on its way meanwhile
+      take_first(queries, keys);
+      Largest::forget();
+      raise_largest(queries, state_.row_max);
+      exponentiate(queries);
+      Largest::know(known);
+    } else {
+      take_first(queries, keys);
+      exponentiate(queries);
+    }
   }
 
   /// Finishes the first S of a later span of the work tile.
@@ -284,8 +302,12 @@ class ConsumerScores {
   // computed once more.
   JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
     if constexpr (Traits::has_spans) return exponentiate_or_move_rows(queries, keys, correction);
-    for (bool repeated = false;; repeated = true) {
+    bool looks = false;
+    for (bool repeated = false;; repeated = !looks) {
       apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
+      if constexpr (Largest::is_bound) {
+        if (looks || repeated) look(queries);
+      }
       if (repeated) update_maximum<Rescale::always>(scores_, state_, queries.scale_log2(), correction);
       constexpr int rows = Traits::Scores::rows;
       float offsets[rows], sums[rows] = {};
@@ -297,6 +319,14 @@ class ConsumerScores {
       }
       keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
+      if constexpr (Largest::is_bound) {
+        // mutate: LargestScoresAreNotLookedFor
+        if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, sums, offsets), false)) {
+          looks = true;
+          queries.multiply_by_warp(scores_, keys.k_tile());
+          continue;
+        }
+      }
       const auto add = [&] {
 #pragma unroll
         for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
@@ -310,8 +340,26 @@ class ConsumerScores {
         add();
         return raise_maximum(scores_, state_, queries.scale_log2(), correction);
       }
+      looks = false;
       queries.multiply_by_warp(scores_, keys.k_tile());
     }
+  }
+  // Takes the largest scores of rows, as lanes have them, into what is known of the head.
+  JIT_DEVICE void raise_largest(const Queries& queries, const RowFactors& of_lane) {
+    if constexpr (Largest::is_bound) {
+      const typename Traits::Work work = queries.whole_work();    // read again: it would take registers
+      const int thread = reread_thread_index() % warpgroup_size;  // else its row would take one
+      const int row = consumer_ * rows_per_warpgroup + thread / warp_size * 16 + MmaLayout::lane_row(thread);
+      Largest::raise(params_, work.head, of_lane, work.q_begin + row,
+                     seqlens_of<Config>(params_, work).q.length, queries.scale_log2());
+    }
+  }
+  JIT_DEVICE void look(const Queries& queries) {
+    RowFactors of_lane;
+#pragma unroll
+    for (int r = 0; r < Traits::Scores::rows; ++r)
+      of_lane[r] = scores_.reduce_lane(r, [](float x, float y) { return fmaxf(x, y); });
+    raise_largest(queries, of_lane);
   }
 
   // Has the bits of rows that move by themselves: they are taken not to, and if one may, the tile is computed once more.

@@ -9,12 +9,14 @@
 #include "backward/pass_tiles.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "key_mass/masses.cuh"
 #include "key_mass/params.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "problem/entry_sequences.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
 #include "problem/masks.cuh"
+#include "problem/paged_kv.cuh"
 #include "problem/query_tiles.cuh"
 #include "problem/scores.cuh"
 #include "ptx/cp_async.cuh"
@@ -35,6 +37,26 @@ JIT_DEVICE void load_lse(unsigned tile, const DenseRows<float>& lse, int first, 
   constexpr int bytes = static_cast<int>(sizeof(float));
   for (int i = static_cast<int>(threadIdx.x); i < key_mass_queries; i += KeyMassTraits<Config>::threads)
     cp_async_zfill<bytes>(tile + static_cast<unsigned>(i * bytes), lse.at(first + i), first + i < seqlen_q);
+}
+
+/// Starts the copies of a block's keys to the tile at shared address `tile`; rows that are no key's become zeros.
+template <class Config, class Tile>
+JIT_DEVICE void load_keys_of_mass(const AttentionParams& params, const SequencesOf<Config>& sequences,
+                                  const KeyTile<Config>& keys, unsigned tile) {
+  using Traits = KeyMassTraits<Config>;
+  const int kv_head = keys.kv_head / Config::heads_per_key, seqlen_kv = sequences.kv(keys.batch).length;
+  if constexpr (PagedKv<Config>::has_pages) {
+    const PagedKv<Config> pages(params);
+    const auto* const k = static_cast<const typename Config::Element*>(params.k);
+    copy_rows<Tile, Config::head_dim, Traits::threads, Config::alignment>(tile, [&](int row) {
+      const int key = keys.k_begin + row, page = key < seqlen_kv ? pages.page(keys.batch, key) : -1;
+      const long long offset = pages.offset(params.k_strides, pages.place_in(page, kv_head, key));
+      return pages.exists(page) ? k + offset : nullptr;  // mutate: MassOfPagesThatDoNotExist
+    });
+  } else {
+    typename Traits::template Copy<Tile>(sequences.key_rows(keys.batch, kv_head), seqlen_kv)
+        .load(tile, keys.k_begin);
+  }
 }
 
 /// Adds exp(score − LSE) to `sums` of rows. A query without keys has LSE −inf, and no score that is not. One whose LSE is
@@ -64,7 +86,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
 
   wait_for_grids_before();  // mutate: MassOfLseThatIsNotThere
   const KeyTile<Config> keys = key_tile<Config>(params, static_cast<int>(blockIdx.x));
-  if (!keys.is_there()) return;
+  if (!keys.is_there()) return write_no_masses<Config>(mass_params, keys);
   const auto sequences = keys.sequences(params);
   const int batch = keys.batch, head = keys.kv_head, k_begin = keys.k_begin;
   const int seqlen_q = sequences.q(batch).length, seqlen_kv = sequences.kv(batch).length;
@@ -78,8 +100,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
         .load(q_tile(stage), query);
     load_lse<Config>(q_tile(stage) + layout.lse, sequences.lse_rows(batch, query_head), query, seqlen_q);
   };
-  typename Traits::template Copy<KTile>(sequences.key_rows(batch, head / Config::heads_per_key), seqlen_kv)
-      .load(smem_base, k_begin);
+  load_keys_of_mass<Config, KTile>(params, sequences, keys, smem_base);
   load_first_tiles<Traits>(tiles, load);
 
   const int warp_row = Traits::first_row();
@@ -108,7 +129,8 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
                       sequences.kv(batch).begin * strides.seq;
   Scores::for_each_row(first_key, [&](int r, int key) {
     const float sum = MmaLayout::reduce(sums[r], [](float x, float y) { return x + y; });
-    if (key < seqlen_kv && MmaLayout::speaks_for_rows(lane_id())) mass[key * strides.seq] = sum;
+    if (MmaLayout::speaks_for_rows(lane_id()))
+      write_mass<Config>(mass_params, key, seqlen_kv, sum, [&] { return mass + key * strides.seq; });
   });
   let_next_grid_start();
 }

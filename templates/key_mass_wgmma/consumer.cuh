@@ -3,6 +3,7 @@
 // are computed, in other registers.
 #pragma once
 
+#include "key_mass/masses.cuh"
 #include "key_mass_wgmma/traits.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
@@ -167,11 +168,12 @@ class KeyMassConsumer {
           __int_as_float(load_shared(own + static_cast<unsigned>((other * mass_consumer_keys + thread) * 4)));
     const int key = first_key() + thread;
     const Sequence rows = sequences_.kv(keys_.batch);
-    if (key >= rows.length) return;
-    const TensorStrides& strides = params_.mass_strides;
-    const long long batch = Config::sequences_kv == SequenceKind::varlen ? 0 : keys_.batch;
-    params_.mass[batch * strides.batch + keys_.kv_head * strides.head +
-                 (rows.begin + static_cast<long long>(key)) * strides.seq] = sum;
+    write_mass<Config>(params_, key, rows.length, sum, [&] {
+      const TensorStrides& strides = params_.mass_strides;
+      const long long batch = Config::sequences_kv == SequenceKind::varlen ? 0 : keys_.batch;
+      return params_.mass + (batch * strides.batch + keys_.kv_head * strides.head +
+                             (rows.begin + static_cast<long long>(key)) * strides.seq);
+    });
   }
 
   const KeyMassParams& params_;

@@ -6,6 +6,7 @@
 #include "key_mass_wgmma/consumer.cuh"
 #include "key_mass_wgmma/traits.cuh"
 #include "pipeline/dependent_launch.cuh"
+#include "problem/paged_kv.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
@@ -15,27 +16,47 @@
 
 namespace jit {
 
+/// Loads the block's keys: a box for each consumer, or for each piece of a page, which a lane looks up.
+template <class Traits>
+JIT_DEVICE void load_mass_keys(const KeyMassMaps& maps, const KeyTile<typename Traits::Config>& keys,
+                               const Sequence& rows, const typename Traits::KPipeline& k) {
+  using Config = typename Traits::Config;
+  using K = typename Traits::K;
+  const int lane = lane_id(), kv_head = keys.kv_head / Config::heads_per_key;
+  if constexpr (PagedKv<Config>::has_pages) {
+    if (lane == 0) mbarrier_arrive_expect_tx(k.full(), mass_consumers * K::bytes);
+    __syncwarp();
+    const PagedKv<Config> pages(maps.of_all.attention);
+    const int row = lane * Traits::key_box, key = keys.k_begin + row;
+    if (row < mass_block_keys) {
+      const int page = key < rows.length ? pages.page(keys.batch, key) : -1;
+      const RowPlace place = pages.place_in(page, kv_head, key);
+      const unsigned target = k.tile() + static_cast<unsigned>(row / mass_consumer_keys * K::bytes +
+                                                               row % mass_consumer_keys * K::row_bytes);
+      load_tile<K>(target, maps.k, k.full(), place);  // mutate: MassOfTheFirstPage
+    }
+  } else if (lane == 0) {
+    mbarrier_arrive_expect_tx(k.full(), mass_consumers * K::bytes);
+    for (int consumer = 0; consumer < mass_consumers; ++consumer) {
+      const RowPlace place{rows.begin + keys.k_begin + consumer * mass_consumer_keys, kv_head,
+                           Config::sequences_kv == SequenceKind::varlen ? 0 : keys.batch};
+      load_tile<K>(k.tile() + consumer * K::bytes, maps.k, k.full(), place);
+    }
+  }
+  __syncwarp();
+}
+
 /// Loads the block's keys, and queries and LSE of one step after another. By one warp.
 template <class Traits>
 JIT_DEVICE void load_mass_steps(const KeyMassMaps& maps, const KeyTile<typename Traits::Config>& keys,
                                 unsigned smem) {
   using Config = typename Traits::Config;
   using Q = typename Traits::Q;
-  using K = typename Traits::K;
   const auto sequences = keys.sequences(maps.of_all.attention);
   const Sequence rows_q = sequences.q(keys.batch), rows_kv = sequences.kv(keys.batch);
   const int lane = lane_id();
   typename Traits::KPipeline k(smem, Traits::layout.k);
-  if (lane == 0) {
-    mbarrier_arrive_expect_tx(k.full(), mass_consumers * K::bytes);
-    for (int consumer = 0; consumer < mass_consumers; ++consumer) {
-      const RowPlace place{rows_kv.begin + keys.k_begin + consumer * mass_consumer_keys,
-                           keys.kv_head / Config::heads_per_key,
-                           Config::sequences_kv == SequenceKind::varlen ? 0 : keys.batch};
-      load_tile<K>(k.tile() + consumer * K::bytes, maps.k, k.full(), place);
-    }
-  }
-  __syncwarp();
+  load_mass_keys<Traits>(maps, keys, rows_kv, k);
   typename Traits::QPipeline q(smem, Traits::layout.q);
   const ScoreTile own{0, 0, keys.k_begin, minimum(keys.k_begin + Config::tile_kv, rows_kv.length)};
   for (QueryTiles<Config, 0> tiles(sequences, keys.batch, keys.kv_head, own); tiles.has(0); tiles.advance()) {
@@ -82,7 +103,7 @@ JIT_DEVICE void sum_key_mass_by_wgmma(const KeyMassMaps& maps) {
   wait_for_grids_before();  // mutate: MassByWgmmaOfLseThatIsNotThere
   __syncthreads();          // mutate: MassNoBarrierBehindInit
   const KeyTile<Config> keys = keys_of_block<Config>(maps.of_all.attention, static_cast<int>(blockIdx.x));
-  if (!keys.is_there()) return;
+  if (!keys.is_there()) return write_no_masses<Config>(maps.of_all, keys);
   if (threadIdx.x < warpgroup_size) {
     setmaxnreg_dec<40>();
     if (warp_id() == 0) load_mass_steps<Traits>(maps, keys, smem);

@@ -6,13 +6,14 @@
 #include "base/params.cuh"
 #include "key_mass/params.cuh"
 #include "pipeline/smem_allocator.cuh"
+#include "tiles/bounded_box.cuh"
 #include "tiles/panel_tile.cuh"
 
 namespace jit {
 
 struct KeyMassMaps {
   TensorMap q;  ///< boxes of mass_step_queries
-  TensorMap k;  ///< boxes of mass_consumer_keys
+  TensorMap k;  ///< boxes of mass_key_box
   KeyMassParams of_all;
 };
 
@@ -22,6 +23,13 @@ inline constexpr int mass_consumer_keys = 128;
 inline constexpr int mass_block_keys = mass_consumers * mass_consumer_keys;
 inline constexpr int mass_step_queries = rows_per_warpgroup;
 inline constexpr int mass_threads = (mass_consumers + 1) * 128;
+
+/// Keys that one box brings: those of a consumer, or what lies in one page.
+JIT_HOST_DEVICE constexpr int mass_key_box(int page_size) { return box_rows(mass_consumer_keys, page_size); }
+/// Whether lanes of a warp have a box each, which begins within a swizzle's pattern.
+JIT_HOST_DEVICE constexpr bool has_mass_boxes(int page_size) {
+  return mass_key_box(page_size) >= least_box_rows;
+}
 
 /// A step: what goes with its queries.
 struct MassStep {

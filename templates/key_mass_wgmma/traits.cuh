@@ -23,6 +23,7 @@ struct KeyMassWgmmaTraits {
   static constexpr KeyMassWgmmaSmem layout = key_mass_wgmma_smem(Config::head_dim);
   using KPipeline = Pipeline<1, mass_consumers * K::bytes>;
   using QPipeline = Pipeline<layout.q.stages, Q::bytes>;
+  static constexpr int key_box = mass_key_box(Config::page_size);
   static constexpr int sums_barrier = 1;  ///< named barrier of the first consumer
 
   static JIT_DEVICE unsigned lse(unsigned smem, int stage) {

@@ -14,8 +14,6 @@ namespace jit {
 /// Lengths of one batch entry; the entry in a question is ignored. Arrays are read once.
 template <class Config>
 class EntrySeqlens {
-  static_assert(Config::sequences_kv != SequenceKind::paged, "rows of pages do not lie at equal distances");
-
  public:
   JIT_DEVICE EntrySeqlens(const AttentionParams& params, int batch) {
     const VariableSequences<Config> all(params);

@@ -4,6 +4,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "base/rows.cuh"
+#include "jit/options.h"
 #include "problem/functor.cuh"
 #include "problem/seqlen_info.cuh"
 #include "tiles/bounded_box.cuh"
@@ -39,10 +40,12 @@ class SequenceRows : public Seqlens {
     return rows(static_cast<const Element*>(params_.q), params_.q_strides, batch, head, q(batch));
   }
   JIT_DEVICE auto key_rows(int batch, int kv_head) const {
+    static_assert(Config::sequences_kv != SequenceKind::paged, "rows of pages do not lie at equal distances");
     return rows(static_cast<const KvElement<Config>*>(params_.k), params_.k_strides, batch, kv_head,
                 kv(batch));
   }
   JIT_DEVICE auto value_rows(int batch, int kv_head) const {
+    static_assert(Config::sequences_kv != SequenceKind::paged, "rows of pages do not lie at equal distances");
     return rows(static_cast<const KvElement<Config>*>(params_.v), params_.v_strides, batch, kv_head,
                 kv(batch));
   }

@@ -20,7 +20,7 @@ namespace jit {
 /// Where a piece lies in a tile of rows: pieces count along rows.
 template <class Config>
 struct PiecePlace {
-  static constexpr int of_row = Config::head_dim_v / piece_columns;
+  static constexpr int of_row = columns_of_result<Config> / piece_columns;
   int row;
   int column;
 
@@ -40,19 +40,19 @@ class BlockResults {
         first_(split_params.partials + (2ll * info.first_block + 1) * floats()) {}
 
   /// Columns of a row that have one copy of its state.
-  static constexpr int column_slice = column_slice_columns(all_blocks_merge<Config>, Config::head_dim_v);
-  static constexpr int column_slices = column_slices_of_row(all_blocks_merge<Config>, Config::head_dim_v);
+  static constexpr int columns = columns_of_result<Config>;
+  static constexpr int column_slice = column_slice_columns(all_blocks_merge<Config>, columns);
+  static constexpr int column_slices = column_slices_of_row(all_blocks_merge<Config>, columns);
 
   /// Where a place has a row's values from a column on, and the state beside them. Those of the next place lie floats()
   /// behind.
   JIT_DEVICE float* values(int place, int row, int column) const {
-    return first_ + place * floats() + row * Config::head_dim_v + column;
+    return first_ + place * floats() + row * columns + column;
   }
   JIT_DEVICE float* state(int place, int row, int column) const {
-    return first_ + place * floats() + rows_ * Config::head_dim_v +
-           2 * (row * column_slices + column / column_slice);
+    return first_ + place * floats() + rows_ * columns + 2 * (row * column_slices + column / column_slice);
   }
-  JIT_DEVICE int floats() const { return partial_floats(rows_, Config::head_dim_v, column_slices); }
+  JIT_DEVICE int floats() const { return partial_floats(rows_, columns, column_slices); }
 
   /// Writes a piece; the one with the first column of a column slice leaves the row's state, too.
   JIT_DEVICE void put(int place, int row, int column, const RowPiece& piece) const {
@@ -174,7 +174,8 @@ JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& 
   values = make_float4(own[0], own[1], own[2], own[3]);
 }
 
-/// Normalizes a piece and hands it over: store(o, values, place). The one with the first column writes LSE.
+/// Normalizes a piece and hands it over: store(o, values, place). The one with the first column writes LSE, and that behind
+/// O's columns the mean of scores.
 template <class Config, class Store>
 JIT_DEVICE void end_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
                           const RowPiece& piece, const Store& store) {
@@ -184,6 +185,12 @@ JIT_DEVICE void end_piece(const AttentionParams& params, const SplitInfo& info, 
   const int query = info.q.begin + place.query;
   const RowState state = with_lse_shift<Config>(piece.state, params, info.batch, place.head, query);
   const RowEnd end = row_end<Config>(state, params, place.head);
+  if constexpr (has_mean_score<Config>) {
+    if (column == Config::head_dim_v) {
+      write_packed_mean<Config>(params, info.batch, place.head, query, end, piece.values.x);
+      return;
+    }
+  }
   Element* const o = static_cast<Element*>(params.o) +
                      Sequences::query_offset(params.o_strides, info.batch, place.head, query) + column;
   const auto ended = [&](float value) { return normalized<Config>(value, end.factor); };
@@ -221,7 +228,7 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
                                  int rows, PieceOf piece_of) {
   using Element = OutputElement<Config>;
   constexpr int columns_at_once = warp_size * piece_columns,
-                turns = (Config::head_dim_v + columns_at_once - 1) / columns_at_once;
+                turns = (columns_of_result<Config> + columns_at_once - 1) / columns_at_once;
 #pragma unroll 1
   for (int row = team.thread / warp_size; row < rows; row += Team::threads / warp_size) {
     const PackedRow<Config> place(info.kv_head, info.row_begin + row);
@@ -234,7 +241,7 @@ JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo&
     for (int i = 0; i < turns; ++i) {
       const int column = first + i * columns_at_once;
       values[i] = make_float4(0, 0, 0, 0);
-      if (column < Config::head_dim_v)
+      if (column < columns_of_result<Config>)
         end_piece<Config>(
             params, info, row, column, piece_of(row, column),
             [&](Element*, const float4& ended, const PackedRow<Config>&) { values[i] = ended; });

@@ -56,7 +56,7 @@ struct ColumnSlicePiece {
     row = column_slice / Results::column_slices;
     column = column_slice % Results::column_slices * Results::column_slice +
              lane % lanes_of_column_slice * piece_columns;
-    exists = column_slice < column_slices.end && column < Config::head_dim_v;
+    exists = column_slice < column_slices.end && column < Results::columns;
   }
 };
 

@@ -57,6 +57,20 @@ JIT_DEVICE RowEnd row_end(const RowState& state, const AttentionParams& params, 
   return {inverse, Config::sinks ? inverse * state.sum : 1, __fmaf_rn(lg2(sum), ln_2, max)};
 }
 
+/// Σ P · score of a row, where `weighted` is the sum of exponents relative to its maximum, each times its exponential.
+JIT_DEVICE float sum_of_scores(const RowState& state, float weighted) {
+  return state.sum == 0 ? 0 : __fmaf_rn(state.max, state.sum, weighted * ln_2);  // mutate: ScoresOfExponents
+}
+/// Writes the mean of a row whose scores, times their probabilities before these are normalized, have this sum.
+template <class Config>
+JIT_DEVICE void write_packed_mean(const AttentionParams& params, int batch, int head, int query,
+                                  const RowEnd& end, float sum) {
+  const OutputParams& outputs = params.outputs;
+  outputs
+      .mean_score[VariableSequences<Config>::query_offset(outputs.mean_score_strides, batch, head, query)] =
+      end.factor * sum;
+}
+
 /// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.
 template <class Config>
 JIT_DEVICE RowState with_lse_shift(const RowState& state, const AttentionParams& params, int batch, int head,

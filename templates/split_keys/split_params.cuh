@@ -6,6 +6,7 @@
 #include "base/host_device.cuh"
 #include "base/tensor_strides.cuh"
 #include "scheduling/key_shares.cuh"
+#include "split_keys/warp_layout.cuh"
 
 namespace jit {
 
@@ -54,19 +55,25 @@ template <class Config>
 inline constexpr bool all_blocks_merge = Config::split_keys == 0 && !finds_output_scales<Config> &&
                                          all_merge(Config::gqa_ratio, Config::head_dim_v);
 
-/// Columns of a row of O that have a copy of the row's maximum and sum beside them. Where all blocks merge these are few
-/// enough for a warp to merge them together: so what one warp reads no other one does.
-JIT_HOST_DEVICE constexpr int column_slice_columns(bool by_all, int head_dim_v) {
-  return by_all ? 16 : head_dim_v;
+/// Columns of a row of a partial result: those of O, and behind them, where means of scores are wanted, a piece that begins
+/// with Σ P · score. It is merged as values are.
+JIT_HOST_DEVICE constexpr int result_columns(int head_dim_v, bool has_mean) {
+  return head_dim_v + (has_mean ? piece_columns : 0);
 }
-JIT_HOST_DEVICE constexpr int column_slices_of_row(bool by_all, int head_dim_v) {
-  const int columns = column_slice_columns(by_all, head_dim_v);
-  return (head_dim_v + columns - 1) / columns;
+template <class Config>
+inline constexpr int columns_of_result = result_columns(Config::head_dim_v, has_mean_score<Config>);
+
+/// Columns of a row of so many that have a copy of the row's maximum and sum beside them. Where all blocks merge these are few
+/// enough for a warp to merge them together: so what one warp reads no other one does.
+JIT_HOST_DEVICE constexpr int column_slice_columns(bool by_all, int columns) { return by_all ? 16 : columns; }
+JIT_HOST_DEVICE constexpr int column_slices_of_row(bool by_all, int columns) {
+  const int of_slice = column_slice_columns(by_all, columns);
+  return (columns + of_slice - 1) / of_slice;
 }
 
 /// Floats of one partial result.
-JIT_HOST_DEVICE constexpr int partial_floats(int rows, int head_dim_v, int column_slices) {
-  return rows * (head_dim_v + 2 * column_slices);
+JIT_HOST_DEVICE constexpr int partial_floats(int rows, int columns, int column_slices) {
+  return rows * (columns + 2 * column_slices);
 }
 
 /// Words by which blocks tell each other how far they are.

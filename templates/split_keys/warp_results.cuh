@@ -23,10 +23,18 @@
 
 namespace jit {
 
+/// Σ P · score of each row, where means of scores are wanted.
+template <class Config, int rows, bool are_wanted = has_mean_score<Config>>
+struct ScoreSums {};
+template <class Config, int rows>
+struct ScoreSums<Config, rows, true> {
+  float scores[rows];
+};
+
 /// The result of a consumer warp: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
 /// on. `softmax` has the sums of the keys that each lane has seen.
 template <class Traits>
-struct WarpResult {
+struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
 
@@ -35,12 +43,18 @@ struct WarpResult {
   int first_row;
   int first_column;
 
-  JIT_DEVICE WarpResult(Output& own, const SoftmaxState<Output::rows>& softmax, float scale_log2, int row)
+  template <class State>
+  JIT_DEVICE WarpResult(Output& own, const State& softmax, float scale_log2, int row)
       : output(own), first_row(row), first_column(0) {
 #pragma unroll
     for (int r = 0; r < Output::rows; ++r) {
       const float sum = Layout::reduce(softmax.row_sum[r], [](float x, float y) { return x + y; });
       states[r] = row_state(softmax.row_max[r], scale_log2, sum);
+      if constexpr (State::keeps_mean) {
+        // mutate: PackedMeanOfOneLane
+        const float weighted = Layout::reduce(softmax.weighted[r], [](float x, float y) { return x + y; });
+        this->scores[r] = sum_of_scores(states[r], weighted);
+      }
     }
   }
   /// The result where another warp knows the states.
@@ -138,6 +152,10 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
     }
     if (exists && result.speaks_for_rows() && params.lse != nullptr)
       params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
+    if constexpr (has_mean_score<Config>) {
+      if (exists && result.speaks_for_rows())
+        write_packed_mean<Config>(params, info.batch, place.head, query, end, result.scores[r]);
+    }
   });
 }
 
@@ -160,6 +178,13 @@ JIT_DEVICE void put_rows(const BlockResults<typename Traits::Config>& results, i
       const int column = first + lane_id() % 4 * results.column_slice;
       if (column < columns_left)
         results.put_state(split, row, result.first_column + column, result.states[r]);
+    }
+    if constexpr (has_mean_score<typename Traits::Config>) {
+      constexpr int column = Traits::Config::head_dim_v;
+      if (!result.speaks_for_rows()) return;
+      store_relaxed(reinterpret_cast<float4*>(results.values(split, row, column)),
+                    make_float4(result.scores[r], 0, 0, 0));
+      if (column % results.column_slice == 0) results.put_state(split, row, column, result.states[r]);
     }
   });
 }

@@ -17,14 +17,16 @@ template <class Traits>
 class WarpSplits {
   using Config = typename Traits::Config;
   static constexpr int row_floats = Traits::column_warps * Traits::warp_columns + result_padding;
+  static constexpr int mean_column = row_floats - result_padding;
+  static_assert(result_padding >= piece_columns, "a piece lies behind the columns of O");
   static constexpr int rows = Traits::warps / Traits::column_warps * Traits::warp_rows;
 
  public:
   JIT_DEVICE explicit WarpSplits(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
 
   /// Writes this warp's own. `scale_log2` makes exponents of 2 of its maxima.
-  JIT_DEVICE void put(const typename Traits::Output& output, const SoftmaxState<Traits::Output::rows>& state,
-                      float scale_log2) const {
+  template <class State>
+  JIT_DEVICE void put(const typename Traits::Output& output, const State& state, float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
     const int lane = lane_id(), first_row = Traits::group_warp() * Traits::warp_rows;
     const int first_column = Traits::first_column();
@@ -36,12 +38,22 @@ class WarpSplits {
       if (first_column == 0 && Layout::speaks_for_rows(lane)) {
         states()[row] = row_state(state.row_max[r], scale_log2, sum);
       }
+      if constexpr (State::keeps_mean) {
+        const float weighted = Layout::reduce(state.weighted[r], [](float x, float y) { return x + y; });
+        // Behind O's columns are some that keep rows apart.
+        if (first_column == 0 && Layout::speaks_for_rows(lane))
+          *reinterpret_cast<float4*>(o_ + row * row_floats + mean_column) =
+              make_float4(sum_of_scores(states()[row], weighted), 0, 0, 0);
+      }
     });
   }
 
   static constexpr int count = rows / Traits::tile_rows;
   JIT_DEVICE RowState state(int i, int row) const { return states()[place(i, row)]; }
   JIT_DEVICE float4 values(int i, int row, int column) const {
+    if constexpr (has_mean_score<Config>) {
+      if (column == Config::head_dim_v) column = mean_column;
+    }
     return *reinterpret_cast<const float4*>(o_ + place(i, row) * row_floats + column);
   }
 

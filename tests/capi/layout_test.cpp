@@ -228,6 +228,8 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_key_mass_arguments, cu_seqlens_k);
   JIT_MEMBER(jit_key_mass_arguments, only_check);
   JIT_MEMBER(jit_key_mass_arguments, reserved);
+  JIT_MEMBER(jit_key_mass_arguments, page_table);
+  JIT_MEMBER(jit_key_mass_arguments, seqused_k);
   layout.end();
   JIT_BEGIN(jit_quantize_arguments);
   JIT_MEMBER(jit_quantize_arguments, size);

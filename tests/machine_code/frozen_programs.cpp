@@ -195,6 +195,13 @@ void add_key_mass(Programs& programs) {
   add_wgmma(
       "key_mass_wgmma.query_heads",
       {.attention = {.head_dim = 64, .gqa_ratio = 4, .score = score::softcap(30)}, .per_query_head = true});
+  const AttentionSpec paged = {.gqa_ratio = 4,
+                               .sequences_q = varlen,
+                               .sequences_kv = SequenceKind::paged,
+                               .page_size = 16,
+                               .mask = mask::causal()};
+  add("key_mass.paged", sm_90a, {.attention = paged});
+  add_wgmma("key_mass_wgmma.paged", {.attention = paged});
   add_wgmma("key_mass_wgmma.d256_varlen",
             {.attention = {
                  .head_dim = 256, .sequences_q = varlen, .sequences_kv = varlen, .mask = mask::causal()}});

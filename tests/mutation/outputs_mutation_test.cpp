@@ -33,6 +33,7 @@ int last_key(int i) { return i + seqlen_kv - seqlen_q; }  // of a causal mask
 struct Problem {
   const char* config;
   const char* score = nullptr;  ///< a text
+  bool has_rows = true;         ///< whether those of rows are wanted, too
 };
 
 std::string noticed_of(const TemplateMutation* mutation, const Problem& problem) {
@@ -46,15 +47,17 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
     output->fill([](std::int64_t) { return -infinity; });
     output->upload();
   }
-  AttentionSpec spec{.head_dim = head_dim, .max_logit = true, .row_max = true, .mask = mask::causal()};
+  AttentionSpec spec{
+      .head_dim = head_dim, .max_logit = true, .row_max = problem.has_rows, .mask = mask::causal()};
   if (problem.score != nullptr) spec.score = score::text({.name = "given", .body = problem.score});
   try {
-    attention(spec, parse_config(problem.config), context)({.q = q.view(),
-                                                            .k = k.view(),
-                                                            .v = v.view(),
-                                                            .o = o.view(),
-                                                            .max_logit = max_logit.view(),
-                                                            .row_max = row_max.view()});
+    attention(spec, parse_config(problem.config),
+              context)({.q = q.view(),
+                        .k = k.view(),
+                        .v = v.view(),
+                        .o = o.view(),
+                        .max_logit = max_logit.view(),
+                        .row_max = problem.has_rows ? row_max.view() : TensorView()});
   } catch (const Error& error) {
     return fmt::format("{}: {}", to_string(error.code()), error.what());
   }
@@ -64,7 +67,7 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
     double of_head = -infinity;
     for (int i = 0; i < seqlen_q; ++i) {
       const double score = problem.score != nullptr ? 0 : query(i) * key(last_key(i)) / 8;
-      if (const double got = row_max.get({0, h, i}); got != score)
+      if (const double got = row_max.get({0, h, i}); problem.has_rows && got != score)
         return fmt::format("row {} of head {} has {}, not {}", i, h, got, score);
       of_head = std::max(of_head, score);
     }
@@ -102,10 +105,53 @@ std::string noticed_of_mass(const TemplateMutation* mutation, int alignment) {
   return "";
 }
 
+// Keys in pages in reverse order, one of which does not exist, and room for twice as many. Pages of 16 rows come by TMA.
+std::string noticed_of_paged_mass(const TemplateMutation* mutation, int page_size) {
+  constexpr int seqlen_q = 64, keys = 270, no_page = 2;
+  const int pages = 600 / page_size;
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const auto key = [=](int j) { return j / page_size == no_page ? 0 : j % 7 - 3; };
+  const DeviceTensor q = rows(seqlen_q, [](std::int64_t) { return 1.0; });
+  DeviceTensor k(DType::bf16, {pages, page_size, heads, head_dim}), table(DType::int32, {1, pages});
+  DeviceTensor used(DType::int32, {1}), lse(DType::fp32, {1, heads, seqlen_q});
+  DeviceTensor mass(DType::fp32, {1, heads, pages * page_size});
+  k.fill([&](std::int64_t flat) {
+    const auto at = k.index(flat);
+    return at[3] == 5 ? key(static_cast<int>((pages - 1 - at[0]) * page_size + at[1])) : 0;
+  });
+  table.fill([&](std::int64_t i) { return i == no_page ? -1 : static_cast<double>(pages - 1 - i); });
+  used.fill([](std::int64_t) { return keys; });
+  lse.fill([](std::int64_t) { return 2; });
+  mass.fill([](std::int64_t) { return std::numeric_limits<double>::quiet_NaN(); });
+  for (DeviceTensor* tensor : {&k, &table, &used, &lse, &mass}) tensor->upload();
+  try {
+    key_mass(
+        {.attention = {.head_dim = head_dim, .sequences_kv = SequenceKind::paged, .page_size = page_size}},
+        context)({.q = q.view(),
+                  .k = k.view(),
+                  .lse = lse.view(),
+                  .mass = mass.view(),
+                  .page_table = table.view(),
+                  .seqused_k = used.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  mass.download();
+  for (int j = 0; j < pages * page_size; ++j) {
+    const double sum = j < keys ? seqlen_q * std::exp(key(j) / 8.0 - 2) : 0;
+    if (const double got = mass.get({0, 1, j}); !(std::abs(got - sum) < 1e-5))
+      return fmt::format("key {} has {}, not {}", j, got, sum);
+  }
+  return "";
+}
+
 constexpr const char* no_wait = "has no griddepcontrol.wait";
 
 constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=lazy"};
 constexpr Problem looked_at_later{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow"};
+constexpr Problem of_heads{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow", nullptr, false};
 constexpr Problem by_splits{"family=forward_split_kv row_warps=2"};
 constexpr Problem of_zeros{"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "return -0.0f;"};
 
@@ -113,6 +159,7 @@ struct OutputsMutation {
   TemplateMutation mutation;
   const Problem* problem = nullptr;  ///< none: key masses
   int alignment = 16;                ///< of these
+  int page_size = 0;                 ///< the same, in pages
 };
 std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
   return out << subject.mutation;
@@ -121,9 +168,10 @@ std::ostream& operator<<(std::ostream& out, const OutputsMutation& subject) {
 class OutputsMutationTest : public MutationTestOf<OutputsMutation> {};
 
 TEST_P(OutputsMutationTest, IsCaught) {
-  const auto& [mutation, problem, alignment] = GetParam();
-  const std::string text =
-      problem == nullptr ? noticed_of_mass(&mutation, alignment) : noticed_of(&mutation, *problem);
+  const auto& [mutation, problem, alignment, page_size] = GetParam();
+  const std::string text = problem != nullptr ? noticed_of(&mutation, *problem)
+                           : page_size != 0   ? noticed_of_paged_mass(&mutation, page_size)
+                                              : noticed_of_mass(&mutation, alignment);
   // A kernel without its only wait is not even launched.
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
@@ -133,9 +181,10 @@ TEST_P(OutputsMutationTest, IsCaught) {
 }
 
 TEST(Outputs, AreRightUnmutated) {
-  for (const Problem* problem : {&by_wgmma, &looked_at_later, &by_splits, &of_zeros})
+  for (const Problem* problem : {&by_wgmma, &looked_at_later, &of_heads, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
   for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");
+  for (const int page_size : {3, 16}) EXPECT_EQ(noticed_of_paged_mass(nullptr, page_size), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -145,12 +194,24 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
         OutputsMutation{{"LargestScoresOfTheLastTile", {"fmaxf(state.largest[r], of_lane)", "of_lane"}},
                         &looked_at_later},
+        OutputsMutation{{"LargestScoresAreNotLookedFor", {"!repeated &&", "false &&"}}, &of_heads},
+        OutputsMutation{{"KnownRowsOfNobody", {"if (first_row + 8 * r < seqlen_q)", ""}}, &of_heads},
+        OutputsMutation{{"KnownOfOneLane", removed}, &of_heads},
+        OutputsMutation{{"LargestOfAnotherHead", {"negative_infinity()", "1000.0f"}}, &of_heads},
         OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
         OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},
         OutputsMutation{{"PackedRowsOfNobodyCount", removed, {"out of bounds"}}, &by_splits},
         OutputsMutation{{"QueriesWithoutKeysHaveMass", {"lse_exponent(own)", "(own * log2_e)"}}, nullptr, 8},
         OutputsMutation{{"MassOfMaskedKeys", {"tiles.is_partial()", "false"}}, nullptr, 8},
-        OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8}),
+        OutputsMutation{{"MassOfLseThatIsNotThere", removed, {no_wait}}, nullptr, 8},
+        OutputsMutation{{"MassBehindTheLastKey", {"key < keys ? mass : 0", "mass"}}, nullptr, 0, 3},
+        OutputsMutation{{"NoMassOfTilesWithoutKeys", {"$", "if (false) $"}}, nullptr, 0, 3},
+        OutputsMutation{{"MassOfPagesThatDoNotExist",
+                         {"pages.exists(page) ? k + offset : nullptr", "k + offset"},
+                         {"out of bounds"}},
+                        nullptr,
+                        0,
+                        3}),
     ::testing::PrintToStringParamName());
 
 // Mutations of the kernel by wgmma.
@@ -164,7 +225,8 @@ class KeyMassMutationTest : public MutationTestOf<OutputsMutation> {
 
 TEST_P(KeyMassMutationTest, IsCaught) {
   const TemplateMutation& mutation = GetParam().mutation;
-  const std::string text = noticed_of_mass(&mutation, GetParam().alignment);
+  const std::string text = GetParam().page_size != 0 ? noticed_of_paged_mass(&mutation, GetParam().page_size)
+                                                     : noticed_of_mass(&mutation, GetParam().alignment);
   if (mutation.caught_by == std::vector{no_wait}) {
     EXPECT_THAT(text, ::testing::HasSubstr(no_wait));
   } else {
@@ -174,23 +236,24 @@ TEST_P(KeyMassMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     Outputs, KeyMassMutationTest,
-    ::testing::Values(OutputsMutation{{"MassKeysReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
-                      OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
-                      OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
-                      OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
-                      OutputsMutation{{"MassLseReadEarly", removed, {"deadlock"}}},
-                      OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
-                      OutputsMutation{{"MassOfKeysThatAreMasked", removed}},
-                      OutputsMutation{{"MassOfOneRow", removed}},
-                      OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
-                      OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
-                      OutputsMutation{
-                          {"MassNoBarrierBehindInit", removed, {"data race", "uninitialized", "mbarrier"}}},
-                      OutputsMutation{{"MassByWgmmaOfLseThatIsNotThere", removed, {no_wait}}}),
+    ::testing::Values(
+        OutputsMutation{{"MassKeysReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"MassQueriesReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"NoFenceBeforeMassScores", removed, {"wgmma"}}},
+        OutputsMutation{{"MassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"OddMassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"LastMassScoresReadEarly", removed, {"wgmma"}}},
+        OutputsMutation{{"MassQueriesNeverReleased", removed, {"deadlock"}}},
+        OutputsMutation{{"MassQueriesLoadedEarly", removed, {"access in flight", "data race"}}},
+        OutputsMutation{{"MassLseReadEarly", removed, {"deadlock"}}},
+        OutputsMutation{{"MassStepsWithoutEnd", removed, {"deadlock", "uninitialized"}}},
+        OutputsMutation{{"MassOfKeysThatAreMasked", removed}}, OutputsMutation{{"MassOfOneRow", removed}},
+        OutputsMutation{
+            {"MassOfTheFirstPage", {"place)", "RowPlace{place.seq, place.head, 0})"}}, nullptr, 16, 16},
+        OutputsMutation{{"SumsOfOtherWarpsReadEarly", removed, {"data race", "uninitialized"}}},
+        OutputsMutation{{"MassNoFenceBehindInit", removed, {"mbarrier"}}},
+        OutputsMutation{{"MassNoBarrierBehindInit", removed, {"data race", "uninitialized", "mbarrier"}}},
+        OutputsMutation{{"MassByWgmmaOfLseThatIsNotThere", removed, {no_wait}}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

@@ -107,8 +107,8 @@ std::string noticed_of_means(const TemplateMutation* mutation, const char* confi
   return "";
 }
 
-// Symptoms in the gradients of a loss that is the sum of the means.
-std::string noticed_of_gradients(const TemplateMutation* mutation) {
+// Symptoms in the gradients of a loss that is the sum of the means. Rows that TMA does not copy have two passes.
+std::string noticed_of_gradients(const TemplateMutation* mutation, int alignment) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
@@ -126,7 +126,8 @@ std::string noticed_of_gradients(const TemplateMutation* mutation) {
   for (DeviceTensor* tensor : {&dq, &dk, &dv, &d_sinks}) tensor->poison();
   for (DeviceTensor* tensor : {&o, &lse, &mean, &ones, &sinks, &dq, &dk, &dv, &d_sinks}) tensor->upload();
   try {
-    attention_when_called({.head_dim = head_dim, .sinks = true, .mean_score = true}, context)
+    attention_when_called({.head_dim = head_dim, .alignment = alignment, .sinks = true, .mean_score = true},
+                          context)
         .backward({.d_o = o.view(),
                    .q = q.view(),
                    .k = k.view(),
@@ -169,10 +170,11 @@ std::string noticed_of_gradients(const TemplateMutation* mutation) {
   return "";
 }
 
-enum class What { bytes, means, means_with_sinks, gradients };
+enum class What { bytes, means, means_with_sinks, gradients_of_two_passes, gradients };
 constexpr const char *direct = "family=forward_wgmma tile_q=64 tile_kv=64 output=direct",
                      *separate = "family=forward_wgmma tile_q=64 tile_kv=64 output=separate",
-                     *by_splits = "family=forward_split_kv", *by_mma = "family=forward_mma_sync tile_kv=32";
+                     *by_splits = "family=forward_split_kv", *by_split_wgmma = "family=forward_split_wgmma",
+                     *by_mma = "family=forward_mma_sync tile_kv=32";
 
 struct Mutation {
   TemplateMutation mutation;
@@ -183,7 +185,8 @@ struct Mutation {
 std::ostream& operator<<(std::ostream& out, const Mutation& subject) { return out << subject.mutation; }
 std::string noticed_of(const TemplateMutation* mutation, const Mutation& subject) {
   if (subject.what == What::bytes) return noticed_of_bytes(mutation, subject.config, subject.head_dim);
-  if (subject.what == What::gradients) return noticed_of_gradients(mutation);
+  if (subject.what == What::gradients) return noticed_of_gradients(mutation, 16);
+  if (subject.what == What::gradients_of_two_passes) return noticed_of_gradients(mutation, 8);
   return noticed_of_means(mutation, subject.config, subject.what == What::means_with_sinks);
 }
 
@@ -198,8 +201,9 @@ TEST(QuantizedOutputs, AreRightUnmutated) {
     EXPECT_EQ(noticed_of_bytes(nullptr, config, 72), "") << config;
   EXPECT_EQ(noticed_of_bytes(nullptr, separate, 64), "");
   EXPECT_EQ(noticed_of_means(nullptr, by_mma, false), "");
-  EXPECT_EQ(noticed_of_means(nullptr, direct, true), "");
-  EXPECT_EQ(noticed_of_gradients(nullptr), "");
+  for (const char* config : {direct, by_splits, by_split_wgmma})
+    EXPECT_EQ(noticed_of_means(nullptr, config, true), "") << config;
+  for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_gradients(nullptr, alignment), "") << alignment;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -223,9 +227,22 @@ INSTANTIATE_TEST_SUITE_P(
                  by_mma},
         Mutation{{"MeanOfTheMaximumBefore", {"(shift,", "(0.0f,"}}, What::means, by_mma},
         Mutation{{"MeanBesideASink", {"? $ :", "? 1.0f :"}}, What::means_with_sinks, direct},
-        Mutation{{"MeanLeftOutOfDelta", {"gradients.d_mean_of_delta(batch, head, query)", "0.0f"}}},
-        Mutation{{"MeanWithoutItsScores", removed}},
-        Mutation{{"MeanLeftOutOfSinks", {"layout.factor", "(1e9f * layout.factor)"}}}),
+        Mutation{{"ScoresOfExponents", {"weighted * ln_2", "weighted"}}, What::means, by_splits},
+        Mutation{{"PackedMeanOfOneLane",
+                  {"Layout::reduce(softmax.weighted[r], [](float x, float y) { return x + y; })",
+                   "softmax.weighted[r]"}},
+                 What::means,
+                 by_split_wgmma},
+        Mutation{{"MeanLeftOutOfDelta", {"gradients.d_mean_of_delta(batch, head, query)", "0.0f"}},
+                 What::gradients_of_two_passes},
+        Mutation{{"MeanWithoutItsScores", removed}, What::gradients_of_two_passes},
+        Mutation{{"MeanLeftOutOfSinks", {"layout.factor", "(1e9f * layout.factor)"}},
+                 What::gradients_of_two_passes},
+        Mutation{{"MeanLeftOutOfPreparedDelta", {"gradients.d_mean_of_delta(batch, head, query)", "0.0f"}}},
+        Mutation{{"MeansRelativeToNothing", removed}},
+        Mutation{{"MeansAreNotAwaited", {"? 2 :", "? 1 :"}, {"data race", "uninitialized", "mbarrier"}}},
+        Mutation{{"MeanWithoutItsScoresByWgmma", {"__fmaf_rn(d_mean, distance, d_score)", "d_score"}}},
+        Mutation{{"MeanOfSinksByWgmma", {"log2_e + lse", "log2_e"}}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

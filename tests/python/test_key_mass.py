@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 from exact_attention import random_qkv
-from request_batches import boundaries, requests
+from request_batches import boundaries, causal, paged, requests
 
 SHARE = 3  # kernels take long to compile
 
@@ -109,6 +109,59 @@ def test_requests(rng, place, fetch):
         begin_q, begin_k = end_q, end_k
 
 
+PAGED = {
+    "causal": dict(mask=ja.mask.causal(), keep=causal),
+    "window": dict(mask=ja.mask.sliding_window(40), keep=lambda b, h, i, j, n, m: (j <= i + m - n) & (j >= i + m - n - 40)),
+    "text": dict(score=ja.score.text("return score - 0.1f * k;", name="slope"), applied=lambda s, b, h, i, j: s - 0.1 * j),
+}
+
+
+@pytest.mark.parametrize("page_size", [16, 48, 128, 4, 1])
+@pytest.mark.parametrize("case", PAGED)
+def test_pages(rng, place, fetch, case, page_size):
+    """Pages in any order, NaN around them, by wgmma (multiples of 8 rows) and by mma.sync; poisoned masses."""
+    options = dict(PAGED[case])
+    keep, applied = options.pop("keep", None), options.pop("applied", None)
+    heads, head_dim = str(rng.choice(["kv", "q"])), int(rng.choice([40, 64, 128]))
+    batch = requests(rng, [1, 140, 0, 3, 2], [290, 140, 5, 130, 0], head_dim=head_dim)
+    arrays = {name: place(array) for name, array in paged(rng, batch, page_size).items()}
+    k, v, q = arrays.pop("k"), arrays.pop("v"), place(numpy.concatenate(batch.q))
+    cu_seqlens_q = place(boundaries(batch.lengths_q))
+    sinks = place(rng.standard_normal(8).astype(numpy.float32))
+    _, lse = ja.attention(q, k, v, cu_seqlens_q=cu_seqlens_q, sinks=sinks, return_lse=True, **arrays, **options)
+    room = fetch(arrays["page_table"]).shape[1] * page_size
+    out = place(numpy.full((5, 8 if heads == "q" else 2, room), numpy.nan, numpy.float32))
+    assert ja.key_mass(q, k, lse, heads=heads, cu_seqlens_q=cu_seqlens_q, out=out, **arrays, **options) is out
+    begin = 0
+    for b, (own_q, own_k) in enumerate(zip(batch.q, batch.k)):
+        lengths, end = (len(own_q), len(own_k)), begin + len(own_q)
+        own_keep = keep and (lambda b, h, i, j, lengths=lengths: keep(b, h, i, j, *lengths))
+        exact = exact_mass(own_q[None], own_k[None], fetch(lse)[None, :, begin:end], keep=own_keep, score=applied, heads=heads)
+        check(fetch(out)[b : b + 1, :, : len(own_k)], exact, lambda x: x)
+        assert (fetch(out)[b, :, len(own_k) :] == 0).all()
+        begin = end
+    again = ja.key_mass(q, k, lse, heads=heads, cu_seqlens_q=cu_seqlens_q, **arrays, **options)
+    numpy.testing.assert_array_equal(fetch(again), fetch(out))
+
+
+@pytest.mark.parametrize("page_size", [16, 1])
+def test_dense_queries_over_whole_pages(rng, place, fetch, page_size):
+    """Pages have the bits of dense keys; rows of pages that do not exist are keys of zeros, as in attention."""
+    q, k, v = random_qkv(rng, batch=2, seqlen_q=20, seqlen_kv=144, heads_q=4, heads_kv=2, dtype="bf16")
+    table = rng.permutation(2 * 144 // page_size).astype(numpy.int32).reshape(2, -1)
+    table[1, 2] = [-1, 1 << 30][int(rng.integers(2))]
+    k[1, 2 * page_size : 3 * page_size] = v[1, 2 * page_size : 3 * page_size] = 0
+    pools = [numpy.zeros((table.size, page_size, 2, k.shape[-1]), k.dtype) for _ in range(2)]
+    for pool, rows in zip(pools, (k, v)):
+        for b, own in enumerate(table):
+            for i, page in enumerate(own):
+                if 0 <= page < len(pool):
+                    pool[page] = rows[b, i * page_size : (i + 1) * page_size]
+    _, lse = ja.attention(place(q), place(k), place(v), return_lse=True)
+    mass = ja.key_mass(place(q), place(pools[0]), lse, page_table=place(table))
+    check(mass, exact_mass(q, k, fetch(lse)), fetch)
+
+
 def test_last_queries(rng, place, fetch):
     q, k, v = random_qkv(rng, seqlen_q=90, seqlen_kv=90, heads_q=2, dtype="bf16")
     _, lse = ja.attention(place(q), place(k), place(v), mask=ja.mask.causal(), return_lse=True)
@@ -133,11 +186,18 @@ def test_nothing_to_sum(place, fetch):
     (dict(out=(2, 9)), ja.InvalidArgumentError, "out", "dimensions"),
     (dict(k=(1, 9, 4, 64)), ja.InvalidArgumentError, "k", "heads"),
     (dict(k=(1, 9, 2, 72)), ja.InvalidArgumentError, "k", "72"),
+    (dict(page_table=(2, 3)), ja.InvalidArgumentError, "page_table", "it must be 1"),
+    (dict(page_table=(1, 1), cu_seqlens_k=(2,)), ja.InvalidArgumentError, "page_table", "not both"),
+    (dict(page_table=(1, 1), k=(4, 0, 2, 64)), ja.InvalidArgumentError, "k", "pages of no row"),
+    (dict(page_table=(1, 1), seqused_k=(2,)), ja.InvalidArgumentError, "seqused_k", "it must be 1"),
+    (dict(page_table=(1, 1), out=(1, 2, 8)), ja.InvalidArgumentError, "out", "it must be 9"),
+    (dict(seqused_k=(1,)), ja.InvalidArgumentError, "seqused_k", "without page_table"),
     (dict(mask=ja.mask.document()), ja.InvalidArgumentError, "document_ids_q", "was not given"),
     (dict(q=(1, 9, 2, 264), k=(1, 9, 2, 264)), ja.InvalidSpecError, "q", "at most 256"),
 ])
 def test_bad_input(place, changes, error, field, reason):
     kinds = {"q": ml_dtypes.bfloat16, "k": ml_dtypes.bfloat16, "lse": numpy.float32, "out": numpy.float32}
+    kinds |= dict.fromkeys(("page_table", "seqused_k", "cu_seqlens_k"), numpy.int32)
     shapes = {"q": (1, 9, 2, 64), "k": (1, 9, 2, 64), "lse": (1, 2, 9)}
     options = {name: value for name, value in changes.items() if name not in kinds}
     shapes |= {name: value for name, value in changes.items() if name in kinds}

@@ -50,18 +50,16 @@ CASES = {
                            applied=lambda s, b, h, i, j: numpy.where(j % 3 == 1, -numpy.inf, s)),
     "large": dict(softmax_scale=40.0),
 }
-FAMILIES = ["forward_mma_sync", "forward_wgmma", "forward_wgmma output=direct"]
+FAMILIES = ["forward_mma_sync", "forward_split_kv", "forward_split_wgmma", "forward_wgmma", "forward_wgmma output=direct"]
 
 
 def families():
-    return FAMILIES if ja.devices()[0].arch == "sm_90a" else FAMILIES[:1]
+    return FAMILIES if ja.devices()[0].arch == "sm_90a" else FAMILIES[:2]
 
 
 @pytest.mark.parametrize("head_dim", [64, 72])
 def test_padding_rows(rng, place, fetch, head_dim):
     """With zero_padding their means are 0; without, nothing is written."""
-    if ja.devices()[0].arch != "sm_90a":
-        pytest.skip("sequences end to end have means on sm_90a")
     q, k, v = (place(x[0]) for x in random_qkv(rng, batch=1, seqlen_q=150, seqlen_kv=90, heads_q=2, heads_kv=1,
                                                head_dim=head_dim, dtype="bf16"))
     ends = dict(cu_seqlens_q=place(numpy.int32([0, 70, 100])), cu_seqlens_k=place(numpy.int32([0, 40, 90])))
@@ -82,8 +80,6 @@ def test_all_families(rng, place, fetch, case, sinks):
     exact = exact_means(q, k, keep=keep, score=applied, softmax_scale=options.get("softmax_scale"), sinks=logits)[0]
     given = {"sinks": place(logits)} if sinks else {}
     every = [family for family in families() if not sinks or family != "forward_mma_sync"]  # which reads no sinks
-    if not every:
-        pytest.skip("the families of this architecture that read sinks compute no means")
     for family in every:
         spec = ja.AttentionSpec(head_dim=head_dim, gqa_ratio=2, mean_score=True, sinks=sinks, **options)
         prepared = ja.prepare(spec, config=f"family={family}")
@@ -116,6 +112,57 @@ def test_requests(rng, place, fetch, paging):
         begin = end
 
 
+SPLITS = {
+    "one block merges": dict(heads=(4, 2), head_dim=72),
+    "all blocks merge": dict(heads=(32, 1), head_dim=128),
+    "all blocks merge, slices of 8": dict(heads=(64, 1), head_dim=72),
+    "scales of rows": dict(heads=(8, 1), head_dim=128, found=True),
+    "scales of rows, split": dict(heads=(8, 1), head_dim=64, found=True),
+}
+
+
+@pytest.mark.parametrize("case", SPLITS)
+@pytest.mark.parametrize("family", ["forward_split_kv", "forward_split_wgmma"])
+def test_splits(rng, place, fetch, case, family):
+    """Parts of a mean come together as parts of o do; scores are far from 0, which each part's maximum is not."""
+    if family == "forward_split_wgmma" and ja.devices()[0].arch != "sm_90a":
+        pytest.skip("the family is Hopper's")
+    (heads_q, heads_kv), head_dim, found = (SPLITS[case].get(name, False) for name in ("heads", "head_dim", "found"))
+    q, k, v = random_qkv(rng, batch=2, seqlen_q=3, seqlen_kv=1500, heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim,
+                         dtype="bf16")
+    used = numpy.int32([1500, int(rng.integers(3, 200))])
+    logits = rng.standard_normal(heads_q).astype(numpy.float32) + 20
+    score = ja.score.text("return score + 20.0f - 0.01f * k;", name="far")
+    spec = ja.AttentionSpec(head_dim=head_dim, gqa_ratio=heads_q // heads_kv, mask=ja.mask.causal(), score=score, sinks=True,
+                            mean_score=True, **(dict(out_dtype="int8", o_descale=True) if found else {}))
+    outputs = {"mean_score": place(numpy.full((2, heads_q, 3), numpy.nan, numpy.float32))}
+    if found:
+        outputs["o_descale"] = None
+    means = []
+    for splits in (1, 0, 5):
+        _, aux = ja.prepare(spec, config=f"family={family} blocks_per_sm=1")(
+            place(q), place(k), place(v), sinks=place(logits), seqused_k=place(used), num_splits=splits, return_aux=outputs)
+        means.append(fetch(aux["mean_score"]).copy())
+    for b, keys in enumerate(used):
+        exact = exact_means(q[b : b + 1], k[b : b + 1, :keys], keep=lambda b, h, i, j, late=keys - 3: j <= i + late,
+                            score=lambda s, b, h, i, j: s + 20 - 0.01 * j, sinks=logits)[0]
+        for mean in means:
+            numpy.testing.assert_allclose(mean[b : b + 1], exact, rtol=2e-5, atol=2e-5)
+
+
+def test_lengths_on_the_device(rng, place, fetch):
+    """Dense tensors whose lengths only the device knows: queries behind the last one keep what was there."""
+    q, k, v = random_qkv(rng, batch=3, seqlen_q=40, seqlen_kv=150, heads_q=4, heads_kv=2, dtype="bf16")
+    used_q, used_k = numpy.int32([40, 3, 0]), numpy.int32([100, 150, 70])
+    mean = place(numpy.full((3, 4, 40), 7, numpy.float32))
+    ja.attention(place(q), place(k), place(v), mask=ja.mask.causal(), seqused_q=place(used_q), seqused_k=place(used_k),
+                 return_aux={"mean_score": mean})
+    for b, (n, keys) in enumerate(zip(used_q, used_k)):
+        exact = exact_means(q[b : b + 1, :n], k[b : b + 1, :keys], keep=lambda b, h, i, j, late=keys - n: j <= i + late)[0]
+        numpy.testing.assert_allclose(fetch(mean)[b : b + 1, :, :n], exact, rtol=2e-5, atol=2e-5)
+        assert (fetch(mean)[b, :, n:] == 7).all()
+
+
 def exact_gradients(q, k, v, do, dlse, dmean, *, scale, keep, slope=lambda s: (s, 1.0), sinks=None):
     """dq, dk, dv and the gradient of sinks in double precision; `slope` gives a score and its derivative."""
     ratio = q.shape[2] // k.shape[2]
@@ -145,11 +192,15 @@ GRADIENT_CASES = {
     "sinks": dict(sinks=True, mask=ja.mask.text("return q >= 3 && k <= q;", name="late"),
                   keep=lambda b, h, i, j: (i >= 3) & (j <= i)),
     "wide heads": dict(head_dim=160),
+    "wider heads": dict(head_dim=256, mask=ja.mask.causal(), keep=lambda b, h, i, j: j <= i + 21),
+    "rows": dict(head_dim=128, sinks=True),
+    "scale": dict(softmax_scale=0.4, mask=ja.mask.sliding_window(9, 3), keep=lambda b, h, i, j: (j >= i + 12) & (j <= i + 24)),
 }
 
 
 @pytest.mark.parametrize("case", GRADIENT_CASES)
-def test_gradients(rng, place, fetch, case):
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_gradients(rng, place, fetch, emulated, case, deterministic):
     options = dict(GRADIENT_CASES[case])
     keep, slope = options.pop("keep", None), options.pop("slope", lambda s: (s, 1.0))
     head_dim, has_sinks = options.pop("head_dim", 64), options.pop("sinks", False)
@@ -160,9 +211,14 @@ def test_gradients(rng, place, fetch, case):
     given = {"sinks": place(sinks)} if has_sinks else {}
     arrays = [place(x) for x in (q, k, v)]
     o, lse, aux = ja.attention(*arrays, return_lse=True, return_aux=("mean_score",), **options, **given)
-    got = ja.attention_backward(place(do), *arrays, o, lse, dlse=place(dlse), mean_score=aux["mean_score"],
-                                d_mean_score=place(dmean), deterministic=True, d_sinks=has_sinks, **options, **given)
-    wanted = exact_gradients(q, k, v, do, dlse, dmean, scale=head_dim**-0.5, keep=keep, slope=slope, sinks=sinks)
+    with ja.trace() as seen:
+        got = ja.attention_backward(place(do), *arrays, o, lse, dlse=place(dlse), mean_score=aux["mean_score"],
+                                    d_mean_score=place(dmean), deterministic=deterministic, d_sinks=has_sinks, **options,
+                                    **given)
+    if emulated and ja.devices()[0].arch == "sm_90a":  # where products are scores one pass has all gradients
+        assert any("backward_wgmma" in launch.kernel for launch in seen.launches) == ("score" not in options)
+    scale = options.get("softmax_scale", head_dim**-0.5)
+    wanted = exact_gradients(q, k, v, do, dlse, dmean, scale=scale, keep=keep, slope=slope, sinks=sinks)
     for name, one, exact in zip(("dq", "dk", "dv", "d_sinks"), got, wanted):
         error = numpy.abs(fetch(one) - exact).max() / numpy.abs(exact).max()
         assert error < 0.015, (name, error)
@@ -225,10 +281,8 @@ def test_what_is_refused(rng, place):
             (ja.InvalidSpecError, "must be false with k and v of int8", lambda: ja.AttentionSpec(mean_score=True, kv_dtype="int8")),
             (ja.InvalidSpecError, "must be false with values_in_keys", lambda: ja.AttentionSpec(
                 mean_score=True, values_in_keys=True)),
-            (ja.Error, "forward_split_kv does not compute mean_score", lambda: ja.compile(
-                ja.AttentionSpec(mean_score=True), "sm_90a", "family=forward_split_kv")),
-            (ja.Error, "reads lengths that only the device knows", lambda: ja.attention(
-                q, k, v, return_aux=("mean_score",), seqused_q=place(numpy.full(1, 3, numpy.int32)))),
+            (ja.Error, "forward_split_cluster does not compute mean_score", lambda: ja.compile(
+                ja.AttentionSpec(mean_score=True), "sm_90a", "family=forward_split_cluster")),
             (ja.Error, "rescale must be lazy with mean_score", lambda: ja.compile(
                 ja.AttentionSpec(mean_score=True), "sm_90a", "family=forward_wgmma rescale=on_overflow"))):
         with pytest.raises(error) as caught:

@@ -83,6 +83,33 @@ def test_all_families(rng, place, fetch, case, family):
     numpy.testing.assert_allclose(fetch(lse), fetch(plain_lse), atol=1e-5)
 
 
+LOOKS = {"flat": dict(softmax_scale=0.002), "normal": dict(), "peaked": dict(softmax_scale=3.0),
+         "negative": dict(score=ja.score.text("return -2.0f * fabsf(score) - 5.0f;", name="negative")),
+         "rising": dict(score=ja.score.text("return 0.05f * k + score;", name="rising"))}
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_heads_alone(rng, place, fetch, case):
+    """Tiles that cannot have a head's largest score are not looked at, and o does not depend on it."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("kernels that look for maxima later are Hopper's")
+    q, k, v = (place(x) for x in random_qkv(rng, batch=2, seqlen_q=150, seqlen_kv=500, heads_q=4, heads_kv=2,
+                                            head_dim=int(rng.choice([64, 128])), dtype="bf16"))
+    options = dict(head_dim=q.shape[-1], gqa_ratio=2, mask=ja.mask.causal(), **LOOKS[case])
+    config = "family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow"
+    run = lambda aux=None, **outputs: ja.prepare(ja.AttentionSpec(**options, **outputs), config=config)(
+        q, k, v, **({} if aux is None else {"return_aux": aux}))
+    plain = run()
+    held = place(numpy.full(4, -numpy.inf, numpy.float32))
+    o, aux = run({"max_logit": held}, max_logit=True)
+    _, rows = run(("max_logit", "row_max"), max_logit=True, row_max=True)
+    numpy.testing.assert_array_equal(fetch(aux["max_logit"]), fetch(rows["row_max"]).max((0, 2)))
+    numpy.testing.assert_array_equal(fetch(o), fetch(plain))
+    again = run({"max_logit": held}, max_logit=True)[0]  # where all is known from the start
+    numpy.testing.assert_array_equal(fetch(again), fetch(plain))
+    numpy.testing.assert_array_equal(fetch(held), fetch(rows["max_logit"]))
+
+
 @pytest.mark.parametrize("split_keys", [0, 64])
 @pytest.mark.parametrize("paging", [0, 16])
 def test_requests(rng, place, fetch, paging, split_keys):

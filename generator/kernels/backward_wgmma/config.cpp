@@ -99,6 +99,9 @@ std::span<const ConfigField<BackwardWgmma>> Family<BackwardWgmma>::fields() { re
 std::string Family<BackwardWgmma>::rejection(const Case& problem, const BackwardWgmma& config) {
   if (std::string reason = gradient_rejection(problem.spec, name); !reason.empty()) return reason;
   const auto& [spec, limits] = problem;
+  if (spec.mean_score && !(spec.score == score::none()))
+    return fmt::format("{} has the gradient of mean_score without a score functor; spec.score is {}", name,
+                       spec.score.to_string());
   if (std::string reason = dropout_mask_rejection(spec, config.dropout_mask_ahead); !reason.empty())
     return reason;
   if (std::string reason = tma_rejection(problem, name); !reason.empty()) return reason;
@@ -121,7 +124,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .deterministic = config.deterministic,
                                      .draws = spec.dropout && !config.dropout_mask_ahead,
                                      .is_bounded = !is_plain(spec),
-                                     .is_wide = output_dtype(spec) == DType::fp32})
+                                     .is_wide = output_dtype(spec) == DType::fp32,
+                                     .has_means = spec.mean_score})
                             .total,
           .registers = gradient_registers(spec) + score_registers(spec) + other_registers(spec),
           .register_cap = register_shares(spec).consumer,

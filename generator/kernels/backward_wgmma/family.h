@@ -22,6 +22,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
       "all gradients in one pass with TMA and wgmma: sm_90a, rows aligned to 16 bytes";
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::backward;
+  static constexpr FamilyOutputs outputs = differentiated;
   static constexpr bool may_spill = false;
   static constexpr bool waits_for_keys = true;
   static constexpr double model_error = 2;  ///< not fitted, and there are few configs
@@ -49,7 +50,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
     return config;
   }
   static QueryStatisticsLayout statistics(const BackwardWgmma&) {
-    return {.tile = backward_wgmma::step_queries, .factor = -1};
+    return {.tile = backward_wgmma::step_queries, .factor = -1, .has_means = true};
   }
   /// LSE and delta of each query, dQ in fp32, and the precomputed dropout mask.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,

@@ -25,6 +25,7 @@ constexpr int other_registers_of_few_rows = 96;
 constexpr int other_registers_of_few_rows_beside_boxes = 32;  // counted with scales of tokens
 constexpr int functor_registers = 8;
 constexpr int largest_score_registers = 2;
+constexpr int mean_score_registers = 4;
 constexpr int fp8_registers = 8;
 constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
 constexpr int spill_allowance = 40;
@@ -177,7 +178,8 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                                        spec.split_keys != 0, storage_of(spec), has_lists(spec))
                                        .total,
           .registers = output + scores + q + others + functors * functor_registers +
-                       (asks_for(spec, largest_scores) ? largest_score_registers : 0),
+                       (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
+                       (spec.mean_score ? mean_score_registers : 0),
           .register_cap = cap,
           .blocks_per_sm = config.blocks_per_sm,
           .register_slack = slack,

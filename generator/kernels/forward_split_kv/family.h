@@ -12,7 +12,7 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   static constexpr std::string_view doc =
       "cp.async or TMA, and mma.sync, keys split over blocks: sm_80 and later, any sequences";
   static constexpr Pass pass = Pass::forward;
-  static constexpr FamilyOutputs outputs = largest_and_quantized;
+  static constexpr FamilyOutputs outputs = all_outputs;
   static constexpr bool applies_output = true;
   static constexpr bool may_spill = true;
   static constexpr ForwardSplitKv smallest = {.key_warps = 1, .tile_kv = 16, .stages = 2, .blocks_per_sm = 1};

@@ -23,6 +23,7 @@ constexpr int max_consumers = 2;
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
 constexpr int largest_score_registers = 2;
+constexpr int mean_score_registers = 4;
 // Registers of the warpgroup that converts keys and values, and those that their scales take of the others.
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
@@ -166,6 +167,7 @@ Footprint Family<ForwardSplitWgmma>::footprint(const AttentionSpec& spec, const 
                             .total,
           .registers = scores + p + output + other_registers + functors * functor_registers +
                        (asks_for(spec, largest_scores) ? largest_score_registers : 0) +
+                       (spec.mean_score ? mean_score_registers : 0) +
                        (converts(config) ? scale_registers : 0),
           .register_cap = shares.consumer != 0 ? shares.consumer
                                                : launched_registers(threads_of(config), config.blocks_per_sm),

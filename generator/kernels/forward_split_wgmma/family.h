@@ -14,7 +14,7 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
       "TMA and wgmma, keys split over blocks: sm_90a, any sequences in tensors that TMA can map";
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
-  static constexpr FamilyOutputs outputs = largest_and_quantized;
+  static constexpr FamilyOutputs outputs = all_outputs;
   static constexpr bool applies_output = true;
   static constexpr bool reads_lists = true;
   static constexpr Requests part = Requests::few_queries;  ///< of a call of two kernels

@@ -19,9 +19,16 @@ namespace jit {
 unsigned fill_params(const KeyMassSpec& spec, const KeyMassArguments& arguments, KeyMassParams& params) {
   const AttentionSpec scores = scores_of(spec.attention);
   if (!arguments.lse.is_present()) refuse("lse", "is missing; give the LSE that attention wrote");
-  const ScoreOperands operands{
-      arguments.q,      arguments.k, arguments.lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
-      arguments.tensors};
+  if (arguments.seqused_k.is_present() && !has_pages(scores))
+    refuse("seqused_k", "was given without page_table; cut k, or pass cu_seqlens_k");
+  const ScoreOperands operands{arguments.q,
+                               arguments.k,
+                               arguments.lse,
+                               arguments.cu_seqlens_q,
+                               arguments.cu_seqlens_k,
+                               arguments.page_table,
+                               arguments.seqused_k,
+                               arguments.tensors};
   fill_params_of_scores(scores, operands, params.attention);
   AttentionParams& attention = params.attention;
   attention.o = nullptr;
@@ -70,7 +77,7 @@ unsigned fill_maps(const KeyMassSpec& spec, KeyMassMaps& maps) {
                        .dtype = scores.dtype});
   };
   maps.q = map(q, mass_step_queries);
-  maps.k = map(keys, mass_consumer_keys);
+  maps.k = map(keys, mass_key_box(scores.page_size));
   const SequenceGrid grid = key_grid(scores, attention, mass_block_keys);
   return static_cast<unsigned>(attention.heads_kv * grid.tiles * grid.entries);
 }

@@ -29,7 +29,8 @@ std::array<std::uint64_t, 4> words_of(const KeyMassSpec& spec) {
 
 OperationPrograms programs_of(const KeyMassSpec& spec) {
   validate(spec);
-  if (spec.attention.alignment != tma_alignment) return key_mass_program(spec);
+  if (spec.attention.alignment != tma_alignment || !has_mass_boxes(spec.attention.page_size))
+    return key_mass_program(spec);
   return {key_mass_program(spec), key_mass_wgmma_program(spec)};
 }
 

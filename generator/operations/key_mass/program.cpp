@@ -14,7 +14,7 @@
 
 namespace jit {
 
-void validate(const KeyMassSpec& spec) { validate_scores(spec.attention, "key masses"); }
+void validate(const KeyMassSpec& spec) { validate_scores(spec.attention, "key masses", true); }
 
 namespace {
 

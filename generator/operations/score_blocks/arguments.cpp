@@ -21,8 +21,9 @@ namespace jit {
 namespace {
 
 ScoreOperands operands_of(const ScoreBlocksArguments& arguments) {
-  return {arguments.q,      arguments.k, arguments.lse, arguments.cu_seqlens_q, arguments.cu_seqlens_k,
-          arguments.tensors};
+  static constexpr TensorView none = {};
+  return {arguments.q, arguments.k, arguments.lse,    arguments.cu_seqlens_q, arguments.cu_seqlens_k,
+          none,        none,        arguments.tensors};
 }
 
 TensorMap map_of(const AttentionSpec& scores, const TmaOperand& operand, int box_rows) {

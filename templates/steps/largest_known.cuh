@@ -1,0 +1,87 @@
+// The largest score of a head as far as a warp knows it, so that most tiles of scores are not looked at: where the sum of a
+// lane's exponentials of a tile is less than that score's, so is each of them. A tile with a score that may be larger is
+// multiplied once more and looked at; o does not depend on what was known.
+#pragma once
+
+#include "base/element.cuh"
+#include "base/params.cuh"
+#include "base/prelude.cuh"
+#include "epilogue/row_maxima.cuh"
+#include "ptx/atomic.cuh"
+#include "ptx/math.cuh"
+#include "ptx/relaxed.cuh"
+#include "steps/softmax.cuh"
+#include "tiles/shared_words.cuh"
+
+namespace jit {
+
+/// Kernels that keep each row's largest score know nothing of a head's.
+template <class Config, bool is_known>
+struct LargestKnown {
+  static constexpr bool is_bound = false;
+};
+template <class Config>
+class LargestKnown<Config, true> {
+ public:
+  static constexpr bool is_bound = true;
+
+  /// Before the first tile of a work tile, perhaps of another head.
+  JIT_DEVICE void forget() { exponent_ = negative_infinity(); }  // mutate: LargestOfAnotherHead
+  /// Asks for what calls have raised a head's largest score to, when keys of the call have come: what wrote it has ended.
+  static JIT_DEVICE float ask(const AttentionParams& params, int head) {
+    return __uint_as_float(load_relaxed(reinterpret_cast<const unsigned*>(params.outputs.max_logit) + head));
+  }
+  /// Takes the answer in.
+  JIT_DEVICE void know(float of_head) { set(fmaxf(exponent_, below(of_head * log2_e))); }
+  /// Raises what the call has of a head by the largest scores of the lane's rows, the first of which is `first_row`, but for rows
+  /// of nobody, of zeros. By a whole warp.
+  template <int rows, class Scale>
+  JIT_DEVICE void raise(const AttentionParams& params, int head, const float (&of_lane)[rows], int first_row,
+                        int seqlen_q, const Scale& scale_log2) {
+    float largest = negative_infinity();
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      if (first_row + 8 * r < seqlen_q) largest = fmaxf(largest, of_lane[r]);  // mutate: KnownRowsOfNobody
+    }
+#pragma unroll
+    for (int distance = warp_size / 2; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));  // mutate: KnownOfOneLane
+    set(fmaxf(exponent_, below(largest * scale_of_row(scale_log2, 0))));
+    if (lane_id() == 0)
+      atomic_max_relaxed(params.outputs.max_logit + head, largest < least_score
+                                                              ? negative_infinity()
+                                                              : largest * score_factor<Config>(params));
+  }
+  /// Whether a score of a tile may be larger, of whose exponentials, relative to `offsets`, a lane has these sums.
+  template <class Scores>
+  JIT_DEVICE bool may_be_less(const Scores& exponentials, const float (&sums)[Scores::rows],
+                              const float (&offsets)[Scores::rows]) const {
+    float bounds[Scores::rows];
+    bool fit = true;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {  // false for NaN, too
+      bounds[r] = ex2(exponent_ - offsets[r]);
+      fit &= sums[r] <= bounds[r];
+    }
+    if (__builtin_expect(__all_sync(full_warp, fit), true)) return false;
+    fit = true;
+#pragma unroll
+    for (int r = 0; r < Scores::rows; ++r) {
+      const float largest = exponentials.template reduce_lane_in_chains<maximum_chains>(
+          r, [](float x, float y) { return max_not_negative(x, y); });
+      fit &= largest <= bounds[r];
+    }
+    return !__all_sync(full_warp, fit);
+  }
+
+ private:
+  // An exponent less what rounding may have made of it, which is at most 2^-7 where it is not large.
+  static JIT_DEVICE float below(float exponent) { return exponent - (0.02f + ::fabsf(exponent) * 0x1p-20f); }
+
+  // Alike in all lanes: registers of a thread are few.
+  JIT_DEVICE void set(float exponent) { exponent_ = __int_as_float(uniform(__float_as_int(exponent))); }
+
+  float exponent_;
+};
+
+}  // namespace jit
