@@ -11,9 +11,9 @@
 namespace jit {
 namespace {
 
-constexpr std::size_t most_readings = 8;  // of every byte, on the average
+constexpr std::size_t most_readings = 8;  // average limit per byte
 
-// Where the next entry seems to begin, from `at` on.
+// Offset of the next entry's magic bytes at or after `at`.
 std::size_t find_entry(std::span<const std::byte> archive, std::size_t at) {
   const auto magic = entry_magic();
   const auto found = std::search(archive.begin() + static_cast<std::ptrdiff_t>(at), archive.end(),
@@ -45,7 +45,7 @@ ArchiveContents read_archive(std::span<const std::byte> archive) {
       at += size;
       whole_to = at;
     } else {
-      // Its length cannot be believed either, so go on where the next entry seems to begin.
+      // A damaged entry's length is unreliable, so search for the next entry's magic bytes.
       at = find_entry(archive, at + 1);
     }
   }

@@ -1,4 +1,4 @@
-// Archives: cache entries one after the other in one file, of which any part may be damaged.
+// Archives: concatenated cache entries in one file; any part may be damaged.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 namespace jit {
 
 struct ArchiveEntry {
-  Digest key;                        ///< of its key's text
-  std::span<const std::byte> bytes;  ///< whole; in the archive
+  Digest key;                        ///< digest of the key's text
+  std::span<const std::byte> bytes;  ///< a whole entry; points into the archive
 };
 
 struct ArchiveContents {
   std::vector<ArchiveEntry> entries;
-  std::vector<std::string> damaged;  ///< a sentence for each stretch of bytes that is no whole entry
+  std::vector<std::string> damaged;  ///< a sentence per stretch of bytes that is no whole entry
 };
 
-/// The whole entries of an archive, in order. Takes time in proportion to its size, whatever is in it: what
-/// damaged entries claim is read again a few times at most, and the rest of an archive that wants more is left.
+/// The whole entries of an archive, in order. Takes time linear in its size for any content: each byte is
+/// read a few times at most on average, and the rest of a damaged archive that needs more is skipped.
 ArchiveContents read_archive(std::span<const std::byte> archive);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Reads and publishes whole files: no reader ever sees half of one.
+// Reads and publishes whole files: readers never see a partial one.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// Which call failed and how; `step` is empty when none did.
+/// The failed call and its errno; `step` is empty if none failed.
 struct FileFailure {
   std::string step;
   int error = 0;
@@ -19,33 +19,32 @@ struct FileFailure {
   std::string message() const;  ///< e.g. "fsync: No space left on device"
 };
 
-/// Creates `folder` (relative to `directory`) with mode 0700, and its missing parents; no failure when it is
-/// there already.
+/// Creates `folder` (relative to `directory`) with mode 0700, and its missing parents; succeeds if it exists.
 FileFailure create_folder(FileSystem& file_system, int directory, const std::string& folder);
 
-/// A name for a file that is being written: never predictable and never equal in two processes. Empty (and errno
-/// set) when the system gives no random bytes.
+/// A name for a file being written, unpredictable and unique across processes. Empty, with errno set, if the
+/// system provides no random bytes.
 std::string temporary_name();
 
-/// Whether a file of this name is one that is being written, or was left behind.
+/// Whether the name is that of a temporary file, being written or abandoned.
 bool is_temporary(const std::string& name);
 
 /// Writes all bytes to an open file.
 FileFailure write_all(FileSystem& file_system, int file, std::span<const std::byte> bytes);
 
 /// Writes `bytes` to a new file of a random name in `folder` (relative to `directory`; created when missing),
-/// flushes it to the disk and renames it to `folder`/`name`, replacing what was there. After a failure or a
-/// crash the old content is untouched; at worst a temporary file stays behind.
+/// flushes it to disk and renames it to `folder`/`name`, replacing an existing file. A failure or crash
+/// leaves the old content untouched and at worst a temporary file behind.
 FileFailure publish_file(FileSystem& file_system, int directory, const std::string& folder,
                          const std::string& name, std::span<const std::byte> bytes);
 
-/// Removes a temporary file whose last write is an hour ago. `path` is relative to `directory`.
+/// Removes a temporary file last written more than an hour ago. `path` is relative to `directory`.
 void remove_if_abandoned(FileSystem& file_system, int directory, const std::string& path);
 
-/// Removes such files that crashed writers have left in `folder`, not those below it.
+/// Removes abandoned temporary files in `folder`, not in its subfolders.
 void remove_abandoned(FileSystem& file_system, int directory, const std::string& folder);
 
-/// Reads `size` bytes of an open file. A file that ends earlier gives fewer bytes and no failure.
+/// Reads `size` bytes of an open file; fewer, without a failure, if the file ends earlier.
 FileFailure read_file(FileSystem& file_system, int file, std::size_t size, std::vector<std::byte>& bytes);
 
 /// Reads a whole file that the user named. Throws Error (io_error).

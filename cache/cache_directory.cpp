@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* folder_name = "jit-attention";
 
-// Without "." and superfluous slashes: one at the end would make open follow a symbolic link.
+// The path without "." and redundant slashes: a trailing one would make open follow a symbolic link.
 std::string normal(const std::string& path) {
   const std::size_t name = path.find_first_not_of('/');
   if (name == std::string::npos) return "/";
@@ -40,7 +40,7 @@ CacheDirectory as_given(const std::string& path, const std::string& by) {
   return {normal(path), by};
 }
 
-// The first folder above `path` that anybody could replace; empty when there is none.
+// The first folder above `path` that anybody could replace; empty if none.
 std::string open_to_all(const std::filesystem::path& path) {
   for (std::filesystem::path above = path.parent_path();; above = above.parent_path()) {
     struct stat status;
@@ -127,7 +127,7 @@ std::string distrusted_location(const std::string& path) {
 TrustedFile read_trusted_file(FileSystem& file_system, int directory, const std::string& path,
                               Ownership ownership, std::uint64_t max_bytes) {
   TrustedFile result;
-  // O_NONBLOCK, lest a named pipe of that name should make us wait.
+  // O_NONBLOCK: opening a named pipe must not block.
   const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   const int opened = file_system.openat(directory, path.c_str(), flags);
   if (opened < 0) {

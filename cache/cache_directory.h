@@ -1,4 +1,4 @@
-// Where the cache lives, why, and whether that folder can be trusted: what is loaded from it runs on the GPU.
+// Chooses the cache's folder and checks that it can be trusted, since code loaded from it runs on the GPU.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// A decision. An empty path means: keep everything in memory; `reason` says why, in both cases.
+/// The chosen folder. An empty path means that everything stays in memory. `reason` says why, in both cases.
 struct CacheDirectory {
   std::string path;    ///< absolute, or empty
   std::string reason;  ///< one phrase for a person, e.g. "XDG_CACHE_HOME"
@@ -20,47 +20,45 @@ struct CacheDirectory {
 /// Looks up an environment variable: empty when unset. Should hide the environment from set-uid programs.
 using Environment = std::function<std::string(const std::string& name)>;
 
-/// Home folder of the effective user by the password database; empty when there is none.
+/// Home folder of the effective user in the password database; empty if it has none.
 std::string password_home();
 
 /// Chooses, in this order: `explicit_path`, $JIT_ATTENTION_CACHE_DIR, $XDG_CACHE_HOME/jit-attention,
-/// $HOME/.cache/jit-attention, the same under `home_of_user()`. Never the system's temporary folder. Unset
-/// and empty variables count as absent; a relative XDG_CACHE_HOME and a HOME that is relative or "/" are
-/// passed over; a relative path in the first two places gives memory only, because the caller meant something
-/// and it cannot be honored. Touches no file.
+/// $HOME/.cache/jit-attention, `home_of_user()`/.cache/jit-attention; never the system's temporary folder.
+/// Unset and empty variables count as absent; a relative XDG_CACHE_HOME, and a HOME that is relative or "/",
+/// are skipped. A relative path in one of the first two places gives memory only, because the caller's
+/// request cannot be honored. Touches no file.
 CacheDirectory choose_cache_directory(const std::string& explicit_path, const Environment& environment,
                                       const std::function<std::string()>& home_of_user = password_home);
 
-/// Who may own a folder and the files in it.
+/// Permitted owners of a folder and its files.
 enum class Ownership { user, user_or_root };
 
 /// A folder opened for a few calls, or the reason why not.
 struct OpenedDirectory {
   OwnedFile file;
-  int error = 0;        ///< errno of the call that failed; 0 when the folder is there but not to be trusted
+  int error = 0;        ///< errno of the failed call; 0 if the folder exists but is not trusted
   std::string refusal;  ///< one sentence; empty when `file` is open
 };
 
-/// Opens folder `path` if nobody else can put files into it: it is no symbolic link, has a permitted owner
-/// and is not writable by group or others.
+/// Opens folder `path` if nobody else can put files into it: it is no symbolic link, its owner is permitted,
+/// and group and others cannot write to it.
 OpenedDirectory open_trusted_directory(FileSystem& file_system, const std::string& path, Ownership ownership);
 
-/// Opens a folder of the user's own, created first (mode 0700, missing parents too) when it is
-/// missing.
+/// Opens a folder that the user owns; creates it (mode 0700) and its missing parents first.
 OpenedDirectory open_or_create_directory(FileSystem& file_system, const std::string& path);
 
-/// Why a cache cannot be at `path` (which need not exist) whatever is there: it is no absolute path, or a
-/// folder above it may be written by everybody and has no sticky bit. Empty when nothing is wrong. Looks
-/// along symbolic links, too.
+/// Why no cache may be at `path` (which need not exist): it is not absolute, or everybody can write to a
+/// folder above it that has no sticky bit. Empty if it may. Follows symbolic links, too.
 std::string distrusted_location(const std::string& path);
 
-/// A file that was read, or why not.
+/// A file's status and content, or why it was not read.
 struct TrustedFile {
   OwnedFile file;
   struct stat status {};
   std::vector<std::byte> bytes;
-  bool absent = false;   ///< there is no such file
-  std::string distrust;  ///< not empty: something is there that must not be used
+  bool absent = false;   ///< the file does not exist
+  std::string distrust;  ///< not empty: why the existing file must not be used
   std::string failure;   ///< not empty: a system call failed
 };
 

@@ -1,5 +1,5 @@
-// 128-bit content digests (XXH3). They name cache entries and detect damage; they are no defense against an
-// adversary, which is what the ownership checks of cache_directory.h are for.
+// 128-bit content digests (XXH3). They name cache entries and detect damage, but do not protect from an
+// adversary; the ownership checks of cache_directory.h do.
 #pragma once
 
 #include <array>

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::time_t touch_interval_seconds = 600;
 constexpr std::uint64_t max_entry_bytes = std::uint64_t{256} << 20;
-// A tuner compiles 9 kernels at once. Of so few keys two share a lock in 1 % of all cases, and then wait for each other.
+// A tuner compiles up to 9 kernels concurrently; the probability that two of them share a lock, and wait, is
+// below 1 %.
 constexpr std::uint64_t lock_count = 4096;
 
 bool is_stale(const struct stat& status) {
@@ -90,7 +91,7 @@ DiskCache::Found DiskCache::read_entry(const Layer& layer, int directory, const 
   if (!entry) return damaged("its content is damaged");
   if (touch && is_stale(file.status)) {
     const timespec now_and_now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
-    file_system_.futimens(file.file.get(), now_and_now);  // a failure only makes it look older than it is
+    file_system_.futimens(file.file.get(), now_and_now);  // a failure only makes the entry look older
   }
   return {std::move(entry), {}, {}};
 }
@@ -102,7 +103,7 @@ void DiskCache::store(const Key& key, const Entry& entry) {
   if (!failure.empty()) warn_once("a compiled kernel could not be kept on disk: " + failure);
 }
 
-// Empty, or why the bytes were not stored.
+// Why the bytes were not stored; empty if they were.
 std::string DiskCache::try_store(const Digest& digest, std::span<const std::byte> bytes) {
   if (bytes.size() > std::min(max_entry_bytes, options_.max_bytes)) {
     return fmt::format("{} bytes are more than the cache may hold", bytes.size());
@@ -117,9 +118,8 @@ std::string DiskCache::try_store(const Digest& digest, std::span<const std::byte
   return {};
 }
 
-// Looking at the whole folder for every stored entry would be slow. So each process stores up to a twentieth
-// of the caps, or what is still free if that is less, before it looks again; then it evicts, if a cap is
-// exceeded, down to nine tenths.
+// Scans the folder rarely: each process stores up to a twentieth of the limits, or the remaining room if
+// smaller, between scans. A scan evicts down to nine tenths if a limit is exceeded.
 void DiskCache::evict_when_due(int directory, std::uint64_t stored_bytes) {
   const auto charge = static_cast<std::int64_t>(charged_bytes(stored_bytes));
   const bool bytes_left = room_bytes_.fetch_sub(charge) > charge;
@@ -128,7 +128,7 @@ void DiskCache::evict_when_due(int directory, std::uint64_t stored_bytes) {
   scan_wanted_ = true;
   while (scan_wanted_) {
     const std::unique_lock scanning(scan_mutex_, std::try_to_lock);
-    if (!scanning) return;  // another thread is at it and looks at scan_wanted_ when it is done
+    if (!scanning) return;  // another thread is scanning and rechecks scan_wanted_ when done
     if (scan_wanted_.exchange(false)) scan_and_evict(directory);
   }
 }
@@ -144,7 +144,7 @@ void DiskCache::scan_and_evict(int directory) {
     evict(file_system_, directory, std::move(files), target);
     usage = {std::min(usage.bytes, target.bytes), std::min(usage.entries, target.entries)};
   }
-  // Added, not assigned: what other threads have stored during the scan stays subtracted.
+  // Added, not assigned: entries stored by other threads during the scan stay subtracted.
   room_bytes_ += static_cast<std::int64_t>(std::min(cap.bytes / 20, cap.bytes - usage.bytes)) - bytes_before;
   room_entries_ +=
       static_cast<std::int64_t>(std::min(cap.entries / 20, cap.entries - usage.entries)) - entries_before;

@@ -1,5 +1,5 @@
-// Kernels on disk, shared by processes. A hit takes no lock; a file is either whole or absent; whatever goes
-// wrong is a miss and at most one event, never an exception. docs/cache.md has the guarantees.
+// Kernels on disk, shared by processes. A hit takes no lock; a file is either whole or absent; any problem is
+// a miss and at most one event, never an exception. docs/cache.md has the guarantees.
 //
 // To compile each kernel once among many processes:
 //   if (auto entry = cache.load(key)) return *entry;
@@ -33,24 +33,24 @@ namespace jit {
 struct DiskCacheOptions {
   /// Writable layer, absolute; created when missing. Empty: none.
   std::string directory = {};
-  /// Pre-built folders of the same layout, absolute; asked in order after `directory`, never written.
+  /// Pre-built folders of the same layout, absolute; searched in order after `directory`, never written.
   std::vector<std::string> readonly_layers = {};
-  std::uint64_t max_bytes = std::uint64_t{1} << 30;  ///< cap of the writable layer, files rounded up to 4 KiB
-  std::size_t max_entries = 100'000;                 ///< cap on its number of entries
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;  ///< limit of this layer, in blocks of 4 KiB
+  std::size_t max_entries = 100'000;                 ///< limit on its number of entries
   Observer observer = {};                            ///< gets the warnings
   FileSystem* file_system = nullptr;                 ///< not owned; null: the real one
 };
 
-/// One entry as a listing shows it.
+/// One entry in a listing.
 struct EntryInfo {
   std::string digest;  ///< 32 hexadecimal digits, Digest::hex() of the key
   std::uint64_t bytes = 0;
-  std::chrono::system_clock::time_point last_used;  ///< up to ten minutes behind
+  std::chrono::system_clock::time_point last_used;  ///< up to ten minutes too early
   std::string metadata;                             ///< Entry::metadata; empty unless the entry is whole
-  std::string layer;                                ///< folder of the layer that holds it
+  std::string layer;                                ///< folder of its layer
   std::string path;                                 ///< absolute path of the file
-  bool damaged = false;                             ///< not what its name says, or not to be trusted
-  std::string unreadable;                           ///< why its file could not be read; empty when it was
+  bool damaged = false;                             ///< content does not match the name, or is not trusted
+  std::string unreadable;                           ///< why its file could not be read; empty if it was
 };
 
 /// Thread safe, and safe against any number of other processes using the same folder.
@@ -62,46 +62,46 @@ class DiskCache {
 
   /// Whether there is a writable layer.
   bool writable() const { return writable_; }
-  /// Why there is none; empty when there is, and when none was asked for.
+  /// Why there is no writable layer; empty if there is one, or none was requested.
   const std::string& refusal() const { return refusal_; }
 
   /// The entry of `key` from the first layer that has it whole. Takes no lock and writes nothing, but for the
   /// time of last use (at most every ten minutes). A damaged entry is a miss and one warning; the next
   /// `store` replaces it.
   std::optional<Entry> load(const Key& key) const;
-  /// The entry of `key` for a caller who looked before it took the lock, and wants to know whether another
-  /// process has stored the entry since: damage was reported then, and gives no second warning.
+  /// The entry of `key` after a miss, for a caller that now holds the lock: another process may have stored
+  /// it since. Does not warn of damage again.
   std::optional<Entry> load_again(const Key& key) const;
 
-  /// Puts the entry into the writable layer, replacing another, and evicts the least recently used when a cap
-  /// is exceeded. The key's text is stored, `entry.key_text` is not read. The first failure of this cache
-  /// gives a warning, further ones nothing. An entry without code, or larger than the cap, is not stored.
+  /// Stores the entry in the writable layer, replacing an older one, and evicts the least recently used if a
+  /// limit is exceeded. Stores the key's text; does not read `entry.key_text`. Only the first failure of this
+  /// cache gives a warning. An entry without code, or larger than the limit, is not stored.
   void store(const Key& key, const Entry& entry);
 
-  /// Keeps other processes and threads from computing the same entry meanwhile. There are 4,096 locks for all
-  /// keys, so now and then a different key waits too; hold one at a time. When it cannot be had in time, go
-  /// on without it.
+  /// Locks the key, so that other processes and threads do not compute the same entry meanwhile. All keys
+  /// share 4,096 locks, so a different key occasionally waits, too; hold one at a time. If the lock times
+  /// out, proceed without it.
   FileLock lock(const Key& key, std::chrono::milliseconds timeout = std::chrono::seconds(30)) const;
 
-  /// All entries of all layers, by digest. Reads every file; one that goes meanwhile is left out.
+  /// All entries of all layers, by digest. Reads every file; skips files removed meanwhile.
   std::vector<EntryInfo> list() const;
-  /// The damaged ones among them.
+  /// The damaged entries of list().
   std::vector<EntryInfo> verify() const;
   /// The entry whose digest begins with these hexadecimal digits (lower or upper case), from the first layer
   /// that has it; nothing when there is none or it is damaged. Throws Error (invalid_argument) when several
   /// digests match.
   std::optional<Entry> load_by_digest(std::string_view hex_prefix) const;
 
-  /// Removes from the writable layer what is damaged (not what cannot be read), then the least recently used
-  /// until at most `max_bytes` remain. Returns how many entries went. Throws Error (io_error) when one that had to
-  /// go could not be removed, once the others are.
+  /// Removes damaged entries from the writable layer (not unreadable ones), then the least recently used
+  /// until at most `max_bytes` remain. Returns the number of removed entries. Throws Error (io_error) if a
+  /// file could not be removed, after removing the others.
   std::size_t prune(std::uint64_t max_bytes);
-  /// Removes all entries of the writable layer, as prune does. Returns how many.
+  /// Removes all entries of the writable layer, with the same errors. Returns their number.
   std::size_t clear();
 
-  /// Writes all whole entries of all layers to one file. Returns how many. Throws Error (io_error).
+  /// Writes all whole entries of all layers to one file. Returns their number. Throws Error (io_error).
   std::size_t export_to(const std::string& path) const;
-  /// Adds the entries of such a file, each checked. Throws Error (io_error) when the file cannot be read,
+  /// Adds the entries of an exported file, each checked. Throws Error (io_error) if the file cannot be read,
   /// there is no writable layer, or an entry cannot be stored.
   ImportReport import_from(const std::string& path);
 
@@ -110,8 +110,7 @@ class DiskCache {
     std::string path;
     Ownership ownership = Ownership::user;
   };
-  // The finding of a layer for a digest: the entry, or why a file that is there cannot be used, or nothing at
-  // all.
+  // A layer's result for a digest: the entry, or why an existing file cannot be used, or nothing.
   struct Found {
     std::optional<Entry> entry;
     std::string damage;
@@ -133,12 +132,12 @@ class DiskCache {
 
   DiskCacheOptions options_;
   FileSystem& file_system_;
-  std::vector<Layer> layers_;  // in the order of search; the writable one, if any, is the first
+  std::vector<Layer> layers_;  // in search order; the writable layer, if any, is first
   bool writable_ = false;
   std::string refusal_;
   mutable std::atomic<bool> warned_ = false;
 
-  // How much may still be stored before the folder must be looked at again; see evict_when_due.
+  // Bytes and entries that may be stored before the next scan of the folder (evict_when_due).
   std::mutex scan_mutex_;
   std::atomic<bool> scan_wanted_ = false;
   std::atomic<std::int64_t> room_bytes_ = 0;

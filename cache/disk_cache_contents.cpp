@@ -1,5 +1,4 @@
-// The part of DiskCache that serves people and tools: listing, checking, pruning, moving entries between
-// machines.
+// Administrative functions of DiskCache: listing, checking, pruning, moving entries between machines.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -42,7 +41,7 @@ void DiskCache::visit(const std::function<void(const Layer&, int, const StoredFi
   }
 }
 
-// The entry in a file if it is the one that the file's name says.
+// The entry in a file, if the file's name matches its key.
 DiskCache::Found DiskCache::read_named(const Layer& layer, int directory, const StoredFile& file) const {
   Found found = read_entry(layer, directory, file.path, false);
   if (found.entry && digest(found.entry->key_text).hex() != file.digest)
@@ -99,7 +98,7 @@ std::size_t DiskCache::prune(std::uint64_t max_bytes) {
   std::vector<StoredFile> files = scan_entries(file_system_, directory.file.get(), true);
   const int folder = directory.file.get();
   Removal removal;
-  if (max_bytes > 0) {  // else all goes, whole or not: nothing needs to be read
+  if (max_bytes > 0) {  // else everything is removed without reading
     std::erase_if(files, [&](const StoredFile& file) {
       if (read_named(layer, folder, file).damage.empty()) return false;
       const Removal of_file = remove_unchanged(file_system_, folder, file);
@@ -120,7 +119,7 @@ std::size_t DiskCache::clear() { return prune(0); }
 
 std::size_t DiskCache::export_to(const std::string& path) const {
   const OutputFile output(path, &file_system_);
-  std::map<std::string, std::vector<std::byte>> entries;  // sorted, so that equal caches give equal files
+  std::map<std::string, std::vector<std::byte>> entries;  // sorted, so that equal caches export equal files
   visit([&](const Layer& layer, int directory, const StoredFile& file) {
     if (entries.contains(file.digest)) return;
     const Found found = read_named(layer, directory, file);

@@ -1,4 +1,4 @@
-// From a digest to a ready object on the launch path: no lock, no allocation, no system call.
+// Maps digests to ready objects on the launch path: no lock, no allocation, no system call.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace jit {
 
-/// Insert-only hash table (open addressing, linear probing). `find` may run in any number of threads together
-/// with one another and with `insert`.
+/// Insert-only hash table (open addressing, linear probing). Any number of threads may call `find`
+/// concurrently with one another and with `insert`.
 template <class T>
 class DispatchTable {
  public:
@@ -21,10 +21,10 @@ class DispatchTable {
   DispatchTable(const DispatchTable&) = delete;
   DispatchTable& operator=(const DispatchTable&) = delete;
 
-  /// The object of `key`, or null. Valid as long as the table.
+  /// The object of `key`, or null. Valid as long as the table lives.
   const T* find(const Digest& key) const { return current_.load(std::memory_order_acquire)->find(key); }
 
-  /// Adds `value` unless `key` is there already; the object that is in the table afterwards.
+  /// Adds `value` unless `key` exists; returns the object of `key` in the table.
   const T* insert(const Digest& key, std::unique_ptr<const T> value) {
     const std::lock_guard lock(mutex_);
     if (const T* present = find(key)) return present;
@@ -40,7 +40,7 @@ class DispatchTable {
   }
 
  private:
-  // The key of a slot is written once, before its value is published, and read only after the value was seen.
+  // A slot's key is written once, before its value is published, and read only after the value.
   struct Slot {
     Digest key;
     std::atomic<const T*> value = nullptr;
@@ -48,11 +48,11 @@ class DispatchTable {
   struct Table {
     explicit Table(std::size_t size) : slots(size) {}
 
-    // Half of the slots are empty, so both searches end.
+    // At least half of the slots are empty, so both searches terminate.
     const T* find(const Digest& key) const {
       for (std::size_t index = key.low;; ++index) {
         const Slot& slot = slots[index & (slots.size() - 1)];
-        // Read once: an empty slot may be given to another key at any moment.
+        // Loaded once: an empty slot may be taken by another key at any moment.
         const T* value = slot.value.load(std::memory_order_acquire);
         if (value == nullptr || slot.key == key) return value;
       }
@@ -67,10 +67,10 @@ class DispatchTable {
       slots[index].value.store(value, std::memory_order_release);
     }
 
-    std::vector<Slot> slots;  // a power of two
+    std::vector<Slot> slots;  // the number of slots is a power of two
   };
 
-  // Publishes a table of twice the size. Readers may still be in the old one, so it stays until destruction.
+  // Publishes a table of twice the size. Readers may still use the old one, so it is kept.
   void grow() {
     const Table* old = tables_.empty() ? nullptr : tables_.back().get();
     auto table = std::make_unique<Table>(old == nullptr ? 64 : 2 * old->slots.size());

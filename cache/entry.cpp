@@ -27,7 +27,7 @@ struct Trailer {
 };
 static_assert(sizeof(Header) == 40 && sizeof(Trailer) == 16);
 
-// The header at the beginning of `bytes` if it is one and what it announces fits.
+// The header at the beginning of `bytes`, if it is one and the sizes in it fit.
 std::optional<Header> read_header(std::span<const std::byte> bytes) {
   Header header;
   if (bytes.size() < sizeof header + sizeof(Trailer)) return std::nullopt;

@@ -13,8 +13,8 @@ namespace jit {
 
 /// One cached kernel.
 struct Entry {
-  std::string key_text;         ///< Key::text() of the key that it answers
-  std::string metadata;         ///< whatever the caller wants back, opaque to the cache
+  std::string key_text;         ///< Key::text() of the entry's key
+  std::string metadata;         ///< any text of the caller, opaque to the cache
   std::vector<std::byte> code;  ///< machine code or PTX; never empty in a valid entry
 
   bool operator==(const Entry&) const = default;
@@ -25,12 +25,12 @@ std::vector<std::byte> encode(std::string_view key_text, std::string_view metada
                               std::span<const std::byte> code);
 std::vector<std::byte> encode(const Entry& entry);
 
-/// The entry whose encoding is exactly `bytes`; nothing when they are damaged, truncated, of another version
-/// or anything else. Safe on any bytes.
+/// The entry encoded by exactly `bytes`; nothing if they are damaged, truncated, of another version or
+/// anything else. Safe for any bytes.
 std::optional<Entry> decode(std::span<const std::byte> bytes);
 
-/// How many bytes the entry at the beginning of `bytes` claims to take; nothing when no entry begins there or
-/// it does not fit.
+/// Size that the header of an entry at the beginning of `bytes` claims; nothing if there is no header or the
+/// size exceeds `bytes`.
 std::optional<std::size_t> encoded_size(std::span<const std::byte> bytes);
 
 /// The bytes that every entry begins with.

@@ -91,7 +91,7 @@ Removal evict(FileSystem& file_system, int directory, std::vector<StoredFile> fi
   for (const StoredFile& file : files) {
     if (usage.bytes <= target.bytes && usage.entries <= target.entries) break;
     removal += remove_unchanged(file_system, directory, file);
-    // Counted as gone in either case: if somebody replaced it, the next scan sees what is there.
+    // Counted as removed in either case: the next scan sees a replacement.
     usage.bytes -= charged_bytes(file.bytes);
     --usage.entries;
   }

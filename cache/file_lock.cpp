@@ -23,7 +23,7 @@ FileLock acquire_lock(FileSystem& file_system, int directory, const std::string&
   if (opened < 0) return {};
   OwnedFile file(file_system, opened);
 
-  // Asking again and again, because a blocking flock can be given up only by means of signals.
+  // Polls: only a signal can interrupt a blocking flock.
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::chrono::milliseconds pause(1);
   while (file_system.flock(file.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -1,4 +1,4 @@
-// The system calls that the caches make, one virtual function each, so that a test can make any of them fail.
+// System calls of the caches, one virtual function each, so that tests can make any of them fail.
 #pragma once
 
 #include <fcntl.h>
@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// The real system calls: each returns what the call of its name returns (-1 and errno on failure) and
-/// restarts on EINTR where that is safe. Stateless, hence thread safe; a derived class must be so too.
+/// The real system calls: each returns its result (-1 and errno on failure), and restarts on EINTR where that
+/// is safe. Stateless, hence thread safe; derived classes must be thread safe, too.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -25,7 +25,7 @@ class FileSystem {
   virtual int fstat(int file, struct stat* result);
   virtual int fstatat(int directory, const char* path, struct stat* result, int flags);
   virtual int futimens(int file, const timespec times[2]);
-  virtual int flock(int file, int operation);  ///< not restarted: who waits for a lock watches the clock
+  virtual int flock(int file, int operation);  ///< not restarted: callers that wait check a deadline
   virtual int mkdirat(int directory, const char* path, mode_t mode);
   virtual int renameat(int from_directory, const char* from, int to_directory, const char* to);
   virtual int unlinkat(int directory, const char* path, int flags);
@@ -48,7 +48,7 @@ class OwnedFile {
   explicit operator bool() const { return file_ >= 0; }
   int get() const { return file_; }
 
-  /// Closes now, if open; what close(2) returned.
+  /// Closes the file now, if open; returns close(2)'s result.
   int reset();
 
  private:

@@ -19,7 +19,7 @@ bool is_field_name(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), allowed);
 }
 
-// Takes one field off the front of `text`.
+// Removes the first field from `text`.
 std::optional<KeyField> take_field(std::string_view& text) {
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos || !is_field_name(text.substr(0, space))) return std::nullopt;

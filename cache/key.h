@@ -1,5 +1,5 @@
-// The key of a cached thing: an ordered list of named fields, the whole of which is stored with the
-// entry and compared when it is loaded.
+// The key of a cached object: an ordered list of named fields, stored completely with the entry and compared
+// when it is loaded.
 #pragma once
 
 #include <optional>
@@ -21,11 +21,11 @@ struct KeyField {
   bool operator==(const KeyField&) const = default;
 };
 
-/// The fields as bytes, `<name> <length of value>\n<value>\n` each: readable, and different for different
-/// lists. Throws Error (invalid_argument) for a name with other characters.
+/// The fields as bytes, `<name> <length of value>\n<value>\n` each: readable and unambiguous. Throws Error
+/// (invalid_argument) for a name with other characters.
 std::string canonical_text(std::span<const KeyField> fields);
 
-/// The inverse of canonical_text; nothing when `text` is not exactly what canonical_text would have written.
+/// The inverse of canonical_text; nothing if `text` is not its exact output.
 std::optional<std::vector<KeyField>> parse_canonical_text(std::string_view text);
 
 /// An immutable key. The first field is always the schema version of this class, so that keys of different

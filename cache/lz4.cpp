@@ -7,8 +7,8 @@
 namespace jit {
 namespace {
 
-// The format: a token has the number of literals and the length of the match behind them, four bits each, and more of
-// either follows in bytes of up to 255.
+// The format: a token has the number of literals and the length of the match after them, four bits each;
+// larger numbers continue in bytes of up to 255.
 constexpr std::size_t shortest_match = 4;
 constexpr std::size_t largest_offset = 65535;
 constexpr std::size_t literals_at_end = 5;
@@ -20,7 +20,8 @@ struct Match {
   std::size_t length = 0;
 };
 
-// Finds earlier bytes that are like those at a place, through chains of the places whose next four bytes have equal hashes.
+// Finds earlier bytes equal to those at an offset, by chains of offsets whose next four bytes have equal
+// hashes.
 class Matches {
  public:
   explicit Matches(std::span<const std::byte> bytes)
@@ -59,8 +60,8 @@ class Matches {
   }
 
   std::span<const std::byte> bytes_;
-  std::vector<std::uint32_t> last_;    // by hash
-  std::vector<std::uint32_t> before_;  // by place
+  std::vector<std::uint32_t> last_;    // latest offset of each hash
+  std::vector<std::uint32_t> before_;  // previous offset with the same hash
 };
 
 void add_number(std::vector<std::byte>& to, std::size_t number) {
@@ -81,7 +82,7 @@ void add_sequence(std::vector<std::byte>& to, std::span<const std::byte> literal
   add_number(to, length);
 }
 
-// A block as it is read.
+// Reads a block.
 class BlockReader {
  public:
   explicit BlockReader(std::span<const std::byte> block) : rest_(block) {}
@@ -101,7 +102,7 @@ class BlockReader {
     return std::to_integer<std::size_t>(taken->front());
   }
 
-  // The number of which a token has `begin`.
+  // A number whose token bits are `begin`, with its further bytes.
   std::optional<std::size_t> number(std::size_t begin) {
     std::size_t number = begin;
     for (std::size_t more = begin < largest_in_token ? 0 : 255; more == 255; number += more) {
@@ -158,7 +159,7 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> bloc
     bytes.resize(place + *length + shortest_match);
     for (std::size_t i = place; i < bytes.size(); ++i) bytes[i] = bytes[i - offset];
   }
-  return std::nullopt;  // a block ends with literals
+  return std::nullopt;  // literals must end a block
 }
 
 }  // namespace jit

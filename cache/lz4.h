@@ -1,4 +1,4 @@
-// Blocks of LZ4 (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md): bytes in a third of their room.
+// LZ4 blocks (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md): a third of the size.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace jit {
 
-/// A block that stands for these bytes, which are at most 4 GB. Equal bytes give equal blocks.
+/// Compresses at most 4 GB to a block. Deterministic.
 std::vector<std::byte> compress(std::span<const std::byte> bytes);
 
-/// The bytes that a block stands for; nothing when it is damaged, though damage may also give other bytes. Safe on any bytes.
+/// Decompresses a block; nothing if damage is detected, which it need not be. Safe for any bytes.
 std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> block);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Expensive results of one process, each computed once however many threads ask.
+// Expensive results of a process, each computed once for any number of threads.
 #pragma once
 
 #include <unistd.h>
@@ -17,8 +17,8 @@
 
 namespace jit {
 
-/// Results by key. Thread safe. A result stays until it is erased or the object dies; holders of the
-/// shared_ptr keep it longer.
+/// Results by key. Thread safe. A result is kept until it is erased or the object is destroyed; a shared_ptr
+/// keeps it longer.
 template <class Value>
 class SingleFlight {
  public:
@@ -29,10 +29,10 @@ class SingleFlight {
   SingleFlight(const SingleFlight&) = delete;
   SingleFlight& operator=(const SingleFlight&) = delete;
 
-  /// The result of `key`. When there is none, one caller runs `make` while the others with the same key wait
-  /// for it; callers with other keys do not wait. When `make` throws, all of them get that exception and the
-  /// next call tries again. `make` runs outside all locks and must not ask for its own key. In a forked child
-  /// the results of the parent are absent, so that no thread waits for one that was not copied.
+  /// The result of `key`. If there is none, one caller runs `make` while others with the same key wait;
+  /// callers with other keys do not. If `make` throws, all of them get the exception, and the next call tries
+  /// again. `make` runs without any lock and must not ask for its own key. A forked child starts without its
+  /// parent's results, so that no thread waits for a computation that fork did not copy.
   Result get(const Digest& key, const std::function<Value()>& make) {
     State& state = current_state();
     std::promise<Result> promise;
@@ -57,7 +57,7 @@ class SingleFlight {
       {
         const std::lock_guard lock(state.mutex);
         const auto position = state.flights.find(key);
-        // After an erase this may be a later flight, which is not ours to end.
+        // After an erase, this may be a later flight, which must stay.
         if (position != state.flights.end() && position->second.number == number) {
           state.flights.erase(position);
         }
@@ -67,7 +67,7 @@ class SingleFlight {
     }
   }
 
-  /// The result if it is there, null otherwise. Never waits for a computation.
+  /// The result if it is ready, else null. Never waits for a computation.
   Result find(const Digest& key) const {
     State& state = current_state();
     const std::lock_guard lock(state.mutex);
@@ -77,7 +77,7 @@ class SingleFlight {
     return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? result.get() : nullptr;
   }
 
-  /// The results that are there, in no order. Never waits for a computation.
+  /// All ready results, unordered. Never waits for a computation.
   std::vector<Result> results() const {
     State& state = current_state();
     const std::lock_guard lock(state.mutex);
@@ -89,8 +89,8 @@ class SingleFlight {
     return results;
   }
 
-  /// Forgets the result of `key`, so that the next `get` computes it. One that is being computed is still
-  /// delivered to those who wait, but not kept.
+  /// Removes the result of `key`, so that the next `get` computes it. A running computation still delivers
+  /// its result to waiting callers, but it is not kept.
   void erase(const Digest& key) {
     State& state = current_state();
     const std::lock_guard lock(state.mutex);
@@ -120,7 +120,7 @@ class SingleFlight {
     auto fresh = std::make_unique<State>();
     fresh->inherited.reset(seen);
     if (state_.compare_exchange_strong(seen, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
-    static_cast<void>(fresh->inherited.release());  // another thread of this child was faster and owns it
+    static_cast<void>(fresh->inherited.release());  // another thread of this child won and owns it
     return *seen;
   }
 

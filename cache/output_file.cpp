@@ -16,8 +16,8 @@
 
 namespace jit {
 
-// A file being written: with a name of its own, or none where the system can do that, so that nothing stays of a process
-// that is killed.
+// A file being written: with a temporary name or, where the system supports it, without one, so that a killed
+// process leaves no file.
 struct OutputDraft {
   OwnedFile file;
   bool has_name = false;
@@ -27,9 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int most_links = 40;  // as the system
+constexpr int most_links = 40;  // Linux's limit
 
-// The folder of a path, by the one name that it has without links.
+// The folder of a path, by its canonical name.
 fs::path real_folder(const fs::path& path) {
   std::error_code missing;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -37,7 +37,7 @@ fs::path real_folder(const fs::path& path) {
   return missing ? folder : real;
 }
 
-// A path, what its last name links to, what that links to, and so on; whether a file is there or not.
+// A path, the target of its symbolic link, that one's target, and so on; the last file need not exist.
 std::vector<fs::path> chain_of_links(const fs::path& path) {
   std::vector<fs::path> chain = {path};
   for (int links = 0; links < most_links; ++links) {
@@ -54,7 +54,7 @@ fs::path real_place(const std::string& path) {
   return real_folder(place) / place.filename();
 }
 
-// The open file of this process that a path such as /dev/stdout stands for; none: -1.
+// The descriptor of this process that a path such as /dev/stdout refers to; -1 if none.
 int descriptor_of(const std::string& path) {
   std::error_code missing;
   const fs::path descriptors = fs::canonical("/proc/self/fd", missing);
@@ -123,7 +123,7 @@ OutputFile::OutputFile(std::string path, FileSystem* file_system)
   if (tried.has_name) file_system_->unlinkat(folder.get(), trial.c_str(), 0);
 }
 
-// All bytes of a file on the disk, behind a name of their own or none, until `publish` gives them that of the file.
+// A file's whole content on disk, under a temporary name or none, until `publish` gives it the file's name.
 class OutputFile::Filled {
  public:
   Filled(const OutputFile& output, std::initializer_list<std::span<const std::byte>> parts)
@@ -149,7 +149,7 @@ class OutputFile::Filled {
   Filled& operator=(Filled&&) = delete;
   ~Filled() { discard(); }
 
-  /// Gives it a name beside the file's: what may want room on the disk.
+  /// Gives it a temporary name in the file's folder, a step that may fail for lack of disk space.
   void name() {
     if (draft_.has_name) return;
     const std::string open_file = name_of_open_file(draft_.file.get());
@@ -158,7 +158,7 @@ class OutputFile::Filled {
     draft_.has_name = true;
   }
 
-  /// Gives it the file's name.
+  /// Gives the draft the file's name.
   void publish() {
     if (!is_published_at_once()) replace();
     remove_abandoned(files(), folder_.get(), ".");
@@ -175,7 +175,8 @@ class OutputFile::Filled {
     draft_.has_name = false;
   }
 
-  // Gives a file that is not there yet its own name at once, so that whenever the process is killed none stays.
+  // Links a file that does not exist yet directly under its final name, so that a kill leaves no temporary
+  // file.
   bool is_published_at_once() {
     if (draft_.has_name || !output_.is_new_) return false;
     const std::string open_file = name_of_open_file(draft_.file.get());
@@ -196,7 +197,7 @@ class OutputFile::Filled {
 
 void OutputFile::write(std::initializer_list<std::span<const std::byte>> parts) const {
   if (replaces()) return Filled(*this, parts).publish();
-  // An open file of the process goes on at its position; opened anew it would begin at 0.
+  // Duplicates the descriptor of an open file: reopened, it would be written from offset 0.
   OwnedFile file(*file_system_, descriptor_ >= 0 ? ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0)
                                                  : file_system_->openat(AT_FDCWD, path_.c_str(),
                                                                         O_WRONLY | O_NOCTTY | O_CLOEXEC));

@@ -1,4 +1,5 @@
-// Entries in one file that is only read, such as one that a machine image ships. docs/reference/file-formats.md draws it.
+// Read-only files of entries, such as one in a machine image. docs/reference/file-formats.md draws the
+// format.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace jit {
 
-/// An entry as packs have it, compressed.
+/// A compressed entry, as packs contain it.
 struct PackedEntry {
   explicit PackedEntry(const Entry& entry);
   Digest key;
@@ -24,26 +25,26 @@ struct PackedEntry {
   auto operator<=>(const PackedEntry&) const = default;
 };
 
-/// A pack as bytes: what all its entries have in common, and the entries. Equal entries give equal bytes, in
-/// whatever order they come.
+/// Encodes a pack: the facts that all its entries share, and the entries. The bytes do not depend on the
+/// order of `entries`.
 std::vector<std::byte> encode_pack(std::span<const KeyField> facts, std::vector<PackedEntry> entries);
 
-/// A pack in memory. Immutable, thread safe, and safe on any bytes.
+/// A pack in memory. Immutable, thread safe, and safe for any bytes.
 class PackFile {
  public:
-  /// Reads a file that nobody but its user, or root, can write. Reports no error: `refusal` has it.
+  /// Reads a file that only its user or root can write. Reports no error; `refusal` says why it is not used.
   PackFile(FileSystem& file_system, const std::string& path);
-  /// The pack that these bytes are; `path` is for messages.
+  /// A pack from bytes; `path` is for messages.
   PackFile(std::string path, std::vector<std::byte> bytes);
 
   const std::string& path() const { return path_; }
-  /// Why the pack is not used, in one sentence; empty: it is.
+  /// Why the pack is not used, in one sentence; empty if it is.
   const std::string& refusal() const { return refusal_; }
-  /// A fact that all entries have in common; empty when the pack does not tell.
+  /// A fact that all entries share; empty if the pack does not state it.
   std::string_view fact(std::string_view name) const;
   std::size_t size() const { return index_.size(); }
 
-  /// The entry of a key, or why the one that is there cannot be used, or nothing at all.
+  /// The entry of a key, or why an existing one cannot be used, or nothing.
   struct Found {
     std::optional<Entry> entry;
     std::string damage;
@@ -56,14 +57,14 @@ class PackFile {
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
   };
-  // Empty, or what is wrong with the head of the file.
+  // Why the head of the file is invalid; empty if it is valid.
   std::string read_head();
 
   std::string path_;
   std::vector<std::byte> bytes_;
   std::string refusal_;
   std::vector<KeyField> facts_;
-  std::vector<Row> index_;  // by key
+  std::vector<Row> index_;  // sorted by key
 };
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// A memory of what was asked for lately, found by comparing instead of by a digest.
+// Recently used objects, found by comparison instead of by a digest.
 #pragma once
 
 #include <array>
@@ -7,11 +7,11 @@
 
 namespace jit {
 
-/// Some of the objects that were added last, which others own. Any number of threads may ask and add.
+/// The last few added objects, not owned. Thread safe.
 template <class T>
 class Recent {
  public:
-  /// One that `is_it`, or null.
+  /// An object for which `is_it` holds, or null.
   template <class IsIt>
   const T* find(const IsIt& is_it) const {
     for (const std::atomic<const T*>& slot : slots_) {
@@ -21,14 +21,14 @@ class Recent {
     return nullptr;
   }
 
-  /// In place of the one that was added first. The object must live as long as this.
+  /// Adds an object, replacing the oldest one. It must live as long as this table.
   void add(const T* object) {
     slots_[next_.fetch_add(1, std::memory_order_relaxed) % slots_.size()].store(object,
                                                                                 std::memory_order_release);
   }
 
  private:
-  std::array<std::atomic<const T*>, 4> slots_ = {};  // layers of an engine's model are of one or two kinds
+  std::array<std::atomic<const T*>, 4> slots_ = {};  // the layers of a model have one or two kinds
   std::atomic<std::size_t> next_ = 0;
 };
 

@@ -24,7 +24,7 @@ struct Content {
   std::string record;
 };
 
-// A record file is four fields in the format of keys, the last of which is the digest of all before it.
+// A record file has four fields in the format of keys; the last one is the digest of the previous ones.
 std::string format(const Content& content) {
   std::string text = canonical_text(std::vector<KeyField>{
       {"environment", content.environment}, {"operation", content.operation}, {"record", content.record}});
@@ -118,7 +118,7 @@ void TuningStore::store(const Key& environment, const Key& operation, std::strin
   if (!failure.empty()) warn_once("a tuning result could not be kept on disk: " + failure);
 }
 
-// Empty, or why the record was not stored.
+// Why the record was not stored; empty if it was.
 std::string TuningStore::try_store(const std::string& environment, const std::string& operation,
                                    std::string_view record) {
   const std::string text = format({environment, operation, std::string(record)});

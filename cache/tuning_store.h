@@ -1,5 +1,5 @@
-// Tuning records on disk: one small checksummed text file per (environment, operation). The
-// store knows nothing of what a record says. Trouble is a miss and at most one event.
+// Tuning records on disk: one small checksummed text file per environment and operation. The store does not
+// interpret records. A problem is a miss and at most one event.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace jit {
 /// One record as a listing shows it.
 struct TuningRecord {
   std::string environment;  ///< Key::text() of the environment: machine, versions, policy
-  std::string operation;  ///< Key::text() of the operation: every parameter that selects code or shape bucket
+  std::string operation;  ///< Key::text() of the operation: every parameter that selects code, or size class
   std::string record;     ///< the caller's text
   std::string path;       ///< absolute path of the file
 
@@ -30,17 +30,17 @@ struct TuningRecord {
 /// waits.
 class TuningStore {
  public:
-  /// Keeps records under `directory`/tuning (absolute; created when missing). Empty, or one that cannot be
-  /// trusted (one warning): nothing is stored or found. `file_system` is not owned; null: the real one.
+  /// Keeps records under `directory`/tuning (absolute; created when missing). If it is empty, or not trusted
+  /// (one warning), nothing is stored or found. `file_system` is not owned; null: the real one.
   explicit TuningStore(std::string directory, FileSystem* file_system = nullptr, Observer observer = {});
 
   bool writable() const { return writable_; }
   const std::string& refusal() const { return refusal_; }
 
-  /// The record, when one was stored under exactly these keys. A damaged one is a miss and one warning.
+  /// The record stored under exactly these keys, if any. A damaged one is a miss and one warning.
   std::optional<std::string> load(const Key& environment, const Key& operation) const;
 
-  /// Puts it there at once, replacing an older one. The first failure gives a warning, further ones nothing.
+  /// Stores the record, replacing an older one. Only the first failure gives a warning.
   void store(const Key& environment, const Key& operation, std::string_view record);
 
   /// All whole records, by path.
@@ -48,10 +48,10 @@ class TuningStore {
 
   /// All whole records as one text, for another machine of the same kind.
   std::string export_records() const;
-  /// Adds the records of such a text, each checked. Throws Error (io_error) when nothing can be stored.
+  /// Adds the records of an exported text, each checked. Throws Error (io_error) if nothing can be stored.
   ImportReport import_records(std::string_view text);
 
-  /// Removes all records. Returns how many.
+  /// Removes all records. Returns their number.
   std::size_t clear();
 
  private:

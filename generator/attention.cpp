@@ -42,7 +42,7 @@ bool fill(const AttentionState& state, const AttentionArguments& arguments, Atte
   return fill_params(state.spec, state.rules, state.tensors, arguments, params);
 }
 
-// Fills the parameters as the last call has them, where it vouches for this one.
+// Fills the parameters, from the last call's if it had such arguments (KnownAttention).
 bool fill_as_last_call(const AttentionState& state, const AttentionArguments& arguments,
                        AttentionParams& params) {
   bool is_known = false;
@@ -151,7 +151,7 @@ Attention attention_when_called(const AttentionSpec& spec, const Context& contex
   const auto has_spec = [&](const AttentionState& state) { return state.spec == spec; };
   if (const AttentionState* recent = shared.recent_attentions.find(has_spec)) return handle(context, recent);
   Digest key = dispatch_key(spec, {});
-  key.low = ~key.low;  // a state of its own: those of attention() have a kernel loaded
+  key.low = ~key.low;  // separate: states of attention() have a loaded kernel
   const AttentionState* state = shared.attentions.find(key);
   if (state == nullptr) state = shared.attentions.insert(key, new_state(shared, spec, {}, /*deferred=*/true));
   shared.recent_attentions.add(state);

@@ -36,16 +36,16 @@ struct AttentionState {
   const ArgumentRules rules;
   const std::vector<FunctorTensorUse> tensors;
   mutable Shared<KnownAttention> last_call;
-  mutable DispatchTable<Plan> by_size;               ///< of forward, by device and size class
-  mutable DispatchTable<Plan> defaults;              ///< by device, for sizes that nothing was chosen for
-  mutable DispatchTable<Plan> backward_by_size;      ///< by device, size class and which gradients are wanted
-  mutable DispatchTable<Plan> backward_of_operands;  ///< the part that computes dq, dk and dv
+  mutable DispatchTable<Plan> by_size;               ///< forward plans, by device and size class
+  mutable DispatchTable<Plan> defaults;              ///< untuned plans, by device
+  mutable DispatchTable<Plan> backward_by_size;      ///< by device, size class and requested gradients
+  mutable DispatchTable<Plan> backward_of_operands;  ///< plans that compute only dq, dk and dv
   mutable std::mutex choosing;  ///< held while a kernel is compiled or tuned, never by a launch
 };
 
-/// Reports what checked kernels have found in a call. For a spec that does not ask for it, on an emulated
-/// device, it is told to the observer and no more: results are defined all the same. Waits for the call.
-/// Throws Error invalid_argument, naming the array.
+/// Reports a fault that checked kernels have recorded in a call: throws Error invalid_argument, naming the
+/// array, if the spec asks for checks; else, on emulated devices, only notifies the observer with a warning.
+/// Results are defined in both cases. Waits for the call.
 void report_faults(const AttentionState& state, FaultSlot& slot);
 
 }  // namespace jit

@@ -44,9 +44,9 @@ Digest plan_key(int device, const BackwardCall& call) {
   return key;
 }
 
-// Remedies for texts that compile in forward alone.
+// Advice for functor texts that compile in forward but not in backward.
 struct Remedy {
-  std::string_view mark;  ///< of what the compiler says of them
+  std::string_view mark;  ///< a part of the compiler's message
   std::string_view advice;
 };
 constexpr Remedy remedies[] = {
@@ -75,8 +75,8 @@ Plan untuned_plan(const AttentionState& state, const BackwardCall& call, int dev
                                call.deterministic, device, why);
 }
 
-// The plan that computes dq, dk and dv, chosen once for all calls of these sizes. Requires: state.choosing is
-// held.
+// The plan that computes dq, dk and dv, chosen once for all calls of a size class. Requires: state.choosing
+// is held.
 const Plan& operand_plan(const AttentionState& state, int device, const AttentionParams& params,
                          const BackwardCall& call) {
   const BackwardCall operands{.shape = call.shape, .deterministic = call.deterministic};
@@ -118,7 +118,7 @@ const Plan& plan_for_launch(const AttentionState& state, int device, const Atten
                             const BackwardCall& call, Stream stream) {
   if (const Plan* known = state.backward_by_size.find(plan_key(device, call))) return *known;
   if (!is_capturing(stream)) {
-    // As in forward: tuning reads what mask and score read, which the caller may still write.
+    // As in forward: tuning reads tensors of mask and score, which the stream may still write.
     check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     return prepared_plan(state, device, params, call);
   }

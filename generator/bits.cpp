@@ -12,7 +12,7 @@
 namespace jit {
 namespace {
 
-// The fields that decide bits of a query, and not how calls find it.
+// Spec fields that decide the bits of a query's result; other fields only say how calls pass it.
 constexpr std::array<std::string_view, 9> deciding_fields = {
     "dtype", "head_dim", "head_dim_v", "sinks", "split_keys", "q_positions", "k_positions", "mask", "score"};
 

@@ -80,7 +80,7 @@ std::size_t Cache::prune(std::uint64_t max_bytes) const { return writable(contex
 
 Cache::Cleared Cache::clear() const {
   ContextState& state = writable(context_);
-  // Tunings go even where some kernels stay.
+  // Clears tunings even if some kernels cannot be removed.
   Cleared cleared;
   std::exception_ptr failure;
   try {

@@ -1,4 +1,4 @@
-// Kernels without a device: compile(), and what it may be given.
+// compile() without a device, and its checks of arguments.
 #include <jit/compiled_kernel.h>
 
 #include <utility>

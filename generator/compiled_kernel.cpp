@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The templates of a kernel, and those that checked calls want beside them: who edits a mask may ask whether its functions
-// agree.
+// The templates of a kernel, and those that checked calls compile in addition, so that someone who edits a
+// mask template can check that its functions agree.
 std::vector<SourceFile> templates_to_edit(const Program& program, const AttentionSpec& spec,
                                           const Templates& templates) {
   std::vector<SourceFile> files = closure(program, templates);
@@ -37,14 +37,14 @@ std::vector<SourceFile> templates_to_edit(const Program& program, const Attentio
   return files;
 }
 
-// A dump's files, their places tried before any is written, and the folders that were made for them.
+// The files of a dump. Checks all paths before writing; removes created folders that stay empty.
 class DumpFolder {
  public:
   explicit DumpFolder(fs::path base) : base_(std::move(base)) {}
   DumpFolder(const DumpFolder&) = delete;
   DumpFolder& operator=(const DumpFolder&) = delete;
   ~DumpFolder() {
-    std::error_code in_use;  // by what was written, or lay there before
+    std::error_code in_use;  // folders that are not empty stay
     for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) fs::remove(*folder, in_use);
   }
 
@@ -55,7 +55,7 @@ class DumpFolder {
     files_.emplace_back(path.string());
   }
 
-  /// Writes all, or none. Their paths.
+  /// Writes all files or none, and returns their paths.
   std::vector<std::string> write() const {
     std::vector<std::pair<OutputFile, std::span<const std::byte>>> outputs;
     std::vector<std::string> paths;
@@ -80,7 +80,7 @@ class DumpFolder {
   }
 
   fs::path base_;
-  std::vector<fs::path> made_;  // each behind those that it lies in
+  std::vector<fs::path> made_;  // created folders, parents first
   std::vector<OutputFile> files_;
   std::vector<std::string> contents_;
 };
@@ -108,7 +108,7 @@ const std::string& CompiledKernel::key() const { return image_->key; }
 bool CompiledKernel::cached() const { return image_->cached; }
 double CompiledKernel::compile_ms() const { return image_->compile_ms; }
 
-// The context keeps its images for as long as it lives, and the kernel keeps the context.
+// Images are owned by the context, which the kernel keeps alive.
 const KernelImage& CompiledKernel::machine_image() const {
   if (image_->target.form == CodeForm::cubin) return *image_;
   return *build_image(*context_, image_->program, {image_->target.arch, CodeForm::cubin});

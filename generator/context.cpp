@@ -15,7 +15,7 @@
 namespace jit {
 ContextState::ContextState(Settings settings_in, Observer observer_in)
     : KernelStore(std::move(settings_in), std::move(observer_in)),
-      // A folder that cannot be used is told of once.
+      // Empty if unusable: the disk cache has warned already.
       tuning(disk.writable() ? directory.path : std::string(), nullptr, observer) {}
 
 ContextState::~ContextState() = default;

@@ -12,8 +12,8 @@
 namespace jit {
 namespace {
 
-// Digests numbers in pieces: one digest of a short piece of memory is what makes dispatch cheap. Each piece
-// begins with the digest of those before, so that any number of words fits.
+// Digests any number of words in pieces of fixed size: the digest of a short buffer is cheap. Each piece
+// begins with the digest of the previous ones.
 class WordDigester {
  public:
   void add(std::uint64_t word) {

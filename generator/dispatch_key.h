@@ -1,4 +1,4 @@
-// The key of a spec in tables in memory.
+// Keys of specs in tables in memory.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace jit {
 
-/// Equal for equal specs and configs alone. Allocates nothing. Every field counts: those that the kernel does
-/// not know (softmax_scale) are part of what a handle computes.
+/// The key of a spec and config; different ones have different keys. Counts every field: those that kernels
+/// do not depend on (softmax_scale) still decide what a handle computes. Allocates nothing.
 Digest dispatch_key(const AttentionSpec& spec, const std::optional<KernelConfig>& config);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Forward calls of sizes that were not seen before: which kernels, and from where.
+// Selects plans for forward calls of new sizes: tuned, mixed, or untuned.
 #include "generator/plan_selection.h"
 
 #include <optional>
@@ -39,8 +39,8 @@ Plan plan_of(const AttentionState& state, const AttentionSpec& spec, BuiltKernel
   return make_plan(state.context, spec, std::move(kernel), device.ordinal, std::move(why));
 }
 
-// The plan of the cost model, or of the config that was given, for `shape`. Where what the model chooses
-// cannot be had, the best kernel that is at hand will do.
+// The plan of the given config or of the cost model's choice for `shape`. If the chosen kernel cannot be
+// compiled, the best available one replaces it.
 Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const ProblemShape& shape,
                   std::string why) {
   const AttentionSpec spec = forward_spec(state.spec, shape.has_device_lengths);
@@ -50,8 +50,8 @@ Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const P
   return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
 
-// The kernel for some requests of mixed calls: of the config that was recorded for calls of their sizes, else of the cost
-// model's, else the best that is at hand.
+// The kernel for some requests of mixed calls: from the config recorded for calls of their sizes, else from
+// the cost model's, else the best available one.
 std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
                                       Requests requests, const ProblemShape& shape) {
   std::optional<KernelConfig> config;
@@ -66,7 +66,7 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
   };
   if (config) {
     try {
-      // None for some requests alone is made with the fields of some configs.
+      // No kernel: some configs cannot be compiled for a subset of requests.
       if (std::optional<BuiltKernel> kernel = choose(config, Missing::is_an_error)) return kernel;
     } catch (const Error& error) {
       if (!is_out_of_reach(error)) throw;
@@ -75,9 +75,9 @@ std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceI
   return choose({}, Missing::is_replaced);
 }
 
-// Two kernels for a call of requests of many queries and of few: that for few is launched before the other, or half of its
-// blocks before and half behind it (generator/launch/split_work.cpp). None where one of them is missing: not made for such
-// tensors, or neither at hand nor to be compiled.
+// A plan of two kernels for a call that mixes requests of many and of few queries. The kernel for few runs
+// before the other one, or in two launches of half its blocks around it (generator/launch/split_work.cpp).
+// None if a kernel does not support these tensors, or is neither available nor can be compiled.
 std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& device,
                                const ProblemShape& shape) {
   const AttentionSpec& spec = state.spec;
@@ -102,7 +102,7 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
   }
 }
 
-// A config that was given is taken at its word, but never computes something else.
+// A given config is used as given, but calls that it would compute wrongly are rejected.
 void check_given(const AttentionState& state, const AttentionParams& params) {
   const std::string_view argument = device_length_argument(params);
   if (!state.given || argument.empty() || reads_device_lengths(forward_spec(state.spec, true), *state.given))
@@ -114,7 +114,7 @@ void check_given(const AttentionState& state, const AttentionParams& params) {
                   argument, family_name(*state.given)));
 }
 
-// A plan for these sizes as the settings want it chosen. Requires: state.choosing is held.
+// The plan for these sizes, chosen as the settings say. Requires: state.choosing is held.
 Plan plan_for_sizes(const AttentionState& state, int device, const AttentionParams& params) {
   const ForwardProblem problem = forward_problem(state.spec, device_info(device), params);
   const ProblemShape& shape = problem.shape();
@@ -154,8 +154,8 @@ const Plan* prepared_plan(const AttentionState& state, int device, const Attenti
 const Plan* plan_for_new_sizes(const AttentionState& state, int device, const AttentionParams& params,
                                Stream stream) {
   if (!is_capturing(stream)) {
-    // Tuning reads the caller's mask and score tensors on a stream of its own: what the caller still writes
-    // must be there.
+    // Tuning reads the tensors of mask and score on its own stream, so earlier work of the caller's stream
+    // must have written them.
     check(driver().cuStreamSynchronize(stream), "cuStreamSynchronize");
     return prepared_plan(state, device, params);
   }

@@ -1,4 +1,4 @@
-// Under which keys plans are kept.
+// Keys of plans: device and size class.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace jit {
 
-// DispatchTable takes its slot from the low half: multiply so that neighboring classes fall apart.
+// Spreads neighboring size classes: DispatchTable takes its slot from the low half.
 inline Digest spread(std::uint64_t number) {
   return {.high = number, .low = number * 0x9e3779b97f4a7c15u >> 16};
 }

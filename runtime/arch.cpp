@@ -66,7 +66,7 @@ int usual_sm_count(Arch arch) {
 
 int smem_per_block_optin(Arch arch) {
   constexpr int kib = 1024;
-  // The driver keeps 1 KiB of every block for itself.
+  // The driver reserves 1 KiB per block.
   return arch.major >= 8 && arch.major <= 12 ? smem_per_sm(arch) - kib : 48 * kib;
 }
 

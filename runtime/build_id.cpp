@@ -38,7 +38,7 @@ class File {
 
   std::uint64_t size() const { return size_; }
 
-  // The bytes of the range; shorter at the end of the file.
+  // The bytes of a range; fewer at the end of the file.
   std::vector<unsigned char> read(std::uint64_t offset, std::uint64_t bytes) const {
     if (offset >= size_) return {};
     std::vector<unsigned char> data(std::min(bytes, size_ - offset));
@@ -54,7 +54,7 @@ class File {
 
 constexpr std::uint64_t prefix_bytes = 64 * 1024;
 
-// Any structure of the file format; zero where the file ends early.
+// A structure of the ELF format at `offset`; zeros past the end of `data`.
 template <class Structure>
 Structure structure_at(const std::vector<unsigned char>& data, std::uint64_t offset) {
   Structure structure{};
@@ -64,7 +64,7 @@ Structure structure_at(const std::vector<unsigned char>& data, std::uint64_t off
   return structure;
 }
 
-// Empty when this note segment has no build-id.
+// The build-id in a note segment, or an empty string.
 std::string build_id_of_notes(const std::vector<unsigned char>& notes) {
   const auto align = [](std::uint64_t bytes) { return (bytes + 3) / 4 * 4; };
   std::uint64_t offset = 0;

@@ -1,4 +1,4 @@
-// Telling builds of a library apart without loading them.
+// Identifies builds of a library without loading them.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@ namespace jit {
 bool is_capturing(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = driver().cuStreamIsCapturing(stream, &status);
-  // The driver answers so for the default stream while another stream is being captured.
+  // The driver's answer for the default stream while another stream is being captured.
   if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return true;
   check(result, "cuStreamIsCapturing");
   return status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -25,7 +25,7 @@ StreamCapture capture_of(CUstream stream) {
 
 std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph) {
   using Flag = std::shared_ptr<std::atomic<bool>>;
-  // The driver forbids its own functions here, and holds what it likes: nothing but the flag is touched.
+  // Only sets the flag: this callback may not call the driver, which may hold any lock.
   const CUhostFn set = [](void* data) {
     const std::unique_ptr<Flag> flag(static_cast<Flag*>(data));
     **flag = true;
@@ -38,7 +38,7 @@ std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph) {
   static_cast<void>(flag.release());
   if (driver().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) == CUDA_SUCCESS)
     return told;
-  driver().cuUserObjectRelease(object, 1);  // sets the flag, though the graph is there
+  driver().cuUserObjectRelease(object, 1);  // releasing sets the flag although the graph still exists
   return std::make_shared<const std::atomic<bool>>(false);
 }
 

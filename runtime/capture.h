@@ -1,5 +1,5 @@
-// CUDA graph capture: asking whether a stream is being captured and into what, and doing what a capture elsewhere must
-// not break.
+// CUDA graph capture: queries whether a stream is being captured and into which graph, and relaxes the
+// restrictions of captures on other streams.
 #pragma once
 
 #include <atomic>
@@ -9,24 +9,25 @@
 
 namespace jit {
 
-/// True when work put on `stream` would be captured, or would spoil a capture that another stream began.
+/// Whether work on `stream` would be captured, or would invalidate a capture of another stream.
 bool is_capturing(CUstream stream);
 
-/// A capture that takes the work of a stream.
+/// The capture of a stream's work.
 struct StreamCapture {
-  cuuint64_t id = 0;        ///< of no other capture of the process
-  CUgraph graph = nullptr;  ///< that the work goes into
+  cuuint64_t id = 0;        ///< unique in the process
+  CUgraph graph = nullptr;  ///< gets the captured work
 };
 
-/// Requires: is_capturing(stream). Throws Error driver_error where work put on the stream would fail: the capture is
-/// invalid, or another stream's.
+/// The capture of `stream`. Requires: is_capturing(stream). Throws Error driver_error if work on the stream
+/// would fail: the capture is invalid, or belongs to another stream.
 StreamCapture capture_of(CUstream stream);
 
-/// A flag that is set when the graph and all that was instantiated from it are destroyed, and no run of them is under way
-/// (CUDA programming guide, "CUDA User Objects"): in any thread. Never set where the driver cannot tell.
+/// A flag that is set once the graph and all its instantiations are destroyed and none is running (CUDA
+/// programming guide, "CUDA User Objects"), by any thread. Never set if the driver does not support user
+/// objects.
 std::shared_ptr<const std::atomic<bool>> gone_flag(CUgraph graph);
 
-/// Until the end of the scope this thread may allocate and load code although some stream is being captured.
+/// Lets this thread allocate memory and load code in its scope even while some stream is captured.
 class RelaxedCapture {
  public:
   RelaxedCapture();

@@ -29,7 +29,7 @@ std::string without(std::string_view text, std::string_view removed) {
   return result;
 }
 
-// "mask(3): error" to "mask:3: error"; other lines stay.
+// Rewrites "mask(3): error" as "mask:3: error"; keeps other lines.
 std::string with_plain_location(std::string line) {
   const std::size_t open = line.find('(');
   const std::size_t close = line.find("): ");
@@ -39,7 +39,7 @@ std::string with_plain_location(std::string line) {
                      line.substr(close + 1));
 }
 
-// The first number of `text`, which is cut off behind it; -1 when there is none.
+// Parses the first number of `text` and removes the text up to its end; -1 if there is none.
 int take_number(std::string_view& text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return -1;
@@ -62,7 +62,7 @@ struct Location {
   int line = 0;
 };
 
-// Where each line of the PTX comes from, and the names of the files.
+// The source location of each line of PTX, and the names of the files.
 struct LineTable {
   std::vector<Location> locations;
   std::map<int, std::string> files;
@@ -101,7 +101,7 @@ std::string without_warnings_about(const std::function<bool(std::string_view)>& 
   std::string result;
   bool is_left_out = false;
   for (std::string_view line : split_lines(log)) {
-    // A diagnostic goes on in lines that begin with a space, and ends with an empty line.
+    // A diagnostic continues in lines that begin with a space, and ends with an empty line.
     if (!line.empty() && !line.starts_with(' ')) {
       const std::size_t warning = line.find(": warning ");
       const std::size_t number = warning == std::string_view::npos ? warning : line.rfind(':', warning - 1);

@@ -20,8 +20,8 @@
 namespace jit {
 namespace {
 
-// NVRTC's locks stay taken for ever in a child that was forked while another thread was compiling, so that a
-// compile in the child would hang. These two are facts about the process, not state of the library.
+// State of the process, not of the library: in a child forked while another thread was compiling, NVRTC's
+// locks stay locked for ever, and a compile would hang.
 std::atomic<int> compiles_in_flight{0};
 std::atomic<bool> forked_while_compiling{false};
 
@@ -45,14 +45,15 @@ class CompileInFlight {
   CompileInFlight& operator=(const CompileInFlight&) = delete;
 };
 
-// NVRTC recurses over what is nested, which may be as deep as a text is long: 16,000 times "!" took 2.4 KB each.
+// NVRTC recurses over nested constructs, which may be as deep as a text is long: 16,000 times "!" took 2.4 KB
+// each.
 std::size_t stack_for(const CompileRequest& request) {
   constexpr std::size_t bytes_per_character = 4096;
   return (std::size_t{16} << 20) + request.source.size() * bytes_per_character;
 }
 
-// Runs `work` on a thread of its own: callers may have any stack, and NVRTC crashes on a small one. Starting
-// the thread costs some 45 us, compiling an empty kernel 15 ms.
+// Runs `work` on its own thread: callers may have a small stack, on which NVRTC crashes. Starting the thread
+// takes some 45 µs, compiling an empty kernel 15 ms.
 void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& work) {
   struct Task {
     const std::function<void()>& work;
@@ -70,7 +71,7 @@ void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& wo
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, stack_bytes);
-  // The signals of the program are for its own threads to handle.
+  // Blocks all signals, which the program's own threads must handle.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -153,10 +154,10 @@ Outcome run(const NvrtcApi& api, const CompileRequest& request, const std::vecto
   return {result, program.cubin(), program.ptx(), program.log()};
 }
 
-// base_options as far as this NVRTC knows them, then the caller's.
+// The base_options that this NVRTC supports, then the caller's.
 std::vector<std::string> options_for(const NvrtcApi& api, const CompileRequest& request) {
   std::vector<std::string> options = base_options(request.arch);
-  // NVRTC has had a cache of its own, and the option against it, since 12.9.
+  // NVRTC has an own cache, and the option that disables it, since 12.9.
   if (api.version < NvrtcVersion{12, 9}) std::erase(options, "--no-cache");
   options.insert(options.end(), request.options.begin(), request.options.end());
   return options;
@@ -166,14 +167,14 @@ std::string ptx_target(Arch arch) {
   return "--gpu-architecture=compute_" + to_string(arch).substr(std::strlen("sm_"));
 }
 
-// "/jit-attention/" of "/jit-attention/kernel.cu".
+// The folder in a name: "/jit-attention/" of "/jit-attention/kernel.cu".
 std::string_view folder_of(std::string_view name) {
   const std::size_t slash = name.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash + 1);
 }
 
-// The line that a reader looks for first: "mask:3: error: identifier "x" is undefined". Warnings, and the
-// lines of source that follow them, may speak of errors, too.
+// The first line with an error: "mask:3: error: identifier "x" is undefined". Warnings, and the source lines
+// after them, may contain the word, too.
 std::string_view first_error(std::string_view log) {
   for (std::size_t begin = 0, end = 0; begin < log.size(); begin = end + 1) {
     end = std::min(log.find('\n', begin), log.size());
@@ -191,8 +192,7 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
       fmt::format("{} does not compile for {}", request.name.substr(folder.size()), to_string(request.arch));
   std::string log = with_plain_locations(outcome.log, folder);
   if (has_assembler_error(outcome.log)) {
-    // The assembler names lines of PTX; only a second compile with line information tells where those come
-    // from.
+    // ptxas names lines of PTX; a second compile with line information maps these to the source.
     std::erase(options, "-lineinfo");
     std::erase(options, "--generate-line-info");
     options.push_back("-lineinfo");  // NVRTC refuses an option that is given twice
@@ -223,7 +223,7 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
                 .source = request.source});
 }
 
-// `want_cubin` is false for a PTX target, where no cubin is made.
+// Compiles to a cubin if `want_cubin`, else to PTX only.
 CompileResult compile_whole(const NvrtcLocation& location, const CompileRequest& request, bool want_cubin) {
   const auto start = std::chrono::steady_clock::now();
   const CompileInFlight in_flight;
@@ -253,18 +253,17 @@ std::vector<std::string> base_options(Arch arch) {
   return {
       "--gpu-architecture=" + to_string(arch),
       "--std=c++20",
-      // Functors and layout functions are written without annotation, the latter because the host shares
-      // them.
+      // Functors and layout functions have no __device__; the latter are shared with the host.
       "--device-as-default-execution-space",
       "--minimal",
-      // The result depends on the request alone: not on the current folder, nor on what NVRTC remembers.
+      // Makes the result depend only on the request, not on the current folder or NVRTC's own cache.
       "--no-source-include",
       "--no-cache",
-      // Constructs that C++ leaves undefined and compiles with a warning are errors in a kernel: functions
-      // that end without a value (117, 940), variables that are read before they are set (549), references to
-      // variables that are gone (836). A text that forgets a `return` would compute something else.
+      // Undefined behavior that C++ compiles with a warning is an error in a kernel: functions that end
+      // without a value (117, 940), variables read before they are set (549), dangling references (836). A
+      // text that forgets a `return` would compute wrong results.
       "--diag-error=117,549,836,940",
-      // Otherwise NVRTC raises the stack limit of the whole process for the time of a compile.
+      // Otherwise NVRTC raises the stack limit of the whole process during a compile.
       "--modify-stack-limit=false",
       "--ptxas-options=-v",
       "--ptxas-options=--warn-on-spills",

@@ -44,11 +44,11 @@ std::string describe_init_failure(CUresult result) {
 
 }  // namespace
 
-// Never closed: code and contexts of the driver live as long as the process.
+// Loads the driver and never closes it: its code and contexts live as long as the process.
 LoadedDriver load_cuda_driver() {
   LoadedDriver loaded;
   DriverApi& api = loaded.api;
-  // "libcuda.so" is what the toolkit's stub is called; ".so.1" is the driver.
+  // "libcuda.so" is the toolkit's stub; ".so.1" is the driver.
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();

@@ -1,4 +1,4 @@
-// Opening the CUDA driver of this machine.
+// Opens the CUDA driver of this machine.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct LoadedDriver {
   std::string failure;  ///< one sentence; empty: the driver is usable and has a GPU
 };
 
-/// Opens and initializes the driver. Call once in a process.
+/// Opens and initializes the driver. Must be called only once in a process.
 LoadedDriver load_cuda_driver();
 
 }  // namespace jit

@@ -8,9 +8,9 @@
 namespace jit {
 namespace {
 
-// Retained once per device and never released: releasing the last reference would destroy the context
-// together with all memory in it. Never destroyed either, because buffers with static storage may outlive any
-// static object here.
+// The primary context, retained once per device and never released: releasing the last reference would
+// destroy the context and all its memory. The map is never destroyed, because buffers with static storage may
+// outlive any static object here.
 CUcontext primary_context(int device) {
   static std::mutex& mutex = *new std::mutex;
   static std::map<int, CUcontext>& retained = *new std::map<int, CUcontext>;
@@ -24,7 +24,7 @@ CUcontext primary_context(int device) {
   return context;
 }
 
-// -1 when no context is current.
+// The current context's device, or -1.
 int device_of_current_context() {
   CUcontext current = nullptr;
   check(driver().cuCtxGetCurrent(&current), "cuCtxGetCurrent");

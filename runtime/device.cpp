@@ -90,7 +90,7 @@ Arch native_arch(const DeviceInfo& device) {
   const Arch own{plain.major, plain.minor, 'a'};
   const std::vector<Arch>& archs = known_archs();
   if (std::find(archs.begin(), archs.end(), own) != archs.end()) return own;
-  // A later member of a known family runs what was made for an earlier one.
+  // A later member of a known family runs code of an earlier one.
   const auto latest =
       std::find_if(archs.rbegin(), archs.rend(), [&](Arch arch) { return runs_on(arch, plain); });
   return latest != archs.rend() ? *latest : plain;

@@ -34,7 +34,7 @@ DeviceBuffer::~DeviceBuffer() {
     const CurrentDevice context(device_);
     driver().cuMemFree(address_);
   } catch (const Error&) {
-    // The driver has shut down before this buffer, and has taken the memory with it.
+    // The driver has shut down before this buffer's destructor, and has freed the memory.
   }
 }
 
@@ -55,8 +55,8 @@ void DeviceBuffer::upload(const void* from, std::size_t bytes, std::size_t offse
   if (bytes == 0) return;
   const CurrentDevice context(device_);
   check(driver().cuMemcpyHtoD(address_ + offset, from, bytes), "cuMemcpyHtoD");
-  // The driver may return with a small copy still on its way from a staging buffer, in order with the default
-  // stream only.
+  // Waits for small copies: the driver may return before they have left its staging buffer, ordered only with
+  // the default stream.
   check(driver().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }
 

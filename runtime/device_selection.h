@@ -1,4 +1,4 @@
-// Which devices a process may compute on, as text and as a value.
+// Devices that a process may compute on, as text and as a value.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct DeviceSelection {
     emulated,
   };
   Kind kind = Kind::cuda;
-  std::vector<Arch> emulated = {};  ///< one device of each
+  std::vector<Arch> emulated = {};  ///< an emulated device per architecture
 
   bool operator==(const DeviceSelection&) const = default;
 };
@@ -24,11 +24,11 @@ struct DeviceSelection {
 inline constexpr std::string_view device_selections =
     "cuda, or emulated: and architectures, such as emulated:sm_90a or emulated:sm_90a,sm_80";
 
-/// Throws Error invalid_argument, naming what is accepted.
+/// Parses a selection. Throws Error invalid_argument, naming the accepted texts.
 DeviceSelection parse_device_selection(std::string_view text);
 bool is_device_selection(std::string_view text);
 
-/// As it is parsed: "emulated:sm_90a,sm_80".
+/// The selection as parseable text: "emulated:sm_90a,sm_80".
 std::string to_string(const DeviceSelection& selection);
 
 }  // namespace jit

@@ -78,7 +78,7 @@ std::string read_all(int descriptor) {
 }
 
 struct ProgramOutput {
-  std::string text;  // what it wrote, standard error included
+  std::string text;  // standard output and standard error
   bool succeeded = false;
 };
 
@@ -111,7 +111,8 @@ ProgramOutput run_program(const std::vector<std::string>& command) {
   return output;
 }
 
-// Where wheels have programs: NVIDIA's (nvidia-cuda-nvdisasm, nvidia-cuda-nvcc) of CUDA 13 and 12, and Triton's.
+// Folders of programs in wheels: NVIDIA's (nvidia-cuda-nvdisasm, nvidia-cuda-nvcc) of CUDA 13 and 12, and
+// Triton's.
 constexpr const char* wheel_folders[] = {"nvidia/cu13/bin", "nvidia/cuda_nvcc/bin",
                                          "triton/backends/nvidia/bin"};
 

@@ -1,4 +1,4 @@
-// SASS of a cubin, by the toolkit's own disassembler where there is one.
+// SASS of a cubin, by the toolkit's disassembler if one is installed.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,13 @@
 namespace jit {
 
 struct Disassembly {
-  std::string text;     ///< SASS; empty when it could not be had
-  std::string tool;     ///< path of the program that wrote it
-  std::string missing;  ///< why there is no text: what was looked for and how to get it
+  std::string text;     ///< SASS; empty if unavailable
+  std::string tool;     ///< path of the disassembler
+  std::string missing;  ///< why `text` is empty: searched tools, and how to install one
 };
 
-/// Runs nvdisasm, else cuobjdump, from PATH, CUDA_HOME/bin, /usr/local/cuda/bin or a wheel of Python that has it. No shell
-/// is involved.
-/// Throws Error io_error when the temporary file cannot be written.
+/// Runs nvdisasm, else cuobjdump, from PATH, CUDA_HOME/bin, /usr/local/cuda/bin or a Python wheel, without a
+/// shell. Throws Error io_error if the temporary file cannot be written.
 Disassembly disassemble(std::span<const std::byte> cubin);
 
 }  // namespace jit

@@ -20,7 +20,7 @@ namespace {
 
 // The driver of a machine without a GPU.
 
-/// The one decision of a process, with its lock.
+/// The process-wide choice of devices, with its lock.
 class Decision {
  public:
   void ask_for(DeviceSelection selection) {
@@ -70,7 +70,7 @@ LoadedDriver load() {
   const DeviceSelection selection = decision().make();
   if (selection.kind == DeviceSelection::Kind::emulated) return emulate(selection.emulated);
   LoadedDriver cuda = load_cuda_driver();
-  // A service that computed on the CPU without being asked would be far slower, in silence.
+  // No silent fallback: a service that unknowingly computed on the CPU would be far slower.
   if (!cuda.failure.empty())
     cuda.failure += "; JIT_ATTENTION_DEVICE=emulated:sm_90a computes on an emulated GPU, slowly";
   return cuda;

@@ -1,7 +1,6 @@
-// The device interface: the CUDA driver's entry points in a table, which the driver of this machine fills,
-// opened while the program runs, or the emulated one (runtime/emulated_driver). One list names every entry
-// point that is used and the CUDA version whose signature is meant, so that neither a newer driver nor newer
-// headers change an ABI.
+// The device interface: a table of the CUDA driver's entry points, filled by this machine's driver, which is
+// opened at run time, or by the emulated one (runtime/emulated_driver). One list names every entry point in
+// use and the CUDA version of its signature, so that neither newer drivers nor newer headers change an ABI.
 #pragma once
 
 #include <string>
@@ -13,10 +12,10 @@
 
 namespace jit {
 
-/// Oldest driver that the library works with: CUDA 12.0, the first one with CUlibrary.
+/// The oldest supported driver: CUDA 12.0, the first one with CUlibrary.
 inline constexpr int oldest_driver_version = 12000;
 
-// ENTRY(function, version of the signature). Those after 12.0 are null where the driver is older than that.
+// ENTRY(function, version of the signature). Entries newer than 12.0 are null in older drivers.
 #define JIT_DRIVER_ENTRIES(ENTRY)                          \
   ENTRY(cuInit, 2000)                                      \
   ENTRY(cuGetErrorName, 6000)                              \
@@ -82,7 +81,7 @@ inline constexpr int oldest_driver_version = 12000;
   ENTRY(cuEventSynchronize, 2000)                          \
   ENTRY(cuEventElapsedTime, 2000)
 
-// Entry points of devices that see each other's memory: null where the driver lacks them, which only who has peers need know.
+// Entry points for peer access, null if the driver lacks them; only users of peers need to check.
 #define JIT_PEER_ENTRIES(ENTRY)       \
   ENTRY(cuDeviceCanAccessPeer, 4000)  \
   ENTRY(cuCtxEnablePeerAccess, 4000)  \
@@ -94,20 +93,20 @@ inline constexpr int oldest_driver_version = 12000;
 /// The entry points, under the driver's own names: `driver().cuMemGetInfo(...)`.
 struct DriverApi {
   int version = 0;        ///< of the driver: 1000 * major + 10 * minor
-  bool emulated = false;  ///< the devices are emulated ones
+  bool emulated = false;  ///< whether the devices are emulated
 #define JIT_DRIVER_MEMBER(function, since) PFN_##function##_v##since function = nullptr;
   JIT_DRIVER_ENTRIES(JIT_DRIVER_MEMBER)
   JIT_PEER_ENTRIES(JIT_DRIVER_MEMBER)
 #undef JIT_DRIVER_MEMBER
 };
 
-/// The driver, opened and initialized by the first call, which decides for the process: as use_device() said,
-/// else as JIT_ATTENTION_DEVICE says. Thread safe; later calls cost a load. Throws Error driver_unavailable
-/// with one sentence, on every call, where a GPU is insisted on and there is no driver or no GPU.
+/// The driver, opened and initialized by the first call, which decides for the process: use_device(), else
+/// JIT_ATTENTION_DEVICE. Thread safe; later calls cost a load. Throws Error driver_unavailable with one
+/// sentence, on every call, if a GPU is selected and there is no driver or no GPU.
 const DriverApi& driver();
 
-/// Throws an Error with the name and text of `result` unless that is CUDA_SUCCESS. `call` names the driver
-/// function.
+/// Throws an Error with the name and text of `result` unless it is CUDA_SUCCESS. `call` is the name of the
+/// driver function.
 void check(CUresult result, const char* call, ErrorCode code = ErrorCode::driver_error);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Variables that the library itself reads from the environment, beside the Settings of a Context.
+// Environment variables that the library reads besides the Settings of a Context.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace jit {
 
-/// Settings that are decided once for a whole process, by the first call that needs a device.
+/// Process-wide settings, read by the first call that needs a device.
 struct DeviceSettings {
-  std::string device = "cuda";      ///< as use_device() takes it
-  std::uint64_t emulator_seed = 0;  ///< of the order in which warps run and asynchronous operations complete
-  std::uint64_t emulator_step_limit = std::uint64_t{1} << 40;  ///< warp instructions of one block, or cluster
+  std::string device = "cuda";      ///< as in use_device()
+  std::uint64_t emulator_seed = 0;  ///< orders warps and the completion of asynchronous operations
+  std::uint64_t emulator_step_limit = std::uint64_t{1} << 40;  ///< warp instructions per block or cluster
 };
-/// From JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_…. Throws as settings_from_environment() does.
+/// Reads JIT_ATTENTION_DEVICE and JIT_ATTENTION_EMULATOR_…. Throws the errors of settings_from_environment().
 DeviceSettings device_settings_from_environment();
 
 /// The value of any environment variable; empty when it is unset, and in a set-uid program.
 std::string environment(const std::string& name);
 
-/// The parts of a list like that of PATH, without the empty ones.
+/// The nonempty parts of a list such as PATH.
 std::vector<std::string> split_paths(std::string_view text);
 
 }  // namespace jit

@@ -7,7 +7,7 @@
 namespace jit {
 namespace {
 
-// One line: stage, sentence, native code; then the first error line of the log, if there is one.
+// One line: stage, sentence, native code; then the log's first error line, if any.
 std::string describe(const ErrorDetails& details) {
   std::string text = details.stage.empty() ? details.message : details.stage + ": " + details.message;
   if (details.native_code != 0) text += fmt::format(" (code {})", details.native_code);

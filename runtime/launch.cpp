@@ -5,8 +5,8 @@
 namespace jit {
 namespace {
 
-/// The first driver that takes the attribute also while a stream is captured. Without it a kernel that waits has
-/// nothing to wait for.
+/// The first driver that accepts the attribute during stream capture, too. Without it, griddepcontrol.wait
+/// returns at once.
 constexpr int dependent_launch_version = 12030;
 
 }  // namespace
@@ -33,7 +33,7 @@ void launch(CUkernel kernel, const LaunchConfig& config, void** params, CUstream
     attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     attribute.value.cooperative = 1;
   }
-  // The driver documents that a CUkernel may stand where a CUfunction is asked for.
+  // cuLaunchKernelEx accepts a CUkernel as its CUfunction, as the driver API documents.
   const CUresult result =
       driver().cuLaunchKernelEx(&launch_config, reinterpret_cast<CUfunction>(kernel), params, nullptr);
   if (result != CUDA_SUCCESS) [[unlikely]]

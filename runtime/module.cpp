@@ -14,13 +14,12 @@ namespace jit {
 
 struct LoadedLibrary {
   CUlibrary handle = nullptr;
-  mutable std::mutex attributes;  // the driver does not order two writers of one attribute
+  mutable std::mutex attributes;  // the driver does not serialize concurrent setters of an attribute
 
   LoadedLibrary() = default;
   LoadedLibrary(const LoadedLibrary&) = delete;
   LoadedLibrary& operator=(const LoadedLibrary&) = delete;
-  // At the exit of the process the driver may be gone already (CUDA_ERROR_DEINITIALIZED), and the code with
-  // it.
+  // At process exit the driver may already be shut down (CUDA_ERROR_DEINITIALIZED), its code unloaded.
   ~LoadedLibrary() {
     if (handle) driver().cuLibraryUnload(handle);
   }
@@ -28,7 +27,7 @@ struct LoadedLibrary {
 
 namespace {
 
-// The driver is told no size, so it would read past the end of an image that was cut short.
+// Whether the image is complete: the driver gets no size, so it would read past the end of a truncated one.
 bool is_whole_elf(std::span<const std::byte> image) {
   Elf64_Ehdr header;
   if (image.size() < sizeof(header)) return false;
@@ -49,7 +48,7 @@ bool is_whole_elf(std::span<const std::byte> image) {
   return true;
 }
 
-// `image` is a whole ELF image, or text that ends with a zero.
+// Loads `image`, a complete ELF image or zero-terminated text.
 std::shared_ptr<const LoadedLibrary> load(const void* image) {
   const RelaxedCapture relaxed;
   auto library = std::make_shared<LoadedLibrary>();
@@ -99,7 +98,7 @@ void Kernel::force_load(int device) const {
   const CurrentDevice context(device);
   CUfunction function = nullptr;
   check(api.cuKernelGetFunction(&function, handle_), "cuKernelGetFunction", ErrorCode::load_failed);
-  // Absent before CUDA 12.4, where getting the function loads it.
+  // Absent before CUDA 12.4, where cuKernelGetFunction loads the code.
   if (api.cuFuncLoad) check(api.cuFuncLoad(function), "cuFuncLoad", ErrorCode::load_failed);
 }
 

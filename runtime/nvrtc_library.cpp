@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
   throw Error(ErrorCode::nvrtc_unavailable, "compile", "nvrtc", std::move(message));
 }
 
-// The numbers at the end of "prefix13.0"; {0, 0} for another name.
+// The version at the end of "prefix13.0"; {0, 0} for other names.
 NvrtcVersion version_in_name(std::string_view name, std::string_view prefix) {
   NvrtcVersion version;
   if (!name.starts_with(prefix)) return version;
@@ -44,7 +44,7 @@ std::pair<NvrtcVersion, std::string> find_builtins(const fs::path& folder, int m
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename();
     const NvrtcVersion version = version_in_name(name, "libnvrtc-builtins.so.");
-    // Not "libnvrtc-builtins.so.13.0.88": NVRTC asks for the name that ends with the minor version.
+    // Not "libnvrtc-builtins.so.13.0.88": NVRTC opens the name that ends with the minor version.
     if (name != fmt::format("libnvrtc-builtins.so.{}.{}", version.major, version.minor)) continue;
     if (major != 0 && version.major != major) continue;
     if (version > newest.first) newest = {version, entry->path()};
@@ -52,7 +52,7 @@ std::pair<NvrtcVersion, std::string> find_builtins(const fs::path& folder, int m
   return newest;
 }
 
-// The location, or an empty one together with the reason why `library` does not do.
+// The location, or an empty one and why `library` is unsuitable.
 std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std::string& found_by) {
   std::error_code error;
   const fs::path real = fs::canonical(library, error);
@@ -63,7 +63,7 @@ std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std
   fs::path path = fs::absolute(library, error).lexically_normal();
   auto [version, builtins] = find_builtins(path.parent_path(), major);
   if (builtins.empty()) {
-    // A link to a library elsewhere: its builtins are where it really is.
+    // A symbolic link to another folder: the builtins are next to its target.
     path = real;
     std::tie(version, builtins) = find_builtins(path.parent_path(), major);
   }
@@ -84,7 +84,7 @@ std::pair<NvrtcLocation, std::string> examine(const fs::path& library, const std
   }
 }
 
-// Why a library that was found cannot be opened; empty where it was not tried.
+// Why opening the library failed; empty if it was not tried.
 std::string why_unopened(const std::string& path, std::span<const UnopenedNvrtc> unopened) {
   const auto found = std::ranges::find(unopened, path, &UnopenedNvrtc::path);
   return found == unopened.end() ? "" : fmt::format("{}: {}", path, found->reason);
@@ -141,7 +141,7 @@ void* open_library(const std::string& path) {
 }
 
 NvrtcApi open_nvrtc(const NvrtcLocation& location) {
-  // Opened first, so that NVRTC gets the very builtins that the location names and its identity stands for.
+  // Opened first, so that NVRTC uses the builtins that the location and its identity name.
   open_library(location.builtins_path);
   void* library = open_library(location.path);
   NvrtcApi api;
@@ -221,7 +221,7 @@ NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const Unope
 }
 
 const NvrtcApi& nvrtc(const NvrtcLocation& location) {
-  // Neither is ever destroyed: compiles may still run while static objects of the process are.
+  // Neither is destroyed: compiles may run while the process destroys static objects.
   static std::mutex& mutex = *new std::mutex;
   static auto& opened = *new std::map<std::string, std::unique_ptr<const NvrtcApi>>;
   const std::lock_guard lock(mutex);

@@ -16,17 +16,17 @@ struct NvrtcVersion {
   auto operator<=>(const NvrtcVersion&) const = default;
 };
 
-/// Oldest NVRTC that the library works with.
+/// The oldest supported NVRTC.
 inline constexpr NvrtcVersion oldest_nvrtc_version{12, 8};
 
 /// One libnvrtc on disk, with the builtins library that belongs to it.
 struct NvrtcLocation {
   std::string path;           ///< absolute path of libnvrtc
   std::string builtins_path;  ///< absolute path of libnvrtc-builtins
-  NvrtcVersion version;       ///< from the name of the builtins, which NVRTC wants to match exactly
+  NvrtcVersion version;       ///< from the name of the builtins library, which must match NVRTC exactly
   std::string identity;  ///< "nvrtc <build-id of libnvrtc>+<build-id of the builtins>": part of cache keys
-  std::string found_by;  ///< why this one, e.g. "CUDA_HOME"
-  std::vector<std::string> passed_over = {};  ///< those found before it, each with the reason why not
+  std::string found_by;  ///< reason to search there, e.g. "CUDA_HOME"
+  std::vector<std::string> passed_over = {};  ///< libraries rejected before it, with reasons
 };
 
 /// A folder that may hold libnvrtc and the reason to look there.
@@ -35,7 +35,7 @@ struct NvrtcFolder {
   std::string reason;
 };
 
-/// A libnvrtc that was found and cannot be opened.
+/// A libnvrtc that exists but cannot be opened.
 struct UnopenedNvrtc {
   std::string path;
   std::string reason;
@@ -46,20 +46,18 @@ struct UnopenedNvrtc {
 /// folder that this build was configured with.
 std::vector<NvrtcFolder> nvrtc_folders();
 
-/// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing.
-/// Libraries of `unopened` are passed over. Throws Error nvrtc_unavailable, listing what was tried and why it was
-/// refused.
+/// The first libnvrtc of `folders` with matching builtins and a supported version. Opens nothing; skips
+/// libraries of `unopened`. Throws Error nvrtc_unavailable, listing the candidates and why each was rejected.
 NvrtcLocation find_nvrtc(std::span<const NvrtcFolder> folders, std::span<const UnopenedNvrtc> unopened = {});
 
-/// `explicit_path` (a file, or a folder with libnvrtc) and nothing else when it is not empty, else the search
-/// above.
+/// The library at `explicit_path` (a file, or a folder with libnvrtc), or if that is empty, the search above.
 NvrtcLocation find_nvrtc(const std::string& explicit_path, std::span<const UnopenedNvrtc> unopened = {});
 
-// NVRTC's own declarations, as far as the library calls it: its header comes in a package of 90 MB.
+// Declarations of NVRTC that the library uses, since its header comes in a package of 90 MB.
 enum nvrtcResult : int { NVRTC_SUCCESS = 0, NVRTC_ERROR_COMPILATION = 6 };
 using nvrtcProgram = struct NvrtcProgramObject*;
 
-/// The functions of an opened libnvrtc, under their own names.
+/// The functions of an opened libnvrtc, by their own names.
 struct NvrtcApi {
   NvrtcVersion version;
   nvrtcResult (*nvrtcVersion)(int* major, int* minor) = nullptr;
@@ -76,8 +74,8 @@ struct NvrtcApi {
   nvrtcResult (*nvrtcGetCUBIN)(nvrtcProgram, char*) = nullptr;
 };
 
-/// Opens the library on the first call for this path and keeps it open for the life of the process.
-/// Throws Error nvrtc_unavailable when it cannot be opened or does not match its builtins.
+/// Opens the library on the first call for its path and keeps it open until the process ends. Throws Error
+/// nvrtc_unavailable if it cannot be opened or does not match its builtins.
 const NvrtcApi& nvrtc(const NvrtcLocation& location);
 
 }  // namespace jit

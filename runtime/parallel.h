@@ -1,4 +1,4 @@
-// Work on all cores.
+// Runs work on all cores.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace jit {
 
-/// Calls `work(i)` for every i below `count`, the lowest first, on `threads` threads, and waits; 0: on as many as there are
-/// cores. `work` must not throw.
+/// Calls `work(i)` for every i below `count`, in ascending order, on `threads` threads (0: one per core), and
+/// waits. `work` must not throw.
 template <class Work>
 void in_parallel(std::size_t count, const Work& work, std::size_t threads = 0) {
   std::atomic<std::size_t> next = 0;

@@ -5,7 +5,7 @@
 namespace jit {
 namespace {
 
-// A driver may lack the entry points that only devices with peers need.
+// Throws if the driver lacks the entry point, which only peer access needs.
 template <class Entry>
 Entry needed(Entry entry, const char* name) {
   if (entry == nullptr) {

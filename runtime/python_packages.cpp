@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Adds the folders of packages below each "python3*" folder of `parent`.
+// Adds the packages folder of each "python3*" folder of `parent`.
 void add_packages_below(const fs::path& parent, const std::string& reason,
                         std::vector<PackagesFolder>& folders) {
   std::vector<fs::path> pythons;

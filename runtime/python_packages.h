@@ -1,4 +1,4 @@
-// Folders of Python packages, where NVIDIA's wheels put libraries and tools.
+// Folders of Python packages, in which NVIDIA's wheels install libraries and tools.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ struct PackagesFolder {
   std::string reason;
 };
 
-/// The folder that holds the package jit_attention that this code is part of; where it is part of none, any other one.
+/// The packages folder of the jit_attention package that contains this code, else that of any other one.
 PackagesFolder packages_beside_this_code();
 
-/// Folders of packages of VIRTUAL_ENV, of the user and of the system, the newest Python first. Some may not exist.
+/// Packages folders of VIRTUAL_ENV, of the user and of the system, newest Python first. They may not exist.
 std::vector<PackagesFolder> packages_of_environment();
 
 }  // namespace jit

@@ -7,7 +7,7 @@
 namespace jit {
 namespace {
 
-// The number before `what`, as in "16 bytes smem"; 0 when the line says nothing of it.
+// The number before `what`, as in "16 bytes smem"; 0 if the line does not contain `what`.
 int number_before(std::string_view line, std::string_view what) {
   const std::size_t position = line.find(what);
   if (position == std::string_view::npos) return 0;
@@ -28,12 +28,12 @@ int number_after(std::string_view line, std::string_view what) {
   return number;
 }
 
-// "(C7510)" and the like mark advice on performance, which ptxas calls info.
+// Whether the line is a warning or advice on performance, an info with "(C7510)" or the like.
 bool is_remark(std::string_view line) {
   return line.starts_with("ptxas") && (line.starts_with("ptxas warning") || line.find("(C7") != line.npos);
 }
 
-// An entry needs what the functions that it calls need.
+// Takes the maximum: an entry needs as much as the functions that it calls.
 void keep_larger(ResourceUsage& usage, const ResourceUsage& other) {
   usage.registers = std::max(usage.registers, other.registers);
   usage.spill_store_bytes = std::max(usage.spill_store_bytes, other.spill_store_bytes);

@@ -1,4 +1,4 @@
-// Reading what the assembler says of a kernel.
+// Parses the resource usage that ptxas reports.
 #pragma once
 
 #include <string_view>
@@ -7,9 +7,8 @@
 
 namespace jit {
 
-/// Reads the log that ptxas writes with -v. `kernel` names the entry to report; when it is empty or absent
-/// from the log the result is the largest value of each figure over all entries. Never throws: unknown text
-/// is skipped.
+/// Parses the log of ptxas -v. `kernel` names the entry; if it is empty or not in the log, each figure is the
+/// maximum over all entries. Never throws: unknown text is skipped.
 ResourceUsage parse_resource_usage(std::string_view log, std::string_view kernel);
 
 }  // namespace jit

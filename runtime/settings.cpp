@@ -49,7 +49,7 @@ bool parse_tuning(std::string_view text, TuningMode& mode) {
   return false;
 }
 
-// All that the variables say.
+// All settings from the environment.
 struct Environment {
   Settings settings;
   DeviceSettings devices;

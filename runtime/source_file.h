@@ -1,4 +1,4 @@
-// One file of source text, as compilers take it and templates are kept.
+// One file of source text, as compilers take it and templates store it.
 #pragma once
 
 #include <string>

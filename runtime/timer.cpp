@@ -57,7 +57,7 @@ Timing summarize(std::vector<float> samples_us) {
 
 EventTimer::EventTimer(int device, L2 l2) : device_(device) {
   if (l2 == L2::cold) {
-    // Twice the cache, so that nothing survives whatever the replacement policy is.
+    // Twice the cache, so that nothing survives under any replacement policy.
     flush_buffer_ = DeviceBuffer(device, 2 * static_cast<std::size_t>(device_info(device).l2_bytes));
   }
   const CurrentDevice context(device);
@@ -74,7 +74,7 @@ Timing EventTimer::measure(const std::function<void(CUstream)>& work, int warm_u
   const CurrentDevice context(device_);
   for (int i = 0; i < warm_ups; ++i) work(stream_);
   std::vector<std::pair<Event, Event>> events(static_cast<std::size_t>(std::max(samples, 0)));
-  // All is queued before anything is waited for: the GPU never idles between the start event and the work.
+  // Queues everything before it waits, so that the GPU never idles between the start event and the work.
   for (const auto& [start, stop] : events) {
     flush_l2();
     start.record(stream_);

@@ -1,5 +1,4 @@
-// How long work takes on the GPU, by events. Times are of the GPU alone: host cost is hidden behind the L2
-// flush.
+// Times work on the GPU by events. Host time is not included: it is hidden behind the L2 flush.
 #pragma once
 
 #include <functional>
@@ -24,11 +23,11 @@ class EventTimer {
   EventTimer(const EventTimer&) = delete;
   EventTimer& operator=(const EventTimer&) = delete;
 
-  /// The stream that the work is run on.
+  /// The stream for the timed work.
   CUstream stream() const { return stream_; }
 
-  /// Runs `work(stream())` `warm_ups` times untimed, then `samples` times timed. Waits for the end.
-  /// Exceptions of `work` and failures of the work itself (Error driver_error) pass through.
+  /// Runs `work(stream())` `warm_ups` times untimed, then `samples` times timed, and waits. Exceptions of
+  /// `work` and failures of the work itself (Error driver_error) propagate.
   Timing measure(const std::function<void(CUstream)>& work, int warm_ups, int samples);
 
  private:

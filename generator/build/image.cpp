@@ -21,7 +21,7 @@
 namespace jit {
 namespace {
 
-// The pseudo-folder that programs are compiled in: their text alone decides, no folder of the machine.
+// Pseudo-folder of the compiler's input, so that no folder of the machine affects the result.
 constexpr std::string_view program_folder = "/jit-attention/";
 
 constexpr const char* no_fusion = "--fmad=false";
@@ -39,7 +39,7 @@ CompileRequest request_for(const KernelStore& store, const Program& program, con
   return request;
 }
 
-// Everything that decides what the compiler produces, and nothing else.
+// The key: everything that decides the compiler's output, and nothing else.
 Key key_for(const KernelStore& store, const Program& program, const Target& target,
             const std::string& compiler) {
   std::string options;
@@ -56,7 +56,7 @@ Key key_for(const KernelStore& store, const Program& program, const Target& targ
   return Key(fields);
 }
 
-// Numbers that the assembler reports, by the name that entries have for it.
+// Resource counts that ptxas reports, and their names in entries.
 constexpr std::pair<const char*, int ResourceUsage::*> resource_members[] = {
     {"registers", &ResourceUsage::registers},
     {"spill_store_bytes", &ResourceUsage::spill_store_bytes},
@@ -80,7 +80,7 @@ std::string metadata_of(const KernelImage& image) {
   return json.dump();
 }
 
-// False when the metadata is not ours: then the entry is a miss.
+// Whether the metadata is valid; an entry without valid metadata is a cache miss.
 bool read_metadata(const std::string& text, KernelImage& image) {
   const std::optional<JsonObject> json = parse_json(text);
   if (!json || json->text("kernel") != image.program.name) return false;
@@ -105,8 +105,8 @@ bool take_entry(std::optional<Entry> entry, KernelImage& image) {
   return true;
 }
 
-// NVRTC puts its current folder in front of the files that line information names: equal keys would stand for
-// different PTX.
+// PTX without folders of this machine: NVRTC prefixes file names in line information with the current folder,
+// so equal keys would have different PTX.
 std::vector<std::byte> portable_ptx(std::string ptx) {
   std::error_code unknown;
   const std::string here = std::filesystem::current_path(unknown).string() + "/";
@@ -116,7 +116,7 @@ std::vector<std::byte> portable_ptx(std::string ptx) {
   return code;
 }
 
-// Whether "mask:3: warning …" is about a text of the user: no template, and no line that was generated.
+// Whether a warning is about a text of the user, not a template or generated lines.
 bool is_of_user(std::string_view warning, const CompileRequest& request) {
   const std::string_view file = warning.substr(0, warning.find(':'));
   const auto is_named = [&](const SourceFile& header) { return header.name == file; };
@@ -144,7 +144,7 @@ void compile_and_store(KernelStore& store, const Key& key, KernelImage& image) {
   store.notify(Event::Kind::compile, image.program.name, image.compile_ms * 1e-3);
 }
 
-// The message that says which kernel is missing, of what, and how to have it.
+// Message for a kernel that may not be compiled: its key, its spec and config, and ways to provide it.
 std::string offline_message(const KernelStore& store, const KernelImage& image, const std::string& compiler) {
   std::string made_of;
   for (const auto& [name, value] : image.program.facts) made_of += fmt::format(", {} {}", name, value);
@@ -159,8 +159,8 @@ std::string offline_message(const KernelStore& store, const KernelImage& image, 
   return message;
 }
 
-// The compiler whose kernels packs are asked for. Where compiling is forbidden it does not matter which one is installed,
-// as PyTorch's is: the packs' own is.
+// The compiler by which packs are searched. If compiling is forbidden, it is the packs' own: the installed
+// one, such as PyTorch's, does not matter.
 std::string compiler_of_packs(const KernelStore& store, const std::string& compiler) {
   const std::string_view own = store.settings.offline ? store.packs.compiler() : std::string_view();
   return own.empty() ? compiler : std::string(own);

@@ -1,4 +1,4 @@
-// A compiled kernel as a value, and how one is made: program → key → memory | disk | pack | NVRTC.
+// A compiled kernel as a value, and how it is built: program → key → memory | disk | pack | NVRTC.
 #pragma once
 
 #include <cstddef>
@@ -39,29 +39,28 @@ struct KernelImage {
   Program program;
   Target target;
   std::vector<std::byte> code = {};
-  ResourceUsage resources = {};  ///< as the assembler tells; all zero for PTX, which it has not seen
-  double compile_ms = 0;         ///< wall time, also when another process compiled it
-  bool cached = false;           ///< came from disk or from a pack
-  std::string key = {};          ///< digest, hexadecimal
+  ResourceUsage resources = {};  ///< as ptxas reports; all zero for PTX
+  double compile_ms = 0;         ///< wall time, even if another process compiled it
+  bool cached = false;           ///< loaded from disk or from a pack
+  std::string key = {};          ///< digest in hexadecimal
 };
 
-/// The image of `program` for `target`: from memory, else from disk, else from a pack, else compiled and stored; one compile at
-/// a time for each key, in this process and among processes. Thread safe. Throws Error compile_failed,
-/// nvrtc_unavailable, offline; io_error when the program includes a template that is not there.
+/// The image of `program` for `target`: from memory, disk or a pack, else compiled and stored. Each key is
+/// compiled once at a time, within and across processes. Thread safe. Throws Error compile_failed,
+/// nvrtc_unavailable, offline; io_error if an included template does not exist.
 std::shared_ptr<const KernelImage> build_image(KernelStore& store, const Program& program, Target target);
 
-/// The image where nothing has to be compiled; null where the kernel is neither in memory, on disk nor in a
-/// pack. Thread safe.
+/// The image if it needs no compile: from memory, disk or a pack; else null. Thread safe.
 std::shared_ptr<const KernelImage> image_at_hand(KernelStore& store, const Program& program, Target target);
 
-/// Compiles the image's program again, whatever the caches hold, and replaces what they hold: for an image
-/// from disk that the driver refuses.
+/// Compiles the image's program again and replaces cached copies, for an image from disk that the driver
+/// rejects.
 std::shared_ptr<const KernelImage> rebuild_image(KernelStore& store, const KernelImage& image);
 
 /// The cache entry of an image.
 Entry entry_of(KernelStore& store, const KernelImage& image);
 
-/// PTX to read, without line information, compiled anew: what the machine code of the program is made from.
+/// Readable PTX of the program, without line information, newly compiled.
 std::string build_ptx(KernelStore& store, const KernelImage& image);
 
 }  // namespace jit

@@ -47,7 +47,7 @@ JsonObject from_json(const Json& json) {
   return object;
 }
 
-// The member's value if it is of that type.
+// The member's value if it has this type.
 template <class Value>
 const Value* find(const JsonObject& object, std::string_view name) {
   for (const JsonMember& member : object.members) {

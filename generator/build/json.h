@@ -1,5 +1,5 @@
-// Reports, tuning records and what cache entries tell, as JSON objects. One source includes the JSON library, which
-// takes longer to compile than what uses it.
+// JSON objects for reports, tuning records and metadata of cache entries. Only one source file includes the
+// JSON library, which is slow to compile.
 #pragma once
 
 #include <concepts>
@@ -31,13 +31,13 @@ struct JsonObject {
   JsonObject& add(std::string_view name, Texts value);
   JsonObject& add(std::string_view name, JsonObject value);
 
-  /// The member of that name, if it has one of that kind.
+  /// The member `name` if it exists and has this type.
   std::optional<std::int64_t> whole(std::string_view name) const;
   std::optional<double> number(std::string_view name) const;  ///< whole numbers, too
   std::optional<std::string> text(std::string_view name) const;
   std::optional<Texts> texts(std::string_view name) const;
 
-  /// On one line, or with `indent` spaces for each level.
+  /// The object as text: on one line, or indented by `indent` spaces per level.
   std::string dump(int indent = -1) const;
 
  private:
@@ -50,7 +50,7 @@ struct JsonMember {
   JsonObject::Value value;
 };
 
-/// The object that a text is; members of kinds that a JsonObject has not are left out. Nothing when it is no
+/// Parses an object; skips members of types that JsonObject does not represent. Nothing if `text` is no
 /// object.
 std::optional<JsonObject> parse_json(std::string_view text);
 

@@ -11,7 +11,7 @@ namespace {
 
 CacheDirectory choose_directory(const Settings& settings) {
   if (!settings.disk_cache) return {"", "the disk cache is switched off"};
-  // A path that came from the environment is looked up there again, so that an error names the variable.
+  // Reads a path from the environment again, so that errors name the variable.
   const bool is_variable = settings.cache_dir == environment("JIT_ATTENTION_CACHE_DIR");
   return choose_cache_directory(is_variable ? std::string() : settings.cache_dir, environment);
 }
@@ -43,8 +43,8 @@ NvrtcLocation KernelStore::opened_nvrtc() {
   });
 }
 
-// Whether there is one that opens in place of one that did not. Observers may ask for the compiler: they are told without
-// the lock.
+// Replaces a libnvrtc that cannot be opened; false if no other one opens. Observers may ask for the compiler,
+// so they are notified without holding the lock.
 bool KernelStore::pass_over_unopened(const std::string& why) {
   const std::string path = find_opened();
   if (path.empty()) return false;
@@ -64,7 +64,7 @@ std::string KernelStore::find_opened() {
         nvrtc_ = find_nvrtc(settings.nvrtc, unopened_);
       }
     }
-  } catch (const Error&) {  // there is no other: the first one's own error says the most
+  } catch (const Error&) {  // no other libnvrtc: the first one's error is the most useful
     nvrtc_.reset();
     unopened_.clear();
   }

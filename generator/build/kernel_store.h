@@ -25,15 +25,15 @@ namespace jit {
 struct KernelStore {
   KernelStore(Settings settings, Observer observer);
 
-  /// libnvrtc, found at the first need; finding it does not open it. Throws Error nvrtc_unavailable at each
-  /// call until found.
+  /// Location of libnvrtc, searched at first use but not opened. Throws Error nvrtc_unavailable at each call
+  /// until it is found.
   NvrtcLocation nvrtc_location();
 
   /// The first libnvrtc that opens. Throws Error nvrtc_unavailable.
   NvrtcLocation opened_nvrtc();
 
-  /// Calls `compile`, which asks for the compiler that it uses and is named by, again where that cannot be opened and
-  /// another can be found.
+  /// Calls `compile`, and again with another libnvrtc if the current one cannot be opened. `compile` must ask
+  /// for the compiler at each call, since keys contain it.
   template <class Compile>
   auto with_compiler(const Compile& compile) {
     while (true) {
@@ -45,11 +45,11 @@ struct KernelStore {
     }
   }
 
-  /// The compiler that keys name: the NVRTC that is found; where there is none, the one that a pack was made with,
-  /// so that packs serve machines without NVRTC. Throws Error nvrtc_unavailable.
+  /// The compiler for keys: the NVRTC that is found, else the one that made a pack, so that packs work
+  /// without NVRTC. Throws Error nvrtc_unavailable.
   std::string compiler_identity();
 
-  /// Reports once what many compiles may repeat, such as that a user's text has an unused variable.
+  /// Reports a message once even if many compiles repeat it, such as one about an unused variable.
   void tell_once(Event::Kind kind, const std::string& message);
 
   void notify(Event::Kind kind, std::string message, double seconds = 0, int done = 0, int total = 0) const;
@@ -65,7 +65,7 @@ struct KernelStore {
 
  private:
   bool pass_over_unopened(const std::string& why);
-  std::string find_opened();  // the path of a libnvrtc that opens; empty: there is none
+  std::string find_opened();  // path of a libnvrtc that opens; empty if none does
 
   std::mutex told_mutex_;
   std::set<std::string> told_;

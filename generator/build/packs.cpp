@@ -24,7 +24,7 @@ std::string listed(std::string_view lines) {
   return text;
 }
 
-// Why a whole pack has nothing for a target; empty: it may.
+// Why a pack contains no kernel for a target and compiler; empty if it may.
 std::string mismatch(const PackFile& file, const Target& target, std::string_view compiler) {
   if (file.fact(pack_fact::compiler) != compiler)
     return fmt::format("pack {} was made with another NVRTC ({}) than this one ({})", file.path(),

@@ -1,4 +1,4 @@
-// The packs that a context looks into.
+// The packs that a context searches.
 #pragma once
 
 #include <atomic>
@@ -17,35 +17,35 @@
 
 namespace jit {
 
-/// Facts that hold for all kernels of a pack, as fields of its head.
+/// Fields of a pack's head, which hold for all its kernels.
 namespace pack_fact {
 inline constexpr const char* library = "library";
 inline constexpr const char* compiler = "compiler";
-inline constexpr const char* targets = "targets";  ///< a line each
+inline constexpr const char* targets = "targets";  ///< one per line
 }  // namespace pack_fact
 
-/// Packs in the order of search. Thread safe. Trouble is a miss and one warning for each pack, never an error.
+/// Packs in search order. Thread safe. A problem is a miss, with one warning per pack, never an error.
 class Packs {
  public:
   Packs(std::span<const std::string> paths, Observer observer);
 
   std::vector<PackInUse> described() const;
 
-  /// The compiler that the first of them was made with; empty when there is none.
+  /// The compiler that made the first usable pack; empty without one.
   std::string_view compiler() const;
 
-  /// The entry of `key`, whose kernel is for `target` and of `compiler`.
+  /// The entry of `key`, for `target` and compiled by `compiler`.
   std::optional<Entry> load(const Key& key, const Target& target, std::string_view compiler) const;
 
-  /// Why no pack has a kernel for `target` of `compiler`: a sentence for each pack that was given. Empty: one may
-  /// have it, or none was given.
+  /// Reasons why no pack has a kernel for `target` by `compiler`, a sentence per given pack. Empty if a pack
+  /// may have one, or none was given.
   std::vector<std::string> shortfalls(const Target& target, std::string_view compiler) const;
 
  private:
   struct Pack {
     explicit Pack(PackFile opened) : file(std::move(opened)) {}
     PackFile file;
-    std::string refusal;  // why nothing in it can serve any target
+    std::string refusal;  // why no target can use the pack; empty if some can
     mutable std::atomic_flag told;
   };
   void warn(const Pack& pack, const std::string& sentence) const;

@@ -1,4 +1,4 @@
-// Access of the library's own sources to the state of public handles: makes them and opens them.
+// Access of library sources to the state of public handles: creates handles and opens them.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,4 @@
-// The contents of a Context. The only mutable state of the library lives here, in AttentionState and in
-// OperationState.
+// The state of a Context. All mutable state of the library is here, in AttentionState and in OperationState.
 #pragma once
 
 #include <atomic>
@@ -18,7 +17,7 @@ namespace jit {
 struct AttentionState;
 struct OperationState;
 
-/// A store of kernels with what tuners recorded, memory for launches, and what handles share.
+/// A store of kernels, with tuning records, memory for launches, and the states that handles share.
 struct ContextState : KernelStore, std::enable_shared_from_this<ContextState> {
   ContextState(Settings settings, Observer observer);
   ~ContextState();
@@ -27,7 +26,7 @@ struct ContextState : KernelStore, std::enable_shared_from_this<ContextState> {
   const StreamMemory memory;
   DispatchTable<AttentionState> attentions;
   DispatchTable<OperationState> operations;
-  Recent<AttentionState> recent_attentions;  ///< those of attention_when_called
+  Recent<AttentionState> recent_attentions;  ///< for attention_when_called
   Recent<OperationState> recent_operations;
 };
 

@@ -22,7 +22,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// The text behind "// key:" in a line; nothing when the line is not of that form.
+// The text after "// key:" in a line; nothing if the line has another form.
 std::optional<std::string_view> declaration(std::string_view line, std::string_view key) {
   line = trim(line);
   if (!line.starts_with("//")) return std::nullopt;
@@ -96,7 +96,7 @@ FunctorText parse_functor(const std::string& name, std::string_view text) {
     functor.body += line;
     functor.body += '\n';
   }
-  // Nothing but comments: an empty body, of which the library says what is wrong.
+  // Only comments: an empty body, for which validation reports an error.
   if (declaring) functor.body.clear();
   return functor;
 }

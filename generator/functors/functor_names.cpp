@@ -23,11 +23,11 @@ constexpr std::string_view keywords[] = {
     "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
     "xor_eq"};
 
-// Macros that NVRTC defines without an underscore in front, and the templates' own.
+// Macros of NVRTC without a leading underscore, and the templates' own.
 constexpr std::string_view macros[] = {"CUDART_VERSION", "JIT_HOST_DEVICE", "NULL",   "assert",
                                        "va_arg",         "va_copy",         "va_end", "va_start"};
 
-// Names that include/jit/functor_text.h promises to texts.
+// Names that include/jit/functor_text.h provides in texts.
 constexpr std::string_view promised[] = {"q",         "k",       "b",     "h",         "seqlen_q",
                                          "seqlen_kv", "heads_q", "score", "q_begin",   "q_end",
                                          "k_begin",   "k_end",   "tile",  "TileClass", "to_float"};

@@ -1,12 +1,12 @@
-// Which names the constants and tensors of a text functor cannot have.
+// Reserved names, which constants and tensors of text functors cannot have.
 #pragma once
 
 #include <string_view>
 
 namespace jit {
 
-/// Why a name that is a C++ identifier is taken, "a keyword of C++"; empty: it is free. Constants and tensors
-/// are local variables of the functions that hold the user's text: they may hide what is not listed here.
+/// Why a C++ identifier is reserved, such as "a keyword of C++"; empty if it is free. Constants and tensors
+/// are local variables of functions with the user's text, so they may hide other names.
 std::string_view taken_as(std::string_view name);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// parse_mask and parse_score: a recursive-descent reader of the notation that to_string writes.
+// parse_mask and parse_score: a recursive-descent parser of the notation that to_string writes.
 #include <charconv>
 #include <limits>
 
@@ -13,22 +13,21 @@
 namespace jit {
 namespace {
 
-// The depth that the largest mask needs as text: a parenthesis and a "!" for each that is joined. More would
-// exhaust the stack.
+// Depth of the largest mask's text: a parenthesis and a "!" per leaf. More could overflow the stack.
 constexpr int max_depth = 2 * most_leaves;
 
 class Reader : public TextReader {
  public:
   using TextReader::TextReader;
 
-  /// The arguments of a row, in parentheses; the last ones may be left out as the row says.
+  /// A row's arguments in parentheses; trailing ones with defaults may be omitted.
   FunctorArguments arguments(const FunctorRow& row) {
     FunctorArguments given = open_arguments(row);
     if (!given.empty()) expect(")");
     return given;
   }
 
-  /// The arguments up to the parenthesis behind them, if there are any.
+  /// The arguments before the closing parenthesis, if any.
   FunctorArguments open_arguments(const FunctorRow& row) {
     FunctorArguments given;
     for (const FunctorParameter& parameter : row.parameters) {
@@ -43,7 +42,7 @@ class Reader : public TextReader {
     return given;
   }
 
-  /// The row of that name in a table; null: "text". Else fails at the name.
+  /// The row of that name in a table; null for "text". Fails at other names.
   template <class Row>
   const Row* row(std::span<const Row> table) {
     const std::size_t begin = at_;

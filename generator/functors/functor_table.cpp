@@ -50,11 +50,11 @@ constexpr std::array bias_parameters = {FunctorParameter{.name = "dtype",
                                                              },
                                                          .rule = "must be fp32, bf16 or fp16"}};
 
-// Every request is causal, as most are.
+// Typically, every request is causal.
 constexpr std::array per_request_tensors = {
     FunctorTensorRow{"is_causal", DType::int32, "batch", [](const Extents&, std::int64_t) { return 1.0; }}};
 
-// A query sees every other token of the draft.
+// Typically, a query sees every other token of the draft.
 constexpr std::array draft_tree_tensors = {
     FunctorTensorRow{.name = "draft_tree",
                      .dtype = DType::int32,
@@ -70,12 +70,12 @@ bool keeps_draft(const HostFunctor& f, const Place& at) {
   return (word >> own % 32 & 1) != 0;
 }
 
-// Half of the keys.
+// Typically, half of the keys.
 constexpr std::array prefix_tensors = {FunctorTensorRow{
     "prefix_lengths", DType::int32, "batch",
     [](const Extents& sizes, std::int64_t) { return static_cast<double>(sizes.seqlen_kv / 2); }}};
 
-// Eight documents of equal length.
+// Typically, eight documents of equal length.
 double equal_document(std::int64_t position, std::int64_t length) {
   return static_cast<double>(position * 8 / length);
 }
@@ -86,7 +86,7 @@ constexpr std::array document_tensors = {
         "document_ids_kv", DType::int32, "batch?, seqlen_kv",
         [](const Extents& sizes, std::int64_t k) { return equal_document(k, sizes.seqlen_kv); }}};
 
-// A prompt, a third of the keys, and eight answers of equal length.
+// Typically, a prompt of a third of the keys, and eight equally long answers.
 double equal_subtree(const Extents& sizes, std::int64_t k) {
   constexpr std::int64_t answers = 8;
   const std::int64_t prompt = sizes.seqlen_kv / 3, rest = sizes.seqlen_kv - prompt;
@@ -124,7 +124,7 @@ Extents sizes_in_blocks(Extents sizes, const FunctorArguments& arguments) {
   return sizes;
 }
 
-// Every other block, of which none is full.
+// Typically, every other block, none of them full.
 constexpr FunctorTensorRow block_table{
     .name = "block_mask",
     .dtype = DType::int32,
@@ -134,7 +134,7 @@ constexpr FunctorTensorRow block_table{
     .varied_dims = Dims("batch?, heads_q?, block_rows+, block_words+")};
 constexpr std::array block_tensors = {block_table};
 
-// All of them the first block whose scores are known, of which every other one is kept.
+// Typically, all blocks use the first block of scores, of which every other one is kept.
 constexpr std::array block_scores_tensors = {
     block_table,
     FunctorTensorRow{.name = "block_places",
@@ -154,7 +154,7 @@ bool keeps_block(const HostFunctor& f, const Place& at) {
   return block_bit(f.tensors[0], {.b = at.b, .h = at.h, .q = at.q / f.whole(0), .k = at.k / f.whole(1)}, 0);
 }
 
-// Where the bits of the block of a score lie; nothing: they are not known.
+// Index of the score bits of a score's block; nothing if it has none.
 std::optional<std::int64_t> place_of_block(const HostFunctor& f, const Place& at) {
   const HostTensor& places = f.tensors[1];
   const std::size_t rank = places.shape.size();
@@ -177,7 +177,7 @@ bool keeps_mask_bit(const HostFunctor& f, const Place& at) {
   return (word >> place.bit & 1) != 0;
 }
 
-// The slopes of the paper.
+// ALiBi's slopes, as in the paper.
 constexpr std::array alibi_tensors = {FunctorTensorRow{
     "alibi_slopes", DType::fp32, "[batch?], heads_q", [](const Extents& sizes, std::int64_t h) {
       return std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(sizes.heads_q));
@@ -331,7 +331,7 @@ constexpr std::array scores = {
              .reads_place = false,
              .apply = [](const HostFunctor& f, double score,
                          const Place&) { return f.real(0) * std::tanh(score / f.real(0)); }},
-    // Scores grow all along the keys.
+    // Scores grow along the keys.
     ScoreRow{.functor = {.name = "alibi",
                          .device_type = "AlibiScore<alibi_slopes>",
                          .doc = "score - slope * |q + seqlen_kv - seqlen_q - k|",

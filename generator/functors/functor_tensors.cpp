@@ -13,7 +13,7 @@
 namespace jit {
 namespace {
 
-// All of it where it is counted.
+// Typically, positions equal row indices.
 constexpr FunctorTensorRow positions_row(std::string_view name) {
   return {.name = name,
           .dtype = DType::int32,
@@ -31,13 +31,13 @@ constexpr FunctorTensorRow global_seqlens_row{
       return static_cast<double>(i == 0 ? sizes.seqlen_q : sizes.seqlen_kv);
     }};
 
-// Zeros: no pieces, and all keys are there.
+// Typically zeros: no pieces, all keys have arrived.
 constexpr FunctorTensorRow key_arrivals_row{.name = "key_arrivals",
                                             .dtype = DType::int32,
                                             .dims = "pieces+, 4",
                                             .typical = [](const Extents&, std::int64_t) { return 0.0; },
                                             .alignment = 16};
-// Entries of a list, and how many of them count.
+// Entries of a list, and the number that is used.
 constexpr FunctorTensorRow key_lists_row{
     .name = "key_lists",
     .dtype = DType::int32,
@@ -48,7 +48,7 @@ constexpr FunctorTensorRow key_counts_row{
     .dtype = DType::int32,
     .dims = "list_rows?, heads_kv?",
     .typical = [](const Extents& sizes, std::int64_t) { return static_cast<double>(sizes.entries); }};
-// A bit for each query that shares a list.
+// A bit per query that shares a list.
 constexpr FunctorTensorRow key_members_row{.name = "key_members",
                                            .dtype = DType::int32,
                                            .dims = "list_rows, heads_kv?, entries",
@@ -116,7 +116,7 @@ void collect(std::vector<FunctorTensorUse>& uses, const Node& node) {
   }
 }
 
-// Built-in tensors that are dense.
+// A built-in tensor, which is dense.
 FunctorTensorUse table_use(const FunctorTensorRow& row) {
   return {.tensor = {std::string(row.name), row.dtype}, .row = &row, .is_dense = true};
 }
@@ -157,7 +157,7 @@ std::vector<FunctorTensorUse> functor_tensor_uses(const AttentionSpec& spec) {
                .is_dense = tensor.access == TensorAccess::pointer,
                .has_gradient = tensor.access != TensorAccess::pointer,
                .is_of_output = true});
-  // Behind all others, whose places programs without it know.
+  // Last, so that other tensors have the slots of programs without it.
   if (spec.key_arrivals) add(uses, table_use(key_arrivals_row));
   return uses;
 }

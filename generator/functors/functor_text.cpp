@@ -27,15 +27,14 @@ bool is_identifier(std::string_view text) {
                      [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '_'); });
 }
 
-// Words that would make a kernel depend on when, where and with which files it was compiled, and not on its
-// key alone.
+// Words that make a kernel depend on the time, place or files of its compile, beyond its key.
 constexpr std::array<std::string_view, 4> forbidden_words = {"__TIME__", "__DATE__", "__TIMESTAMP__",
                                                              "__FILE__"};
 
-/// A body as the compiler reads it: a line that ends with a backslash goes on in the next.
+/// A body with continued lines joined, as the compiler reads it.
 struct JoinedBody {
   std::string text;
-  std::vector<int> lines;  // of each character, as the user counts them
+  std::vector<int> lines;  // of each character, in the user's numbering
 };
 
 JoinedBody join_lines(std::string_view body) {
@@ -55,7 +54,7 @@ JoinedBody join_lines(std::string_view body) {
   return joined;
 }
 
-// '#' has no meaning in C++ but to the preprocessor, and an #include would read files that no key knows of.
+// Rejects '#': only the preprocessor uses it, and an #include would read files that are not in keys.
 void check_directives(std::string_view kind, const FunctorText& text, const JoinedBody& body) {
   constexpr std::string_view unroll = "#pragma unroll";
   for (std::size_t at = 0; at < body.text.size(); ++at) {
@@ -69,14 +68,14 @@ void check_directives(std::string_view kind, const FunctorText& text, const Join
   }
 }
 
-// Reads the brackets of a body, past comments and literals.
+// Matches the brackets of a body, skipping comments and literals.
 class BracketReader {
  public:
   BracketReader(std::string_view kind, std::string_view name, const JoinedBody& body)
       : kind_(kind), name_(name), body_(body.text), lines_(body.lines) {}
 
-  /// Throws when the body does not close what it opens: the compiler would then complain of generated lines
-  /// that the user never saw.
+  /// Throws if brackets are unbalanced: the compiler would report generated lines that the user has not
+  /// written.
   void check() {
     for (; at_ < body_.size(); ++at_) {
       const char c = body_[at_];
@@ -107,14 +106,14 @@ class BracketReader {
     refuse_text(kind_, fmt::format("{}:{}: {}", name_, lines_[at], what));
   }
 
-  // "<:" may also be what "x<::y" begins with.
+  // "<:" may also begin "x<::y".
   bool is_bracket_digraph(std::string_view two) const {
     return two == "<%" || two == "%>" || two == ":>" || (two == "<:" && body_.substr(at_, 3) != "<::");
   }
 
   static char closer(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
 
-  // As in 1'000'000: what stands before begins with a digit.
+  // As in 1'000'000: the token before it begins with a digit.
   bool is_digit_separator() const {
     std::size_t begin = at_;
     while (begin > 0 &&
@@ -137,13 +136,13 @@ class BracketReader {
   std::string_view body_;
   const std::vector<int>& lines_;
   std::size_t at_ = 0;
-  std::vector<std::size_t> open_;  // positions of brackets that wait for their closers
+  std::vector<std::size_t> open_;  // positions of unclosed brackets
 };
 
-// Compilers need stack and time for all that is nested or added up.
+// Limit of a body: compilers need stack and time for nested and long expressions.
 constexpr std::size_t most_bytes = 64 * 1024;
 
-// `part` is the name of the body in messages of the compiler.
+// `part` is the body's name in compiler messages.
 void check_body(std::string_view kind, const FunctorText& text, const std::string& part,
                 const std::string& body) {
   if (body.size() > most_bytes) {
@@ -171,7 +170,7 @@ void check_body(std::string_view kind, const FunctorText& text, const std::strin
   }
 }
 
-// Names that texts of outputs have beside those of all texts.
+// Names that only output texts have.
 bool is_of_outputs(std::string_view name) { return name == "value" || name == "d" || name == "sigmoid"; }
 
 void check_access(std::string_view kind, const FunctorText& text, const FunctorTensorSpec& tensor) {
@@ -187,7 +186,8 @@ void check_access(std::string_view kind, const FunctorText& text, const FunctorT
                             tensor.name, text.name, kind_text(tensor)));
 }
 
-// The comma between the brackets that open at a token, if there is one; else the last token. Requires: they are closed.
+// The first comma inside the brackets that open at a token, else the last token. Requires: brackets are
+// balanced.
 std::size_t comma_within(const std::vector<Token>& tokens, std::size_t at) {
   constexpr std::string_view openers = "([{", closers = ")]}";
   int depth = 0;
@@ -201,7 +201,7 @@ std::size_t comma_within(const std::vector<Token>& tokens, std::size_t at) {
   return at;
 }
 
-// To C++ a comma between brackets is an operator, which would drop all indices but the last.
+// Rejects commas in brackets: C++'s comma operator would drop all indices but the last.
 void check_indices(std::string_view kind, const FunctorText& text, const std::string& name) {
   const JoinedBody joined = join_lines(text.derivative);
   const std::vector<Token> tokens = tokens_of(joined.text);

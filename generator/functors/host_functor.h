@@ -1,4 +1,4 @@
-// Masks and scores on the host: what kernels compute, in double precision and without tiles.
+// Host references of masks and scores, in double precision and without tiles.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// The problem as functors see it. The tensors' memory must live as long as what is made of this.
+/// The problem for functors. Memory of the tensors must outlive derived functions.
 struct HostProblem {
   Extents sizes;  ///< batch, heads and lengths
   std::map<std::string, HostTensor, std::less<>> tensors = {};
@@ -23,15 +23,15 @@ using HostKeep = std::function<bool(const Place&)>;
 /// The score that the softmax sees, from softmax_scale · q·k.
 using HostApply = std::function<double(double score, const Place&)>;
 
-/// The meaning of a user's texts, which the host cannot tell.
+/// The meaning of user texts, which the host cannot evaluate.
 using TextKeep = std::function<HostKeep(const FunctorText&)>;
 using TextApply = std::function<HostApply(const FunctorText&)>;
 
-/// Throws Error invalid_argument when a tensor is missing. Requires: `of_text` where there are texts.
+/// Throw Error invalid_argument if a tensor is missing. Require `of_text` if there are texts.
 HostKeep host_keep(const Mask& mask, const HostProblem& problem, const TextKeep& of_text = nullptr);
 HostApply host_apply(const Score& score, const HostProblem& problem, const TextApply& of_text = nullptr);
 
-/// Whether the mask is made of built-in ones alone.
+/// Whether the mask consists only of built-in ones.
 bool has_host_meaning(const Mask& mask);
 
 }  // namespace jit

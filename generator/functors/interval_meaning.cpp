@@ -9,7 +9,7 @@ namespace {
 using AnyInterval = std::variant<Interval<bool>, Interval<int>, Interval<unsigned>, Interval<long long>,
                                  Interval<float>, Interval<double>>;
 
-/// Calls f with an Interval of the type that says nothing.
+/// Calls f with the unbounded Interval of a type.
 template <class F>
 AnyInterval for_type(NumberType type, const F& f) {
   switch (type) {
@@ -93,7 +93,7 @@ class Evaluation {
     return node.op == TextOperator::equal ? x == y : x != y;
   }
 
-  // The result of an operation that has the type of its operands.
+  // The result of an operation with the type of its operands.
   template <class T>
   Interval<T> number(const TextNode& node) const {
     if (node.op == TextOperator::constant) return constant<T>(node);

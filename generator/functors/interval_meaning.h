@@ -1,5 +1,5 @@
-// The result of a text for all queries and keys of a tile at once, on the host: with the operations that
-// kernels have (templates/problem/interval.cuh).
+// Evaluates a text for all queries and keys of a tile at once on the host, by the interval operations of
+// kernels (templates/problem/interval.cuh).
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@ namespace jit {
 /// Bounds of each of text_inputs(), in their order.
 using TextInputs = std::array<Interval<int>, 7>;
 
-/// Element `index` of the tensor at a place in the text; NaN where it is not known.
+/// Element `index` of a tensor, by its index in the text; NaN if unknown.
 using TextElement = std::function<double(int tensor, std::int64_t index)>;
 
-/// Whether the text keeps the scores: certainly, possibly. Without `element` nothing is known of tensors.
+/// Whether the text keeps the scores: certainly, possibly. Without `element`, tensors are unknown.
 Interval<bool> kept(const TextMeaning& meaning, const TextInputs& inputs,
                     const TextElement& element = nullptr);
 

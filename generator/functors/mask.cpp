@@ -22,7 +22,7 @@ Mask make_mask(MaskNode node) {
   return MaskAccess::make(std::make_shared<const MaskNode>(std::move(node)));
 }
 
-// Higher binds tighter; decides where to_string needs parentheses.
+// Binding strength, by which to_string sets parentheses.
 int precedence(const MaskNode& node) {
   if (node.combination == MaskOperator::disjunction) return 0;
   return node.combination == MaskOperator::conjunction ? 1 : 2;
@@ -87,7 +87,7 @@ int key_words(const MaskNode& node) {
   }
   const bool has_within = node.row != nullptr && node.row->functor.has_within;
   if (has_within && !node.row->knows_scores) return node.a ? key_words(*node.a) : 0;
-  return node.row != nullptr ? node.row->key_words : 2;  // a text is asked for each score
+  return node.row != nullptr ? node.row->key_words : 2;  // a text is evaluated per score
 }
 
 bool has_block_mask(const MaskNode& node) {
@@ -145,7 +145,7 @@ std::uint64_t Mask::hash() const { return node_->hash; }
 
 bool Mask::operator==(const Mask& other) const { return node_->hash == other.node_->hash; }
 
-// "none" keeps everything: as an operand it is absorbed, so that equal masks generate equal kernels.
+// "none" keeps everything: operators drop it, so that equal masks generate equal kernels.
 Mask operator&&(const Mask& a, const Mask& b) {
   if (is_none(node_of(a))) return b;
   if (is_none(node_of(b))) return a;

@@ -18,7 +18,7 @@ namespace {
 
 using Kind = MaskPart::Kind;
 
-// More take longer to compile than they save.
+// Limits beyond which compiles take longer than kernels save.
 constexpr int most_leaves = 16;
 constexpr std::size_t most_parts = 128;
 constexpr std::size_t most_nodes_to_part = 512;
@@ -26,10 +26,10 @@ constexpr int no_part = -1;
 
 constexpr std::int64_t most_slope = 1 << 20;
 
-/// A number that is q and k times its slopes plus something that depends on neither.
+/// A number linear in q and k, plus a bounded term that is independent of both.
 struct Line {
   std::int64_t by_q = 0, by_k = 0;
-  std::int64_t low = 0, high = 0;  ///< bounds of what depends on neither
+  std::int64_t low = 0, high = 0;  ///< bounds of the independent term
 
   bool is_uniform() const { return by_q == 0 && by_k == 0; }
   bool is_distance() const { return by_q != 0 && by_q == -by_k; }
@@ -45,7 +45,7 @@ Bounds bounds_of_type(NumberType type) {
   return {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()};
 }
 
-// x + factor y
+// x + factor · y.
 std::optional<Line> sum(const std::optional<Line>& x, const std::optional<Line>& y, std::int64_t factor) {
   if (!x || !y) return {};
   Line made = {.by_q = x->by_q + y->by_q * factor, .by_k = x->by_k + y->by_k * factor};
@@ -59,9 +59,9 @@ std::optional<Line> sum(const std::optional<Line>& x, const std::optional<Line>&
   return made;
 }
 
-// The line, if a number of this type that is defined for a query and a key is also defined for earlier ones at the
-// same distance. A question about a distance is asked of its first query and key: C++ defines nothing where numbers
-// leave their types, and a text may count on a condition that keeps it from doing so.
+// The line, if a number defined at (q, k) is defined at earlier ones with the same distance, too: distances
+// are evaluated at their first query and key, where overflow would be undefined in C++, and a condition in
+// the text might prevent it.
 std::optional<Line> within_type(std::optional<Line> line, NumberType type) {
   if (!line) return {};
   const Bounds bounds = bounds_of_type(type);
@@ -74,16 +74,16 @@ std::optional<Line> within_type(std::optional<Line> line, NumberType type) {
   return line;
 }
 
-/// The dependence of a node of the text.
+/// Dependence of a node on query and key.
 struct Dependence {
-  bool is_followed = true;  ///< it is computed without real numbers
-  std::int64_t q = 0;       ///< of q in steps of so many; 0: not at all
+  bool is_followed = true;  ///< computed without real numbers
+  std::int64_t q = 0;       ///< granularity of its dependence on q; 0: independent
   std::int64_t k = 0;
-  /// q / step or k / step, rounded down, and nothing else; 0: it is not.
+  /// The step if the value is exactly q / step or k / step, rounded down; else 0.
   std::int64_t step = 0;
-  std::optional<Line> line = {};  ///< of whole numbers
+  std::optional<Line> line = {};  ///< for whole numbers
   bool follows_from_distance = false;
-  std::vector<int> asked = {};  ///< truths of the text, each of which tells whether it reads an element
+  std::vector<int> asked = {};  ///< conditions of the text under which it reads elements
 
   bool is_uniform() const { return q == 0 && k == 0; }
 };
@@ -109,7 +109,7 @@ class Decomposition {
   const TextNode& node(int i) const { return source_.nodes[static_cast<std::size_t>(i)]; }
   const Dependence& known(int i) const { return known_[static_cast<std::size_t>(i)]; }
 
-  // The first node that is made in the same way. Real numbers are of no interest, and may be none.
+  // The first identical node. Not for real numbers, which may be NaN.
   int first_same(int i) {
     if (is_real(node(i).type)) return i;
     TextNode key = node(i);
@@ -132,7 +132,7 @@ class Decomposition {
     Dependence result;
     result.is_followed = !is_real(of.type) && of.op != TextOperator::score && of.op != TextOperator::unknown;
     bool has_distance = false, has_other = false;
-    // Whether an element is read is no number that it depends on: it is of any value where it is not.
+    // The value does not depend on whether an element is read: if not, any value is allowed.
     const std::size_t operands = of.op == TextOperator::load ? 1 : of.operands.size();
     for (std::size_t i = 0; i < operands && of.operands[i] >= 0; ++i) {
       const Dependence& x = known(of.operands[i]);
@@ -180,7 +180,7 @@ class Decomposition {
            op == TextOperator::not_equal;
   }
 
-  // The line of a number that follows from q, from k or from their distance.
+  // The line of a number that depends only on q, on k, or on their distance.
   std::optional<Line> own_line(int i) const {
     const std::optional<Line>& line = known(i).line;
     const bool is_own = line && (line->by_q == 0 || line->by_k == 0 || line->is_distance());
@@ -225,7 +225,7 @@ class Decomposition {
 
   // Parts.
 
-  // The place of the part that says what a truth of the text says.
+  // The index of the part for a condition of the text.
   int part(int truth) {
     truth = same_[static_cast<std::size_t>(truth)];
     const auto found = places_.find(truth);
@@ -243,7 +243,7 @@ class Decomposition {
     return static_cast<int>(parts_.size()) - 1;
   }
 
-  // Whether a truth can be asked as this kind, if what it reads may be read.
+  // Whether a condition can be a part of this kind, if its reads are allowed.
   static bool is_of_kind(const Dependence& of, Kind kind) {
     switch (kind) {
       case Kind::query:
@@ -259,7 +259,7 @@ class Decomposition {
 
   int made(int truth) {
     const Dependence& of = known(truth);
-    // The opposite of a truth is often asked beside it: neither is asked twice.
+    // Shares a part with the negated condition, which is often used as well.
     if (!of.is_followed || node(truth).op == TextOperator::logical_not) return joint(truth);
     for (const Kind kind : {Kind::query, Kind::distance, Kind::range, Kind::key, Kind::block}) {
       const int found = kind == Kind::range    ? ranged(truth)
@@ -270,7 +270,7 @@ class Decomposition {
     return joint(truth);
   }
 
-  // The joint of truths that a truth is made of; else it is asked for each score.
+  // Combines the parts of a condition's operands; if there are none, the condition is evaluated per score.
   int joint(int truth) {
     const auto [a, b, c] = node(truth).operands;
     switch (node(truth).op) {
@@ -304,7 +304,7 @@ class Decomposition {
     return keys->are_left_out ? joined(Kind::inverse, range) : range;
   }
 
-  // Whether it reads is asked of other parts, unless it follows from the same.
+  // Adds a part; conditions of its reads become other parts unless they have the same dependence.
   int leaf(Kind kind, int truth) {
     const std::vector<int>& reads = known(truth).asked;
     const bool knows_reads = std::all_of(reads.begin(), reads.end(), [&](int i) {
@@ -316,7 +316,7 @@ class Decomposition {
     return asked < 0 ? no_part : add({.kind = kind, .meaning = meaning(truth, false), .asked = asked});
   }
 
-  // The meaning of a truth of the text; its reads may or may not depend on whether the text reads them.
+  // The meaning of a condition; `knows_reads`: its reads have their own conditions.
   TextMeaning meaning(int truth, bool knows_reads) const {
     NodeList list;
     std::vector<int> copies(source_.nodes.size(), -1);
@@ -345,17 +345,17 @@ class Decomposition {
     return list.meaning(copies[static_cast<std::size_t>(truth)]);
   }
 
-  // All that makes a node.
+  // The key of a node: its whole content.
   using Made =
       std::tuple<TextOperator, NumberType, std::array<int, 3>, std::variant<std::int64_t, double>, int>;
 
   const TextMeaning& source_;
   std::map<Made, int> nodes_;
-  std::vector<int> same_;  // of each node, the first that is made in the same way
+  std::vector<int> same_;  // by node: the first identical one
   std::vector<Dependence> known_;
   std::vector<MaskPart> parts_;
   int leaves_ = 0;
-  std::map<int, int> places_;  // of parts, by their truths
+  std::map<int, int> places_;  // indices of parts, by condition
 };
 
 }  // namespace

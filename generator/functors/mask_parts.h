@@ -1,5 +1,5 @@
-// The parts of a mask's text: conditions that are the same for many scores, so that kernels ask each of them once for
-// what it looks at, and join the answers.
+// The parts of a mask's text: conditions that are constant over many scores, which kernels evaluate once each
+// and combine.
 #pragma once
 
 #include <memory>
@@ -12,33 +12,33 @@
 
 namespace jit {
 
-/// A truth of each score.
+/// A condition in a mask's text.
 struct MaskPart {
   enum class Kind {
-    range,     ///< holds for keys that follow from the query
-    query,     ///< is the same for all keys
-    key,       ///< is the same for all queries
-    distance,  ///< follows from q − k
-    block,     ///< is the same for 8 queries and 16 keys, from multiples of these on
+    range,     ///< holds for a range of keys that depends on the query
+    query,     ///< constant over keys
+    key,       ///< constant over queries
+    distance,  ///< depends on q − k
+    block,     ///< constant over aligned blocks of 8 queries by 16 keys
     score,     ///< none of these
-    both,      ///< of two other parts
+    both,      ///< conjunction of two parts
     either,
-    inverse,  ///< of one other part
+    inverse,  ///< negation of a part
   };
   Kind kind = Kind::score;
   TextMeaning meaning =
-      {};  ///< whether it holds, without real numbers; not of a range and of what is made of others
+      {};  ///< the condition, without real numbers; empty for ranges and for combinations of other parts
   TextRowRange range = {};
-  int a = -1, b = -1;  ///< other parts, by their places
+  int a = -1, b = -1;  ///< indices of operands
   int asked =
-      -1;  ///< the part that holds where the text reads what this one reads; −1: it may be read anyway
+      -1;  ///< the part that is the condition of this part's reads of elements; −1: they are always allowed
 };
 
 struct MaskParts {
-  std::vector<MaskPart> parts;  ///< each is made of those before it; the last is the mask
+  std::vector<MaskPart> parts;  ///< operands come first; the last one is the mask
 };
 
-/// Null where there is no part but the whole text, or too many of them, or where the text computes with real numbers.
+/// Null if the whole text is the only part, if there are too many, or if it computes with real numbers.
 std::shared_ptr<const MaskParts> mask_parts(const FunctorText& text);
 
 }  // namespace jit

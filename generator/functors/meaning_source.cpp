@@ -53,18 +53,18 @@ std::string_view sign(TextOperator op) {
   }
 }
 
-// The type of a number in the code: templates/problem/interval.cuh or exact.cuh, whose operations have the same names.
+// Number types of generated code, of templates/problem/interval.cuh or exact.cuh, with the same operations.
 enum class Numbers { intervals, exact };
 
 std::string_view name_of(Numbers numbers) { return numbers == Numbers::intervals ? "Interval" : "Exact"; }
 
-// A constant without a point.
+// An integer constant.
 std::string whole_constant(const TextNode& node, std::string_view numbers) {
   const std::int64_t whole = std::get<std::int64_t>(node.number);
   if (node.type == NumberType::truth) return fmt::format("{}<bool>({})", numbers, whole != 0);
   if (node.type == NumberType::natural32) return fmt::format("{}<unsigned>({}u)", numbers, whole);
   if (node.type == NumberType::whole64) {
-    // The lowest one has no name of its own.
+    // The lowest number has no literal.
     if (whole == std::numeric_limits<std::int64_t>::min())
       return fmt::format("{}<long long>({}ll - 1)", numbers, whole + 1);
     return fmt::format("{}<long long>({}ll)", numbers, whole);
@@ -84,7 +84,7 @@ std::string constant(const TextNode& node, Numbers numbers) {
   return whole_constant(node, name_of(numbers));
 }
 
-// Nodes that are used once are written where they are used.
+// Nodes with a single use are inlined.
 class Lines {
  public:
   Lines(const TextMeaning& meaning, Numbers numbers, const std::string& indent)
@@ -110,7 +110,7 @@ class Lines {
   const std::string& lines() const { return lines_; }
 
  private:
-  // Without the parentheses around all of it.
+  // The expression without its outer parentheses.
   static std::string bare(const std::string& text) {
     return text.starts_with('(') ? text.substr(1, text.size() - 2) : text;
   }
@@ -151,7 +151,7 @@ class Lines {
       case TextOperator::negative:
       case TextOperator::bit_not:
       case TextOperator::logical_not:
-        // Two signs of minus would be one of another meaning.
+        // "--" would be a decrement.
         if (operand(node, 0).starts_with('-')) return fmt::format("{}({})", sign(node.op), operand(node, 0));
         return fmt::format("{}{}", sign(node.op), operand(node, 0));
       default:

@@ -1,4 +1,4 @@
-// The meaning of a text as code of a kernel.
+// Generates kernel code from the meaning of a text.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace jit {
 
-/// The body of IntervalMask's kept_of: lines of C++ that begin with `indent`. Tensors of the text are members tensor0, tensor1, …
+/// The body of IntervalMask's kept_of: lines of C++ that begin with `indent`. The text's tensors are members
+/// tensor0, tensor1, …
 std::string interval_source(const TextMeaning& meaning, const std::string& indent);
 
-/// The body of RowRangeMask's row_begin and row_end, or of a part of a mask, whose meaning has no real numbers, in the
-/// same way.
+/// The body of RowRangeMask's row_begin and row_end, or of a mask's part, whose meaning has no real numbers.
 std::string exact_source(const TextMeaning& meaning, const std::string& indent);
 
 }  // namespace jit

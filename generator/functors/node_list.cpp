@@ -9,7 +9,7 @@ bool is_logical(TextOperator op) { return op == TextOperator::logical_and || op 
 bool is_shift(TextOperator op) { return op == TextOperator::shift_left || op == TextOperator::shift_right; }
 bool is_comparison(TextOperator op) { return op >= TextOperator::less && op <= TextOperator::not_equal; }
 
-// The common one of promoted types: enumerators are in the order in which C++ prefers them.
+// The common type of promoted operands: enumerators are ordered by C++'s preference.
 NumberType common(NumberType a, NumberType b) { return std::max({a, b, NumberType::whole32}); }
 
 }  // namespace

@@ -17,17 +17,17 @@
 namespace jit {
 
 struct OutputNode {
-  std::vector<FunctorText> texts;  ///< in the order in which they are applied
-  std::vector<std::string> shown;  ///< of each, as it is parsed
+  std::vector<FunctorText> texts;  ///< in order of application
+  std::vector<std::string> shown;  ///< their parseable text
   std::uint64_t hash = 0;
 };
 
 namespace {
 
-// Each is applied to each element of o, in copies for all that a thread has.
+// Limit of a chain: each text is inlined for each element of a thread.
 constexpr std::size_t most_in_chain = 8;
 
-/// A built-in output functor. It reads one tensor.
+/// A built-in output functor with its one tensor.
 struct OutputRow {
   std::string_view name;
   std::string_view tensor;

@@ -10,14 +10,14 @@
 namespace jit {
 namespace {
 
-constexpr std::int64_t open = std::int64_t{1} << 60;  // far beyond all keys, and below what sums overflow at
+constexpr std::int64_t open = std::int64_t{1} << 60;  // far beyond all keys, but sums do not overflow
 
-// One end of the keys of queries that follow each other.
+// One end of the key ranges of consecutive queries.
 struct MovingEnd {
   std::int64_t at, step;
 };
 
-// The larger, or smaller, of two for as many queries as it stays so, to which `rows` is cut.
+// The larger or smaller of two ends; cuts `rows` to queries for which it stays so.
 MovingEnd outer(const MovingEnd& a, const MovingEnd& b, bool takes_larger, std::int64_t& rows) {
   const bool is_ahead = takes_larger ? a.at > b.at || (a.at == b.at && a.step >= b.step)
                                      : a.at < b.at || (a.at == b.at && a.step <= b.step);
@@ -32,7 +32,7 @@ struct MovingKeys {
   MovingEnd begin, end;
   std::int64_t rows = open;
 
-  // Whether no query sees a key; `rows` is cut to those of which that is as true.
+  // Whether no query sees a key; cuts `rows` to queries with the same answer.
   bool are_empty() {
     const std::int64_t count = end.at - begin.at, step = end.step - begin.step;
     if (count <= 0) {
@@ -44,7 +44,7 @@ struct MovingKeys {
   }
 };
 
-// One end of the keys of a text's query: the outermost in any batch entry and head.
+// One end of the keys of a text's query: the outermost over batch entries and heads.
 std::int64_t end_of(const std::optional<TextMeaning>& side, const TextInputs& inputs, bool is_begin) {
   if (!side) return is_begin ? -open : open;
   const Interval<long long> number = whole_number(*side, inputs);

@@ -12,38 +12,38 @@
 namespace jit {
 namespace {
 
-// By one, beyond what whole32 holds.
+// The numbers just beyond whole32.
 constexpr std::int64_t above = std::int64_t{std::numeric_limits<std::int32_t>::max()} + 1, under = -above - 1;
-constexpr std::int64_t far = std::int64_t{1} << 40;  // from all keys
+constexpr std::int64_t far = std::int64_t{1} << 40;  // beyond all keys
 
-// From numbers of keys to keys: magnitudes in magnitudes take twice as many each.
+// Limit of recursion from numbers to keys, which doubles with each nested magnitude.
 constexpr int most_steps = 1000;
 
-/// A fact about a node of the text, for one query.
+/// Analysis result of a text's node, for one query.
 struct Fact {
   enum class Kind {
     unknown,
     uniform,  ///< the same for all keys
-    number,   ///< of type whole32, or one that was converted, and made of the key once: it never turns back
-    keys,     ///< a truth that holds from one key on to another
-    gap,      ///< a truth that holds for all other keys
+    number,   ///< monotonic in the key, used once; of type whole32, or converted from it
+    keys,     ///< a condition that holds for a range of keys
+    gap,      ///< a condition that holds outside of a range of keys
   };
   Kind kind = Kind::unknown;
-  int node = -1;   ///< of what is uniform, in the list
-  int begin = -1;  ///< of keys, or of those left out: numbers in the list; −1 where that side is open
+  int node = -1;   ///< index in the list, if uniform
+  int begin = -1;  ///< range of keys, or of excluded ones: indices in the list; −1: unbounded
   int end = -1;
 };
 
-/// A number that others are compared with: one of the list, of type whole64, and so much more. −1 is none of the list.
+/// A number for comparisons: a node of type whole64, or −1 for none, plus an offset.
 struct Bound {
   int node;
   std::int64_t more;
-  std::int64_t low;  ///< how small and large it may be in all
+  std::int64_t low;  ///< smallest and largest possible value
   std::int64_t high;
 };
 
-// Numbers that depend on the key are whole32, and what leaves that type is not defined in C++. So bounds are computed in
-// whole64 as numbers without end, and cut to what such a number can reach where products would leave it.
+// Numbers that depend on the key are whole32, whose overflow is undefined in C++. So bounds are computed in
+// whole64, and clamped to whole32's range if products could overflow.
 class RowDerivation {
  public:
   explicit RowDerivation(const TextMeaning& source) : source_(source) {
@@ -116,7 +116,7 @@ class RowDerivation {
                        [&](int i) { return i >= 0 && known(i).kind != Kind::uniform; });
   }
 
-  // Where all that it is made of is.
+  // A node is uniform if all its operands are.
   Fact uniform(const TextNode& node) {
     if (depends_on_key(node)) return {};
     std::array<int, 3> operands = node.operands;
@@ -125,7 +125,7 @@ class RowDerivation {
     return {.kind = Kind::uniform, .node = nodes_.copy(node, operands)};
   }
 
-  // Whether some key has it read is enough: for others the result of the text is the same with any number.
+  // Sufficient if some key reads it: for others, the text's result does not depend on the number.
   Fact loaded(const TextNode& node) {
     const Fact &index = operand(node, 0), &reads = operand(node, 1);
     if (index.kind != Kind::uniform || (reads.kind != Kind::uniform && reads.kind != Kind::keys)) return {};
@@ -144,7 +144,7 @@ class RowDerivation {
 
   static bool is_truth(const Fact& x) { return x.kind != Kind::unknown && x.kind != Kind::number; }
 
-  // A truth that is the same for all keys, as keys that begin beyond all others or before them.
+  // Converts a uniform condition to a range of all keys or of none.
   Fact as_keys(const Fact& truth) {
     if (truth.kind != Kind::uniform) return truth;
     return {.kind = Kind::keys, .begin = nodes_.choose(truth.node, whole(-far), whole(far))};
@@ -177,7 +177,7 @@ class RowDerivation {
     return negated(both(negated(a), negated(b)));
   }
 
-  // The truth under a condition, else it does not hold. What a gap leaves out are all keys then.
+  // The conjunction with a uniform condition. Without it, a gap covers all keys.
   Fact where(int condition, Fact x) {
     if (x.kind == Kind::gap) {
       x.begin = nodes_.choose(condition, x.begin, whole(-far));
@@ -205,7 +205,7 @@ class RowDerivation {
 
   // Numbers.
 
-  // A key is used once, and what makes a number of it keeps the order of keys, or turns it.
+  // Whether a node uses the key once, in a monotonic operation.
   bool is_number_of_key(const TextNode& node) const {
     const auto is_key = [&](std::size_t i) { return operand(node, i).kind == Kind::number; };
     const auto is_uniform = [&](std::size_t i) { return operand(node, i).kind == Kind::uniform; };
@@ -231,7 +231,7 @@ class RowDerivation {
     }
   }
 
-  // Nothing for what is none. C++ has no negative ones: −7 is one with a sign.
+  // The constant at a node, or nothing. Negative ones are a sign and a constant, as in C++.
   std::optional<std::int64_t> constant(int i) const {
     const bool has_sign = source(i).op == TextOperator::negative;
     const TextNode& node = has_sign ? source(source(i).operands[0]) : source(i);
@@ -239,7 +239,7 @@ class RowDerivation {
     const std::int64_t number = std::get<std::int64_t>(node.number);
     return has_sign ? -number : number;
   }
-  // 0 for what is none.
+  // 0 if the operand is no constant.
   std::int64_t factor(const TextNode& node, std::size_t i) const {
     return constant(node.operands[i]).value_or(0);
   }
@@ -299,7 +299,7 @@ class RowDerivation {
     return below(of_key, quotient_above(moved(opposite(bound), 1), -factor));
   }
 
-  // Quotients are cut off towards 0.
+  // Division truncates toward 0.
   Fact quotient_at_least(int of_key, std::int64_t divisor, const Bound& bound) {
     if (divisor < 0) return negated(quotient_at_least(of_key, -divisor, moved(opposite(bound), 1)));
     const Bound quotient = cut(bound);
@@ -323,8 +323,8 @@ class RowDerivation {
     return x.more == 0 ? x.node : nodes_.binary(TextOperator::add, x.node, whole(x.more));
   }
 
-  // The bound of a uniform number. The number compared with it is whole32 or was, so that larger ones are all
-  // alike.
+  // The bound of a uniform number. It is compared with (former) whole32 numbers, so larger ones are
+  // equivalent.
   Bound upcast(int uniform) {
     const TextNode& node = source(uniform);
     if (const std::optional<std::int64_t> only = constant(uniform))
@@ -334,7 +334,7 @@ class RowDerivation {
     return bound_of(least(most(wide, whole(under)), whole(above)), under, above);
   }
 
-  // A bound that is the same for all comparisons with numbers of type whole32.
+  // Clamps a bound, with equal results of comparisons with whole32 numbers.
   Bound cut(const Bound& x) {
     Bound result = x;
     if (x.low < under) result = bound_of(most(number(result), whole(under)), under, std::max(x.high, under));
@@ -365,7 +365,7 @@ class RowDerivation {
                     x.high * factor);
   }
 
-  // The least number that is no less than x / divisor.
+  // x / divisor, rounded up.
   Bound quotient_above(const Bound& x, std::int64_t divisor) {
     const int quotient = nodes_.binary(TextOperator::divide, number(x), whole(divisor));
     const int rest = nodes_.binary(TextOperator::remainder, number(x), whole(divisor));
@@ -376,7 +376,7 @@ class RowDerivation {
 
   const TextMeaning& source_;
   NodeList nodes_;
-  std::vector<Fact> facts_;  // of the nodes of the text
+  std::vector<Fact> facts_;  // by node of the text
   int steps_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// Masks as text of which every query sees keys without a gap: which keys these are, as numbers that follow from the query.
+// Texts of masks under which each query sees a contiguous range of keys: the range as numbers that depend on
+// the query.
 #pragma once
 
 #include <memory>
@@ -10,23 +11,23 @@
 
 namespace jit {
 
-/// The keys of a query: the first key that it sees and the one behind the last, of type whole64, without a
-/// look at where the sequence begins and ends. They read no key and no real number. Null: that side is open.
+/// The range of a query: its first visible key and the one after the last, of type whole64, not clipped to
+/// the sequence; independent of keys and real numbers. Null: unbounded.
 struct TextRowRange {
   std::optional<TextMeaning> begin;
   std::optional<TextMeaning> end;
 };
 
-/// Keys of which a truth holds, or of which alone it does not hold.
+/// The keys for which a condition holds, or the only ones for which it does not.
 struct TextKeys {
   TextRowRange range;
   bool are_left_out = false;
 };
 
-/// The keys of a truth that depends on the key; nothing where it does not follow that they have no gap.
+/// The keys of a condition that depends on the key; nothing unless they are provably contiguous.
 std::optional<TextKeys> text_keys(const TextMeaning& truth);
 
-/// Null where it does not follow from how the text is made that there is no gap.
+/// The range of a mask's text; null unless it is provably contiguous.
 std::shared_ptr<const TextRowRange> text_row_range(const FunctorText& text);
 
 }  // namespace jit

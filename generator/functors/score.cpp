@@ -67,7 +67,7 @@ Score::Score() {
   node_ = none.node_;
 }
 
-// Chains lean to the left, and "none" is absorbed, so that equal chains generate equal kernels.
+// Left-associative and without "none", so that equal chains generate equal kernels.
 Score Score::then(const Score& next) const {
   if (is_none(*node_)) return next;
   if (is_none(*next.node_)) return *this;

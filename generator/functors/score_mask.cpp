@@ -12,21 +12,21 @@
 namespace jit {
 namespace {
 
-// A certainty about a real number, seen from one side of the line of numbers: truths, which are nodes of a list. No
-// number at all is none of it.
+// Certain facts about a real number toward one end of the number line: conditions, as nodes of a list. All
+// are false for NaN.
 struct Side {
-  int infinite;  // it is the infinity of this side
-  int bounded;   // it is a number, and not that infinity
-  int beyond;    // it is a number, and 0 or on the other side
+  int infinite;  // it is the infinity at this end
+  int bounded;   // it is a number other than this infinity
+  int beyond;    // it is a number, 0 or toward the other end
 };
 
-// Both sides follow the same rules.
+// Both ends follow the same rules.
 struct Certainty {
   Side low;
   Side high;
 };
 
-// Factors that are normal numbers of any type, and whose inverses are: no rounding makes 0 or infinity of them.
+// Whether a factor and its inverse are normal in every type, so that rounding makes no number 0 or infinite.
 bool is_ordinary(double factor) { return std::abs(factor) >= 0x1p-120 && std::abs(factor) <= 0x1p120; }
 
 class ScoreDerivation {
@@ -49,7 +49,7 @@ class ScoreDerivation {
     }
   }
 
-  // The mask of all that was passed.
+  // The mask of all texts passed so far.
   std::shared_ptr<const ScoreMask> mask() {
     if (nodes_.is_truth(score_.low.infinite, false)) return nullptr;
     return std::make_shared<const ScoreMask>(
@@ -74,7 +74,7 @@ class ScoreDerivation {
     score_ = certain_.back();
   }
 
-  // The node in the list of the chain. Scores themselves are not known there.
+  // Copies a node to the chain's list, in which scores are unknown.
   int copy(TextNode node, const FunctorText& text) {
     if (node.op == TextOperator::score) return nodes_.unknown(node.type);
     std::array<int, 3> operands = node.operands;
@@ -127,7 +127,7 @@ class ScoreDerivation {
     return certain_[static_cast<std::size_t>(node.operands[i])];
   }
 
-  // The real number that a node is.
+  // The constant real number of a node.
   std::optional<double> number_of(const TextNode& node) const {
     if (!is_real(node.type)) return {};
     const auto in_type = [&](double x) {
@@ -162,8 +162,7 @@ class ScoreDerivation {
             {truth(x == infinity), truth(x < infinity), truth(x <= 0)}};
   }
 
-  // Whole numbers are far from the infinities, and of a narrower type real ones may become one, but none on the other
-  // side of 0.
+  // Integers are far from infinity; narrowing may make a real number infinite, but only with its own sign.
   Certainty converted(const TextNode& node) {
     if (!is_real(source(node, 0).type)) return {{no_, yes_, no_}, {no_, yes_, no_}};
     Certainty x = operand(node, 0);
@@ -179,8 +178,8 @@ class ScoreDerivation {
     return {chosen(condition, a.low, b.low), chosen(condition, a.high, b.high)};
   }
 
-  // Finite numbers may add up to an infinity, unless one of them is on the other side. Infinities of both sides make no
-  // number.
+  // A sum of finite numbers may overflow to infinity, unless their signs differ. Opposite infinities make
+  // NaN.
   Side sum(const Certainty& a, const Certainty& b, Side Certainty::*own, Side Certainty::*other) {
     return {either(both((a.*own).infinite, (b.*other).bounded), both((a.*other).bounded, (b.*own).infinite)),
             either(both((a.*own).bounded, (b.*own).beyond), both((a.*own).beyond, (b.*own).bounded)),
@@ -198,7 +197,7 @@ class ScoreDerivation {
     return result;
   }
 
-  // Functions differ in their results for NaN.
+  // Functions treat NaN differently.
   Certainty least(const Certainty& a, const Certainty& b) {
     const int numbers = both(number(a), number(b));
     return {{both(numbers, either(a.low.infinite, b.low.infinite)), both(a.low.bounded, b.low.bounded),
@@ -210,10 +209,10 @@ class ScoreDerivation {
   NodeList nodes_;
   const int yes_ = nodes_.truth(true), no_ = nodes_.truth(false);
   std::vector<FunctorTensorSpec> tensors_;
-  Certainty score_;  // what the next score of the chain is given
-  // The text that is passed, and for each of its nodes:
+  Certainty score_;  // the argument of the chain's next score
+  // The current text, and for each of its nodes:
   const TextMeaning* source_ = nullptr;
-  std::vector<int> place_;  // in the list
+  std::vector<int> place_;  // index in the list
   std::vector<Certainty> certain_;
 };
 

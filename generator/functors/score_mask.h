@@ -1,4 +1,4 @@
-// Scores that are masks: what a score makes −inf, no query sees.
+// Masks derived from scores: a query does not see keys whose score becomes −inf.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,20 @@ namespace jit {
 
 struct ScoreNode;
 
-/// The mask of a score: it keeps what the score does not certainly make −inf of a finite number.
+/// The mask of a score: keeps scores unless a finite one certainly becomes −inf.
 struct ScoreMask {
-  TextMeaning kept;  ///< a truth; its loads are of these tensors
+  TextMeaning kept;  ///< a condition; its loads index `tensors`
   std::vector<FunctorTensorSpec> tensors = {};
 };
 
-/// The mask of a score or a chain of them, as far as texts can be followed. Null where it is not known to
-/// drop anything.
+/// The mask of a score or chain, as far as texts can be analyzed. Null if nothing is certainly dropped.
 std::shared_ptr<const ScoreMask> score_mask(const ScoreNode& score);
 
-/// The mask of a score that is there, where it was worked out when the score was made.
+/// The mask of an existing score, derived when the score was constructed.
 const ScoreMask* score_mask(const Score& score);
 const ScoreMask* score_mask(Score&&) = delete;
 
-/// Whether queries may see only some of the keys: because of the mask, or of scores that are −inf.
+/// Whether queries may not see all keys, because of the mask or of scores of −inf.
 bool drops_keys(const AttentionSpec& spec);
 
 }  // namespace jit

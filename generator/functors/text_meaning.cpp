@@ -1,5 +1,5 @@
-// Reads the body of a mask or a score as C++ does, where it is made of declarations, assignments, branches and expressions.
-// Variables are the nodes that they hold at the place; where branches meet, a node chooses between theirs.
+// Parses the body of a mask or score that consists of declarations, assignments, branches and expressions,
+// like C++. Variables refer to their current nodes; a node selects between them where branches join.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -15,10 +15,10 @@
 namespace jit {
 namespace {
 
-constexpr std::size_t most_nodes = 200;  // kernels hold copies of what is followed; longer ones spill
-constexpr int max_depth = 200;           // of what is nested: more would exhaust the stack
+constexpr std::size_t most_nodes = 200;  // kernels inline analyzed texts; longer ones spill
+constexpr int max_depth = 200;           // nesting limit that protects the stack
 
-// Levels as in C++, from what binds least on.
+// Binary operators with C++'s precedence, lowest first.
 struct BinaryOperator {
   std::string_view sign;
   int level;
@@ -59,19 +59,19 @@ struct Variable {
   int node;
 };
 
-// The state of knowledge at a place of the body.
+// The state of analysis at a point of the body.
 struct State {
   std::vector<Variable> variables;  // the innermost last
-  int returned;                     // whether the text has returned before it comes here
+  int returned;                     // condition: the text has returned before
 };
 
-// The result that the text returns under a condition, unless it has returned before.
+// A return value with its condition, unless the text has returned before.
 struct Return {
   int condition;
   int value;
 };
 
-// Functions of real numbers that templates/problem/dual.cuh has, too, and of which nothing is known but what they return.
+// Real functions that templates/problem/dual.cuh also has; only their types are known.
 bool is_real_function(std::string_view name) {
   constexpr std::string_view names[] = {"exp",  "exp2",  "log",   "log2",   "log1pf", "sqrt", "rsqrt",
                                         "tanh", "sin",   "cos",   "erf",    "pow",    "expf", "exp2f",
@@ -79,7 +79,7 @@ bool is_real_function(std::string_view name) {
                                         "erff", "powf",  "fmaf",  "ex2",    "lg2",    "rcp",  "tanh_approx"};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
-// Whether one is of floats alone; others are of doubles, unless they are given floats.
+// Whether a function is only for floats; others are for doubles, unless called with floats.
 bool is_float_function(std::string_view name) {
   const bool is_own = name == "ex2" || name == "lg2" || name == "rcp" || name == "tanh_approx";
   return is_own || (name.ends_with('f') && name != "erf");
@@ -142,7 +142,7 @@ class BodyReader {
     fail(fmt::format("'{}' is not followed here", here().text));
   }
 
-  // Counts what is nested while it lives.
+  // Counts nesting while it is alive.
   struct Nesting {
     explicit Nesting(BodyReader& r) : reader(r) {
       if (++reader.depth_ > max_depth) reader.fail("too much is nested");
@@ -151,7 +151,7 @@ class BodyReader {
     BodyReader& reader;
   };
 
-  // Runs `read` as code that is reached only under a condition.
+  // Runs `read` for code that is only reached under a condition.
   template <class Read>
   auto under(int condition, const Read& read) {
     const int before = reached_;
@@ -200,7 +200,7 @@ class BodyReader {
     }
   }
 
-  // The state behind a statement that is one side of a branch.
+  // The state after a statement that is one branch of an if.
   State side(int condition, const State& before) {
     state_ = before;
     return under(condition, [&] {
@@ -430,7 +430,7 @@ class BodyReader {
     return dtype == DType::int32 || dtype == DType::uint8 ? NumberType::whole32 : NumberType::real32;
   }
 
-  // As functor_source.cpp declares them.
+  // As declared by functor_source.cpp.
   int constant_node(const FunctorConstant& value) {
     if (const bool* flag = std::get_if<bool>(&value)) return nodes_.truth(*flag);
     if (const std::int64_t* whole = std::get_if<std::int64_t>(&value)) {
@@ -469,7 +469,7 @@ class BodyReader {
     fail(fmt::format("calls of '{}' are not followed", name));
   }
 
-  // The overload of a call: those whose arguments differ are not followed.
+  // The overload of a call, which is only analyzed if argument types agree.
   NumberType shared_type(std::string_view name, const std::vector<int>& arguments) {
     if (name == "fminf" || name == "fmaxf" || name == "fabsf") return NumberType::real32;
     const NumberType type = std::max(nodes_.type(arguments[0]), NumberType::whole32);
@@ -503,7 +503,7 @@ class BodyReader {
     return nodes_.real(NumberType::real64, value);
   }
 
-  // Decimal numbers without a suffix are never unsigned; others become so before they become longer.
+  // Decimal literals without a suffix are never unsigned; others become unsigned before they become longer.
   int whole_number(const std::string& digits) {
     const bool is_binary = digits.starts_with("0b") || digits.starts_with("0B");
     char* end = nullptr;
@@ -535,7 +535,7 @@ class BodyReader {
   NumberType result_;
   NodeList nodes_;
   State state_;
-  int reached_;  // under which condition the text comes here, unless it has returned
+  int reached_;  // condition under which the current code is reached, unless the text has returned
   std::vector<Return> returns_;
 };
 

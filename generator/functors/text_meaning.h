@@ -1,6 +1,5 @@
-// The meaning of a functor's text, as far as it can be followed without running it: a list of nodes, each of which
-// makes one number of those before it. Branches are nodes, too, so that the list is all: it has no statements and no
-// variables.
+// The meaning of a functor's text, as far as analysis can follow it: a list of nodes, each of which computes
+// a number from previous ones. Branches are nodes, too, so there are no statements or variables.
 #pragma once
 
 #include <array>
@@ -15,21 +14,21 @@
 
 namespace jit {
 
-/// Types of numbers that texts are followed with. Operands of arithmetic are promoted to whole32 at least.
+/// Number types in the analysis of texts. Arithmetic promotes operands to at least whole32.
 enum class NumberType { truth, whole32, natural32, whole64, real32, real64 };
 /// float or double.
 inline bool is_real(NumberType type) { return type == NumberType::real32 || type == NumberType::real64; }
 
-/// How C++ and templates/problem/interval.cuh write it.
+/// The type's name in C++ and in templates/problem/interval.cuh.
 std::string_view to_string(NumberType type);
 
 enum class TextOperator {
   constant,
-  input,     ///< one of TextInput
+  input,     ///< a TextInput
   load,      ///< an element of a tensor: operands are its index, and whether the text reads it
-  score,     ///< of a score's text: the score that it is given
-  is_asked,  ///< of a part of a mask's text: whether the text reads what the part reads
-  unknown,   ///< any number of the type, or none: what a function returns that is not looked into
+  score,     ///< the argument of a score's text
+  is_asked,  ///< in a part of a mask: whether the text reads what the part reads
+  unknown,   ///< any number of the type or NaN, such as the result of an unanalyzed function
   convert,
   negative,
   bit_not,
@@ -50,48 +49,48 @@ enum class TextOperator {
   less_equal,
   equal,
   not_equal,
-  choose,  ///< operands are a condition, and what it chooses of
+  choose,  ///< operands: a condition and two alternatives
   least,
   most,
   magnitude,
 };
 
-/// Numbers that a text knows from the start, in the order of text_inputs().
+/// Numbers that every text has, in the order of text_inputs().
 enum class TextInput { q, k, b, h, heads_q, seqlen_q, seqlen_kv };
-/// Their names.
+/// Names of the inputs.
 const std::array<std::string_view, 7>& text_inputs();
-/// The longest sequence of queries or of keys that arguments may have. Positions are 32-bit in kernels, and run past
-/// the end by at most a tile of queries and a tile of keys.
+/// The longest supported sequence of queries or keys. Positions are 32-bit in kernels, and exceed the end by
+/// at most a tile of queries and a tile of keys.
 inline constexpr std::int64_t max_seqlen = std::numeric_limits<std::int32_t>::max() - 4096;
 
 struct TextNode {
   TextOperator op = TextOperator::constant;
   NumberType type = NumberType::whole32;       ///< of the result
-  std::array<int, 3> operands = {-1, -1, -1};  ///< places in the list
+  std::array<int, 3> operands = {-1, -1, -1};  ///< indices in the list
   std::variant<std::int64_t, double> number =
-      std::int64_t{0};  ///< of a constant: double where the type is real
-  int which = 0;        ///< of an input its TextInput, of a load the place of its tensor in the text
+      std::int64_t{0};  ///< of a constant; a double if its type is a real one
+  int which = 0;        ///< an input's TextInput, or the index of a load's tensor in the text
 };
 
-/// The last node is the result.
+/// A list of nodes, of which the last is the result.
 struct TextMeaning {
   std::vector<TextNode> nodes;
 };
 
-/// Whether the result depends on it.
+/// Whether the result depends on an input.
 bool reads(const TextMeaning& meaning, TextInput input);
 
-/// Why a text cannot be followed: it runs as it is, but nothing is known of it beforehand.
+/// Why a text cannot be analyzed: it runs unchanged, without optimizations.
 struct NotFollowed {
   int line = 0;        ///< of the body, counted from 1
   std::string reason;  ///< e.g. "loops are not followed"
 };
 
-/// The truth that the body of a mask returns. Bodies that C++ would refuse may be followed, too: the compiler
-/// speaks of those.
+/// The condition that a mask's body returns. Also accepts bodies that C++ rejects; the compiler reports
+/// those.
 std::variant<TextMeaning, NotFollowed> mask_meaning(const FunctorText& text);
 
-/// The number that the body of a score returns, of type real32.
+/// The number that a score's body returns, of type real32.
 std::variant<TextMeaning, NotFollowed> score_meaning(const FunctorText& text);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The words and signs of masks, scores and outputs as text.
+// Tokenizes the notation of masks, scores and outputs.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,20 @@
 
 namespace jit {
 
-/// Reads a text from its beginning; errors call it `what`.
+/// Reads a text from its beginning; `what` names it in errors.
 class TextReader {
  public:
   TextReader(std::string_view what, std::string_view text) : what_(what), text_(text) {}
 
-  /// Throws Error invalid_argument that points at the place.
+  /// Throws Error invalid_argument that points at the current position.
   [[noreturn]] void fail(const std::string& message) const;
 
   bool accept(std::string_view token);
   void expect(std::string_view token);
   bool at_end();
-  /// The letters, digits, '_', '-' and '.' that follow; empty where there is none.
+  /// The next letters, digits, '_', '-' and '.'; may be empty.
   std::string word();
-  /// The one of `texts` that "(name)" names.
+  /// The element of `texts` that "(name)" names.
   const FunctorText& find_text(const std::vector<FunctorText>& texts);
 
  protected:

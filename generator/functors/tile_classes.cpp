@@ -15,7 +15,7 @@
 namespace jit {
 namespace {
 
-/// The tile that all parts of a mask are asked about.
+/// The problem, batch entry and head of a tile.
 struct Scene {
   const HostProblem& problem;
   std::int64_t batch;
@@ -26,7 +26,7 @@ TileClass class_of(bool is_certain, bool is_possible) {
   return is_certain ? TileClass::full : is_possible ? TileClass::partial : TileClass::empty;
 }
 
-// Classes of a mask whose meaning the host knows: score by score, until both are found.
+// Exact classes of a mask with a host reference: evaluates scores until both outcomes occur.
 ClassOfTile exact_classes(HostKeep keep, const Scene& scene) {
   return [keep = std::move(keep), b = scene.batch, h = scene.head](const TileBounds& tile) {
     bool all = true, some = false;
@@ -41,7 +41,7 @@ ClassOfTile exact_classes(HostKeep keep, const Scene& scene) {
   };
 }
 
-// Element `index` of a tensor as a text sees it, behind a pointer; nothing is known of what lies outside.
+// Element `index` of a tensor as a text reads it by a pointer; unknown outside of the tensor.
 double element(const HostTensor& tensor, std::int64_t index) {
   std::int64_t count = 1;
   for (const std::int64_t size : tensor.shape) count *= size;
@@ -49,7 +49,7 @@ double element(const HostTensor& tensor, std::int64_t index) {
   return HostTensor{.dtype = tensor.dtype, .shape = {&count, 1}, .data = tensor.data}.at({index});
 }
 
-// Classes of a truth that is made of positions and tensors; `whose` names the text.
+// Classes by a condition on positions and tensors; `whose` names the text.
 ClassOfTile classes_of(const TextMeaning& meaning, const std::vector<FunctorTensorSpec>& read,
                        const std::string& whose, const Scene& scene) {
   std::vector<HostTensor> tensors;
@@ -121,7 +121,7 @@ ClassOfTile text_classes(const FunctorText& text, const Scene& scene) {
 
 ClassOfTile both(ClassOfTile a, ClassOfTile b) {
   return [a = std::move(a), b = std::move(b)](const TileBounds& tile) {
-    // The enumerators are in the order of what is left.
+    // Enumerators are ordered by how much is kept.
     return std::min(a(tile), b(tile));
   };
 }

@@ -7,7 +7,7 @@
 namespace jit {
 namespace {
 
-// The longest first.
+// Longest signs first.
 constexpr std::array<std::string_view, 41> signs = {
     "<<=", ">>=", "::", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "&&",
     "||",  "==",  "!=", "<=", ">=", "<<", ">>", "->", "+",  "-",  "*",  "/",  "%",  "&",
@@ -17,7 +17,7 @@ constexpr std::string_view brackets = "[]{}";
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)); }
 
-// 1'000, 0x1p-3f, 1.5e+3: a sign belongs to a number behind an exponent's letter.
+// End of a number such as 1'000, 0x1p-3f, 1.5e+3, whose exponent may have a sign.
 std::size_t number_end(std::string_view body, std::size_t at) {
   const bool is_hexadecimal = body.substr(at, 2) == "0x" || body.substr(at, 2) == "0X";
   const auto is_exponent = [&](char c) {
@@ -32,8 +32,8 @@ std::size_t number_end(std::string_view body, std::size_t at) {
   return at;
 }
 
-// The backslash of a line that goes on in the next one; some compilers let blanks follow it. It may stand in the middle of
-// anything, of a comment, too.
+// Position of a backslash that continues a line, possibly followed by blanks as some compilers allow. It may
+// be inside any token or comment.
 std::size_t joined_line(std::string_view body) {
   for (std::size_t at = body.find('\\'); at != std::string_view::npos; at = body.find('\\', at + 1)) {
     const std::size_t next = body.find_first_not_of(" \t\r\f\v", at + 1);

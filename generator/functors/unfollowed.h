@@ -1,4 +1,4 @@
-// Texts that are not followed, though tiles could be skipped.
+// Texts that analysis cannot follow, although they might skip tiles.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace jit {
 
-/// A sentence for each text that skips no tiles because it is not followed: those of the mask that have no `classify`,
-/// and those of the score that name INFINITY. It says which one, its line and the reason.
+/// A sentence for each text that skips no tiles because it cannot be analyzed, with its name, line and
+/// reason: masks without `classify`, and scores that contain INFINITY.
 std::vector<std::string> unfollowed_texts(const AttentionSpec& spec);
 
 }  // namespace jit

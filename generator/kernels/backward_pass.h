@@ -1,4 +1,4 @@
-// The common part of the backward families in two passes by mma.sync.
+// Shared by the two-pass backward families by mma.sync.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@
 
 namespace jit {
 
-/// One of the passes.
+/// The names of a pass.
 struct BackwardPassText {
-  std::string_view folder;     ///< of its templates, and their namespace
-  std::string_view function;   ///< that the kernel calls
-  std::string_view gradients;  ///< that it computes
+  std::string_view folder;     ///< of its templates, and its namespace
+  std::string_view function;   ///< device function that the kernel calls
+  std::string_view gradients;  ///< gradients that it computes
 };
 
-/// How many registers more than estimated the assembler may take. Wide rows have more addresses than estimates count: 160
-/// to 256 columns took up to 48 more, 64 columns 9.
+/// Registers by which the compiler's use may exceed the estimate, which neglects addresses: up to 48 for
+/// heads of 160 to 256 columns, 9 for 64.
 int backward_register_doubt(const AttentionSpec& spec);
 
-/// Its program, but for the config: `tiles` name the config, `config_lines` have its fields.
+/// The program of a pass: `tiles` is the kernel name's suffix, `config_lines` declare the fields.
 Program backward_pass_program(const BackwardPassText& pass, const AttentionSpec& spec, const Footprint& needs,
                               std::string_view tiles, std::string_view config_lines);
 

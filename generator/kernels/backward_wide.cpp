@@ -21,17 +21,17 @@ namespace {
 
 constexpr int warpgroup_threads = 128;
 constexpr int warpgroups = 2 + output_warpgroups;
-// Head dims up to this have all their sums in the registers of one block: backward_wgmma is faster.
+// Largest head dims whose sums fit into one block's registers: there, backward_wgmma is faster.
 constexpr int narrow_head_dim = 256;
-// Addresses and places in pipelines: counted on the assembler's reports.
+// Addresses and pipeline states, calibrated with ptxas.
 constexpr int output_other_registers = 28;
 
-// Registers per thread that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128.
+// Registers per thread by setmaxnreg, 512 in total: the kernel is launched with 128 for each of 4 warpgroups.
 constexpr int producer_registers = 56, score_registers = 136, output_registers = 160;
 static_assert(producer_registers + score_registers + output_warpgroups * output_registers == 4 * 128);
 
-// Panels of what a block owns that stay in registers, which spares shared memory and its bandwidth: none beside scores and
-// dropout, which take registers themselves.
+// Panels of a block's own tile that stay in registers, which saves shared memory and its bandwidth; none with
+// scores or dropout, which need registers themselves.
 struct RegisterPanels {
   int qk = 0;
   int dov = 0;
@@ -48,7 +48,7 @@ int widest(const AttentionSpec& spec, bool of_queries) {
   return of_queries ? spec.head_dim : std::max(spec.head_dim, spec.value_head_dim());
 }
 
-// The products of the panels of an operand of scores: the first one, others, and the last one, which may be narrower.
+// Products of the panels of a score operand: first, further, and last one, which may be narrower.
 std::string score_products(std::string_view name, DType dtype, int head_dim) {
   const int mma_k = facts(dtype).mma_k, steps = padded_head_dim(head_dim) / mma_k;
   const int panel_steps = panel_columns(head_dim) / mma_k;
@@ -165,11 +165,11 @@ Program program(const BackwardPassText& pass, const AttentionSpec& spec, const S
 }
 
 double cycles(const Case& problem, const Stages& stages, double blocks, double steps, double columns) {
-  // Constants of one multiprocessor, in clocks: tensor cores take half a clock for each column of 64 rows and 16 of the sum.
+  // Clocks of an SM: tensor cores take half a clock per 64 rows and column of a product, and 16 of its sum.
   constexpr double tensor_share = 0.6, block_clocks = 6000, launch_clocks = 6000, scarce = 0.02;
   const double step = columns * tile_rows / 16 / 2 / tensor_share;
   const double lacking = std::max(0, 10 - stages.panels) + std::max(0, 4 - stages.parts);
-  // The models of the passes by mma.sync do not know what wide rows cost these: on an H200 they take four times as long.
+  // The models of the mma.sync passes underestimate wide heads, which take four times as long on an H200.
   constexpr double beside_other_families = 0.2;
   return beside_other_families * (launch_clocks + std::max(1.0, blocks / problem.limits.sm_count) *
                                                       (steps * step * (1 + scarce * lacking) + block_clocks));

@@ -8,7 +8,7 @@
 namespace jit {
 namespace {
 
-// A block begins anywhere among the multiples of what both have in common.
+// Mean extent of the tiles that meet a block, relative to the block; it begins at a multiple of the gcd.
 double cover_of_side(int block, int tile) {
   return static_cast<double>(block + tile - std::gcd(block, tile)) / block;
 }

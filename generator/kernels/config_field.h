@@ -1,5 +1,4 @@
-// The fields of a kernel family's config as rows of a table, and what the rows are good for: text, source,
-// rules of range, comparison.
+// Tables of a family's config fields, and functions over their rows: text, source, range checks, comparison.
 #pragma once
 
 #include <array>
@@ -16,8 +15,7 @@
 
 namespace jit {
 
-/// The type of a field in generated source, and the names of its values when they are not numbers; the index
-/// is the value.
+/// A field type's name in generated source, and the names of its values, by index, if they are not numbers.
 template <class T>
 struct FieldType;
 template <>
@@ -56,7 +54,7 @@ struct FieldType<Requests> {
   static constexpr std::array<std::string_view, 3> values = {"all", "many_queries", "few_queries"};
 };
 
-/// Numbers that a field may be: every `step`-th from `low` to `high`.
+/// Legal numbers: every `step`-th from `low` to `high`.
 struct LegalValues {
   int low = 0;
   int high = 0;
@@ -67,32 +65,32 @@ struct LegalValues {
 constexpr LegalValues range(int low, int high) { return {low, high}; }
 constexpr LegalValues multiples(int step, int high) { return {step, high, step}; }
 
-/// "1 to 4", "2 or 4", "a multiple of 16 from 16 to 256"
+/// Text such as "1 to 4", "2 or 4", "a multiple of 16 from 16 to 256".
 std::string to_string(const LegalValues& values);
 
-/// The property that two configs share although they differ in a field.
+/// How much alike configs are that differ in a field.
 enum class Affects {
-  buffers,    ///< shared memory alone: they need the same registers, near enough
-  registers,  ///< they take nearly the same time: when one was timed, the other teaches little
-  tiling,     ///< little
+  buffers,    ///< only shared memory differs: registers are about equal
+  registers,  ///< times are about equal: one timing predicts the other
+  tiling,     ///< hardly alike
 };
 
-/// One field of a family's config: the single place that knows its name, meaning and values.
+/// A config field: the single place that defines its name, meaning and values.
 template <class Config>
 struct ConfigField {
   std::string_view name;
   std::string_view cpp_type;  ///< in generated source
-  std::string_view doc;       ///< one phrase with unit, becomes a comment in generated source
+  std::string_view doc;       ///< one phrase with its unit, a comment in generated source
   std::span<const std::string_view> value_names;
   LegalValues legal;
   Affects affects;
-  int sample;  ///< a legal value beside the default one, for tests
+  int sample;  ///< a legal value other than the default, for tests
   int (*get)(const Config&);
   void (*set)(Config&, int);
 
   bool is_word() const { return !value_names.empty(); }
 
-  /// The value as a person writes it: "128", "ping_pong", "true".
+  /// The value as text: "128", "ping_pong", "true".
   std::string print(const Config& config) const {
     const int value = get(config);
     const bool has_name = value >= 0 && static_cast<std::size_t>(value) < value_names.size();
@@ -128,9 +126,9 @@ struct Anything {
 }  // namespace detail
 
 struct FieldFacts {
-  LegalValues legal = {};  ///< of words all, unless it says less
+  LegalValues legal = {};  ///< all of named values unless set
   Affects affects = Affects::tiling;
-  int sample = 0;  ///< of numbers and of words with more than two values
+  int sample = 0;  ///< for numbers, and types with more than two named values
 };
 
 /// The row of a member: field<&ForwardWgmma::stages_k>("stages_k", "buffers for K tiles", {...}).
@@ -154,7 +152,7 @@ constexpr auto field(std::string_view name, std::string_view doc, FieldFacts fac
       .set = [](Config& config, int value) { config.*member = static_cast<Value>(value); }};
 }
 
-/// Members of an aggregate: a table of fields has as many rows.
+/// Number of members of an aggregate, which is the size of its table of fields.
 template <class Config, class... Members>
 constexpr std::size_t member_count() {
   if constexpr (requires { Config{Members{}..., detail::Anything{}}; }) {
@@ -164,7 +162,7 @@ constexpr std::size_t member_count() {
   }
 }
 
-/// Whether two configs are equal in all fields that affect as much as `least` or more.
+/// Whether two configs agree in all fields of class `least` and above.
 template <class Config>
 bool agree(std::span<const ConfigField<Config>> fields, const Config& a, const Config& b, Affects least) {
   for (const ConfigField<Config>& field : fields) {
@@ -173,7 +171,7 @@ bool agree(std::span<const ConfigField<Config>> fields, const Config& a, const C
   return true;
 }
 
-/// The first field whose value is not legal: "stages_k = 5 must be 1 to 4"; empty: there is none.
+/// The first field with an illegal value: "stages_k = 5 must be 1 to 4"; empty if there is none.
 template <class Config>
 std::string range_rejection(std::span<const ConfigField<Config>> fields, const Config& config) {
   for (const ConfigField<Config>& field : fields) {
@@ -183,7 +181,7 @@ std::string range_rejection(std::span<const ConfigField<Config>> fields, const C
   return "";
 }
 
-/// Its fields as members of a generated Config, each a line with its meaning.
+/// The fields as members of a generated Config, each with its meaning.
 template <class Config>
 std::string config_lines(std::span<const ConfigField<Config>> fields, const Config& config) {
   std::string text;

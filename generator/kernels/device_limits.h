@@ -1,4 +1,4 @@
-// Limits of a GPU that decide which configs are legal and which are promising.
+// Limits of a GPU that determine legal and promising configs.
 #pragma once
 
 #include <jit/arch.h>
@@ -14,11 +14,10 @@ struct DeviceLimits {
 };
 
 DeviceLimits device_limits(const DeviceInfo& device);
-/// For an absent GPU: the architecture's limits and the multiprocessors of its usual data-center or desktop
-/// part.
+/// Limits of an absent GPU: the architecture's, with the SMs of its usual data-center or desktop GPU.
 DeviceLimits device_limits(Arch arch);
 
-/// Shared memory that the system keeps of every block from sm_80 on (CUDA programming guide, "Compute
+/// Shared memory that the system reserves in each block from sm_80 on (CUDA programming guide, "Compute
 /// Capability 8.x").
 inline constexpr int reserved_smem_per_block = 1024;
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int lanes = 32;
 
-// Blocks of a head of a batch entry: whole tiles.
+// Blocks of a head of a batch entry, in whole tiles.
 struct Blocks {
   std::int64_t queries, keys;
 };
@@ -47,7 +47,7 @@ bool has_room_for_dropout_mask(const ProblemShape& shape, const DropoutMaskTiles
   if (shape.any_size) return false;
   const ProblemShape largest = largest_shape(size_class(shape));
   const Blocks of_head = blocks_of(largest.seqlen_q, largest.seqlen_kv, tiles);
-  // 64 bits are too few for the product over all heads of the longest sequences.
+  // double: the product over all heads of the longest sequences exceeds 64 bits.
   return static_cast<double>(largest.heads_q) * static_cast<double>(bytes_of(1, of_head, tiles)) <=
          most_dropout_mask_bytes;
 }

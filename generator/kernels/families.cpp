@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Whether two configs of one family agree.
+// Whether two configs are of one family and agree.
 bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
   if (a.index() != b.index()) return false;
   return std::visit(
@@ -20,7 +20,7 @@ bool agree(const KernelConfig& a, const KernelConfig& b, Affects least) {
       a);
 }
 
-// The shape that kernels must be able to read for a call of this shape.
+// The shape with the spec's properties that decide which kernels can read the tensors.
 ProblemShape as_served(const AttentionSpec& spec, ProblemShape shape) {
   shape.is_plain = is_plain(spec);
   shape.has_device_lengths |= !shape.is_plain;
@@ -41,8 +41,8 @@ std::string enumerated(const std::vector<std::string>& names) {
   return text;
 }
 
-// Who serves a problem that a family does not, as the end of its sentence: on the same architecture, else on the first that
-// has such a family. Empty: none.
+// The end of a rejection: families that serve the problem on this architecture, else on the first that has
+// one; empty if there are none.
 std::string who_serves(const Case& problem, Pass pass) {
   const auto sentence = [](const std::vector<std::string>& names, const std::string& where) {
     return fmt::format("; {}{} serve{} it", where, enumerated(names), names.size() == 1 ? "s" : "");
@@ -219,7 +219,7 @@ bool waits_for_keys(Arch arch) {
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
   Program program =
       std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); }, config);
-  program.may_fuse = spec.output.is_none();  // its results have the same bits in all families
+  program.may_fuse = spec.output.is_none();  // output functors give equal bits in all families
   return program;
 }
 

@@ -1,4 +1,4 @@
-// All kernel families together: what the pipeline asks, answered by the family of a config.
+// Functions over all kernel families, dispatched to the family of a config.
 #pragma once
 
 #include <optional>
@@ -43,74 +43,74 @@ void for_each_family(Visitor visitor) {
 /// The pass that kernels of this config compute.
 Pass pass_of(const KernelConfig& config);
 
-/// Why `config` cannot serve a problem: one sentence with field, value, rule, and the families that serve it where no config
-/// of its own does. Empty: it can.
+/// Why `config` cannot serve a problem: one sentence with field, value and rule, and other families that
+/// serve it if this one has no config for it. Empty if it can.
 std::string config_rejection(const Case& problem, const KernelConfig& config);
 std::string config_rejection(const AttentionSpec& spec, const KernelConfig& config,
                              const DeviceLimits& limits);
 
-/// Whether calls of this shape can run the config's kernel: it computes the shape's pass, is legal for the problem, reads
-/// such tensors, and has room.
+/// Whether calls of this shape can run the config: it computes the shape's pass, is legal for the problem,
+/// can read the tensors, and has_room().
 bool can_serve(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
 
-/// Whether what the config's kernel keeps beside the tensors of such calls, and of others of their size class, stays
-/// within its family's bounds. A config that was given is not asked.
+/// Whether memory that the config needs in addition to the tensors stays within its family's limit for all
+/// calls of the size class. Not asked for given configs.
 bool has_room(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
 
-/// Every legal config of the search grids of the families that serve the pass and can read tensors of this
-/// shape, in a fixed order.
+/// All legal configs in the search grids of families that serve the pass and can read tensors of this shape,
+/// in a fixed order.
 std::vector<KernelConfig> config_space(const Case& problem, const ProblemShape& shape = {});
 
-/// Why the config that needs least is rejected, for each family of a pass.
+/// Why each family of a pass rejects its smallest config.
 std::string smallest_rejection(const Case& problem, Pass pass);
 
-/// The templates with which the kernels of all families begin that have a config for a problem of this shape.
+/// Entry templates of the kernels of all families that have a config for a problem of this shape.
 std::vector<std::string> competing_entries(const Case& problem, const ProblemShape& shape);
 
 /// Requires: the config is legal.
 Footprint footprint(const AttentionSpec& spec, const KernelConfig& config);
 
-/// Whether kernels of this spec and config read where sequences begin and end, which only the device knows.
+/// Whether the kernel reads the bounds of sequences from the device.
 bool reads_device_lengths(const AttentionSpec& spec, const KernelConfig& config);
 
-/// Clock cycles that the cost model expects, relative to other configs of the same problem.
+/// Clock cycles that the cost model predicts, comparable among configs of one problem.
 double estimated_cycles(const Case& problem, const ProblemShape& shape, const KernelConfig& config);
 
-/// The number of the config's family, and behind all families that of its form with a kernel ahead: of the time that this
-/// takes beside another form the cost model knows as little as of another family's.
+/// Index of the config's family; configs with a kernel ahead have indices of their own, since predictions for
+/// them are as hard to compare as across families.
 std::size_t family_form(const KernelConfig& config);
 
-/// By so much may that misjudge the config beside others of its family, as a factor.
+/// Factor by which predictions may be wrong relative to others of the family.
 double model_error(const KernelConfig& config);
 
-/// The config for a kernel that computes these requests of a call, where its family has such kernels.
+/// The config of a kernel that computes only these requests of a call, if its family has one.
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests);
 
-/// Whether the config's kernel leaves some requests of a call to another one.
+/// Whether the kernel computes only some requests of a call.
 bool is_of_two(const KernelConfig& config);
 
-/// Whether a kernel that is not clean (ResourceUsage::is_clean) may be chosen by measurement.
+/// Whether the tuner may choose the config if it is not clean (ResourceUsage::is_clean).
 bool may_spill(const KernelConfig& config);
 
-/// Whether two configs need the same registers, near enough: when one spills, so does the other.
+/// Whether two configs need about equal registers: if one spills, so does the other.
 bool need_alike_registers(const KernelConfig& a, const KernelConfig& b);
 
-/// The kernels that a call runs around the config's.
+/// The kernels of a call around the config's main one.
 FamilySteps steps_around(const AttentionSpec& spec, const KernelConfig& config);
 
-/// How the config's kernel, one of gradients, leaves LSE and delta of each query for those behind it.
+/// The layout in which the config's kernel stores LSE and delta of queries for later ones.
 QueryStatisticsLayout query_statistics(const KernelConfig& config);
 
-/// The nearest config whose kernel is deterministic: mostly `config` itself.
+/// The most similar config with a deterministic kernel, usually `config` itself.
 KernelConfig deterministic_config(const KernelConfig& config);
 
-/// The families of a pass: "a or b".
+/// Names of a pass's families: "a or b".
 std::string family_names(Pass pass);
 
-/// The largest head_dim that any family has room for on an architecture.
+/// The largest head_dim that some family supports on an architecture.
 int most_head_dim(Arch arch);
 
-/// Whether some family's kernels on an architecture wait for keys that come while they compute.
+/// Whether a family of an architecture has kernels that wait for keys arriving while they run.
 bool waits_for_keys(Arch arch);
 
 /// The program of the config's kernel. Requires: `validate(spec)` passes and the config is legal.

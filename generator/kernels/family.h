@@ -1,4 +1,4 @@
-// Kernel families: a config struct each, and one specialization of Family for it.
+// Kernel families: a config struct, and a specialization of Family for it.
 #pragma once
 
 #include <algorithm>
@@ -32,129 +32,128 @@ namespace jit {
 struct KernelLaunch;
 struct LoadedKernel;
 
-/// Registers of a multiprocessor of every GPU from sm_80 on (CUDA programming guide, "Technical
-/// Specifications per Compute Capability").
+/// Registers of an SM from sm_80 on (CUDA programming guide, "Technical Specifications per Compute
+/// Capability").
 inline constexpr int registers_per_sm = 65536;
 inline constexpr int max_registers_per_thread = 255;
 
-/// A problem on a GPU, present or not.
+/// A spec on a GPU, which may be absent.
 struct Case {
   const AttentionSpec& spec;
   const DeviceLimits& limits;
 };
 
-/// Resources that a block needs.
+/// Resources of a block.
 struct Footprint {
   int threads = 0;
   int smem_bytes = 0;  ///< dynamic
-  /// Registers that accumulators, fragments and addresses of a thread need, by counting; the assembler's own
-  /// figure differs by a few.
+  /// Estimated registers of a thread for accumulators, fragments and addresses; ptxas needs a few more or
+  /// fewer.
   int registers = 0;
-  int register_cap = 0;    ///< that a thread may have
-  int blocks_per_sm = 1;   ///< that must fit on a multiprocessor
-  int register_slack = 0;  ///< by so many the need may exceed the cap: a few spilled bytes may be fast
-  int register_doubt = 0;  ///< by so many the assembler's figure may exceed `registers`
+  int register_cap = 0;    ///< limit per thread
+  int blocks_per_sm = 1;   ///< required occupancy
+  int register_slack = 0;  ///< tolerated excess over the cap: a few spills may be fast
+  int register_doubt = 0;  ///< possible excess of ptxas over the estimate
 };
 
-/// Puts a kernel of a call on a stream.
+/// Launches a kernel of a call.
 using StepLaunch = std::function<void(const KernelLaunch&)>;
 
-/// A kernel that a call runs beside a family's main one.
+/// A kernel that runs before or after a family's main one.
 struct FamilyStep {
   Program program;
-  /// How it is launched, once the main kernel is loaded.
+  /// Returns its launch function, given the loaded main kernel.
   std::function<StepLaunch(const LoadedKernel& main)> launch;
 };
 
-/// The kernels around a family's main one, in the order in which they run.
+/// The kernels around a family's main one, in order.
 struct FamilySteps {
   std::vector<FamilyStep> before, behind;
 };
 
-/// The family of a config struct, all that the pipeline asks of it. To add one is to write such a
-/// specialization, which inherits FamilyDefaults, with templates in a folder of its name, and to add the struct to
-/// KernelConfig. docs/extending.md shows how.
+/// The interface of a config struct's family. To add a family, specialize this struct, inheriting
+/// FamilyDefaults, put its templates into a folder of the same name, and add the config struct to
+/// KernelConfig (docs/extending.md).
 template <class Config>
 struct Family;
 
-/// By so much may a cost model that was fitted to timings misjudge one config beside another of its family. Of the
-/// configs that were timed on an H200 (tests/unit/generator/candidates_recorded_test.cpp), those that are predicted
-/// further behind the first are worth less than half a percent together.
+/// Factor by which a fitted cost model may misjudge a config relative to others of its family. Among configs
+/// timed on an H200 (tests/unit/generator/candidates_recorded_test.cpp), those predicted further behind the
+/// first contribute less than half a percent together.
 inline constexpr double fitted_model_error = 1.15;
 
-/// Defaults of a family.
+/// Default members of a family.
 template <class Config>
 struct FamilyDefaults {
-  /// The architectures that its kernels are written for; none: every one that the library serves.
+  /// Architectures of its kernels; empty: all that the library supports.
   static constexpr std::span<const Arch> archs = {};
-  /// By so much, as a factor, may its cost model misjudge one config beside another; larger where it was not fitted.
+  /// Factor by which its cost model may misjudge a config relative to another; larger if not fitted.
   static constexpr double model_error = fitted_model_error;
-  /// The largest head_dim and head_dim_v that it has room for.
+  /// The largest supported head_dim and head_dim_v.
   static constexpr int most_head_dim = most_warp_columns;
   static constexpr int most_head_dim_v = most_warp_columns;
-  /// Whether it serves 8-bit latents, rows of a format of their own.
+  /// Whether it supports 8-bit latents, which have their own row format.
   static constexpr bool reads_latents = false;
-  /// Whether it waits for keys that come while it computes.
+  /// Whether it supports keys that arrive while it runs.
   static constexpr bool waits_for_keys = false;
-  /// Whether it serves lists of keys.
+  /// Whether it supports lists of keys.
   static constexpr bool reads_lists = false;
-  /// Its outputs beside o and LSE.
+  /// Its supported outputs besides o and LSE.
   static constexpr FamilyOutputs outputs = {};
-  /// Whether it applies output functors.
+  /// Whether it supports output functors.
   static constexpr bool applies_output = false;
-  /// The config that needs least of those that could serve the spec.
+  /// The config with the smallest footprint among those for the spec.
   static Config smallest_for(const AttentionSpec&) { return Family<Config>::smallest; }
-  /// Whether this config's kernel can read the tensors of a call that suits the family.
+  /// Whether the config's kernel can read the tensors of a call for which suits() holds.
   static bool can_read(const ProblemShape&, const Config&) { return true; }
-  /// Whether the workspace of calls like these stays within bounds.
+  /// Whether the workspace of calls of this size class stays within limits.
   static bool has_room(const AttentionSpec&, const ProblemShape&, const Config&) { return true; }
-  /// Whether launches run another kernel of the program ahead (Program::ahead).
+  /// Whether launches first run a second kernel of the program (Program::ahead).
   static bool has_kernel_ahead(const Config&) { return false; }
-  /// The config of a kernel that computes these requests of a call alone; none: there is no such kernel.
+  /// The config of a kernel that computes only these requests of a call, if there is one.
   static std::optional<Config> for_requests(const Config& config, Requests requests) {
     return requests == Requests::all ? std::optional(config) : std::nullopt;
   }
-  /// Kernels that a call runs around the config's.
+  /// Kernels of a call around the config's main one.
   static FamilySteps steps(const AttentionSpec&, const Config&) { return {}; }
-  /// The config like this one whose sums have a fixed order.
+  /// The most similar config that sums in a fixed order.
   static Config deterministic(const Config& config) { return config; }
-  /// How gradients' kernels leave LSE and delta of each query for steps behind them.
+  /// Layout in which gradient kernels store LSE and delta of queries for later steps.
   static QueryStatisticsLayout statistics(const Config&) { return {.tile = statistic_chunk, .factor = 1}; }
 };
 
-/// Members of a Family<Config>: one that is missing and has no default does not compile, nor one with another
-/// signature.
+/// Required members of a Family<Config>: a missing one without a default, or with another signature, does not
+/// compile.
 template <class Config>
 concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>> &&
     requires(const Case& problem, const AttentionSpec& spec, const ProblemShape& shape, const Config& config,
              const AttentionParams& params, const KernelLaunch& launch, Requests requests, int sm_count) {
-  // Its name, that of its folder of templates; in one phrase its instructions and GPUs.
+  // Name of the family and of its template folder; a phrase with its instructions and GPUs.
   { Family<Config>::name } -> std::convertible_to<std::string_view>;
   { Family<Config>::doc } -> std::convertible_to<std::string_view>;
   { Family<Config>::pass } -> std::convertible_to<Pass>;
-  // Whether the tuner may choose a kernel that spills when it measures faster.
+  // Whether the tuner may choose a kernel that spills if it is faster.
   { Family<Config>::may_spill } -> std::convertible_to<bool>;
-  // The config that needs least: when it does not fit, none does.
+  // The config with the smallest footprint: if it does not fit, none does.
   { Family<Config>::smallest } -> std::convertible_to<Config>;
   { Family<Config>::fields() } -> std::same_as<std::span<const ConfigField<Config>>>;
-  // Whether it can read the tensors of a call.
+  // Whether its kernels can read the tensors of a call.
   { Family<Config>::suits(shape) } -> std::same_as<bool>;
-  // Its rules across fields, in one sentence with field, value, rule; ranges come from `fields`, and what does
-  // not fit into a block from `footprint`. Empty: none is broken. Who serves the spec instead is worked out.
+  // Why a config breaks a rule across fields, in one sentence with field, value and rule; empty if none.
+  // Callers check ranges (`fields`) and resources (`footprint`), and add other families that serve the spec.
   { Family<Config>::rejection(problem, config) } -> std::same_as<std::string>;
-  // The configs of its search grid in a fixed order: in their ranges, but illegal ones among them.
+  // The configs of its search grid in a fixed order, within ranges but possibly illegal.
   { Family<Config>::space(problem) } -> std::same_as<std::vector<Config>>;
-  // The footprint of a config whose fields are in their ranges and break none of its rules.
+  // The footprint of a config within ranges that breaks no rule.
   { Family<Config>::footprint(spec, config) } -> std::same_as<Footprint>;
-  // Clock cycles that the cost model expects, relative to other configs of the same problem.
+  // Predicted clock cycles, comparable among configs of one problem.
   { Family<Config>::cycles(problem, shape, config) } -> std::convertible_to<double>;
   { Family<Config>::program(spec, config) } -> std::same_as<Program>;
-  // Bytes of device memory that a call needs beside its tensors, for as long as it runs, on a device of so many
-  // multiprocessors.
+  // Workspace bytes of a call on a device with `sm_count` SMs.
   { Family<Config>::workspace_bytes(spec, config, params, sm_count) } -> std::same_as<std::size_t>;
-  // Puts the kernel on a stream.
+  // Launches the kernel.
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
-  // FamilyDefaults says what these are.
+  // Members with defaults, which FamilyDefaults documents.
   { Family<Config>::archs } -> std::same_as<const std::span<const Arch>&>;
   { Family<Config>::model_error } -> std::convertible_to<double>;
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
@@ -174,7 +173,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::statistics(config) } -> std::same_as<QueryStatisticsLayout>;
 };
 
-/// The config of a family whose kernels compute all requests of a call, or alone those of one kind.
+/// The config of a family whose kernels compute all requests of a call, or only those of `kind`.
 template <class Config>
 std::optional<Config> with_requests(Config config, Requests wanted, Requests kind) {
   if (wanted != Requests::all && wanted != kind) return std::nullopt;
@@ -182,7 +181,7 @@ std::optional<Config> with_requests(Config config, Requests wanted, Requests kin
   return config;
 }
 
-/// Why a family that reads q, k and v of one type of 16 bits cannot serve a spec; empty: it can.
+/// Why a family for q, k and v of one 16-bit type cannot serve a spec; empty if it can.
 inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_view family) {
   if (!has_narrow_keys(spec)) return "";
   if (has_fp8_queries(spec))
@@ -191,34 +190,34 @@ inline std::string kv_dtype_rejection(const AttentionSpec& spec, std::string_vie
                      to_string(spec.dtype), to_string(spec.key_dtype()));
 }
 
-/// Why a family cannot write o, dk and dv in fp32 where q has 16 bits; empty: not asked for.
+/// Why a family cannot store o, dk and dv in fp32 for 16-bit q; empty if it can, or they are not requested.
 inline std::string wide_output_rejection(const AttentionSpec& spec, std::string_view family) {
   if (has_fp8_queries(spec) || has_quantized_output(spec) || output_dtype(spec) == spec.dtype) return "";
   return fmt::format("{} writes o, dk and dv of the type of q, {}; spec.out_dtype is {}", family,
                      to_string(spec.dtype), to_string(output_dtype(spec)));
 }
 
-/// Why a family without dropout cannot serve a spec; empty: it can.
+/// Why a family without dropout cannot serve a spec; empty if it can.
 inline std::string dropout_rejection(const AttentionSpec& spec, std::string_view family) {
   return spec.dropout ? fmt::format("{} has no dropout; spec.dropout is true", family) : "";
 }
 
-/// Keys that share random numbers (templates/steps/dropout.cuh): tiles of families whose products have queries as rows are
-/// multiples of so many with dropout.
+/// Keys that share random numbers (templates/steps/dropout.cuh): with dropout, tile_kv must be a multiple in
+/// families whose products have queries as rows.
 inline constexpr int dropout_keys = 32;
 
-/// Why such a family cannot drop scores in tiles of so many keys; empty: it can.
+/// Why such a family cannot use this tile_kv; empty if it can.
 inline std::string dropout_tile_rejection(const AttentionSpec& spec, int tile_kv) {
   if (!spec.dropout || tile_kv % dropout_keys == 0) return "";
   return fmt::format("tile_kv = {} must be a multiple of {} with dropout", tile_kv, dropout_keys);
 }
 
-/// Registers that dropout adds to a thread's: random numbers, and the bits of the scores of which it has so many.
+/// Additional registers of dropout: random numbers, and bits of a thread's `scores` scores.
 inline int dropout_registers(const AttentionSpec& spec, int scores) {
   return spec.dropout ? 24 + scores / 16 : 0;
 }
 
-/// Why a family of gradients whose sequences may be varlen cannot serve a spec; empty: it can.
+/// Why a family of gradients for dense and varlen sequences cannot serve a spec; empty if it can.
 inline std::string gradient_rejection(const AttentionSpec& spec, std::string_view family) {
   if (std::string reason = kv_dtype_rejection(spec, family); !reason.empty()) return reason;
   if (spec.sequences_kv != SequenceKind::paged && !spec.sinks && spec.split_keys == 0) return "";
@@ -228,14 +227,14 @@ inline std::string gradient_rejection(const AttentionSpec& spec, std::string_vie
       family, to_string(spec.sequences_kv), spec.sinks, spec.split_keys);
 }
 
-/// Whether the kernels of a config's family are written for an architecture.
+/// Whether a family has kernels for an architecture.
 template <class Config>
 bool is_written_for(Arch arch) {
   constexpr std::span<const Arch> archs = Family<Config>::archs;
   return archs.empty() || std::find(archs.begin(), archs.end(), arch) != archs.end();
 }
 
-/// Why a config whose fields are in their ranges is not legal for a problem; empty: it is.
+/// Why a config within ranges is illegal for a problem; empty if it is legal.
 template <class Config>
 std::string rule_rejection(const Case& problem, const Config& config) {
   if (!is_written_for<Config>(problem.limits.arch)) {
@@ -293,14 +292,14 @@ std::string rule_rejection(const Case& problem, const Config& config) {
   return "";
 }
 
-/// Why `config` is not legal for a problem; empty: it is.
+/// Why `config` is illegal for a problem; empty if it is legal.
 template <class Config>
 std::string family_rejection(const Case& problem, const Config& config) {
   std::string reason = range_rejection(Family<Config>::fields(), config);
   return reason.empty() ? rule_rejection(problem, config) : reason;
 }
 
-/// The config that needs least, of those that the problem's spec leaves.
+/// The config with the smallest footprint for the problem's spec.
 template <class Config>
 Config smallest_of(const Case& problem) {
   Config config = Family<Config>::smallest_for(problem.spec);
@@ -314,13 +313,13 @@ Config smallest_of(const Case& problem) {
   return config;
 }
 
-/// Whether the family of a config has kernels for a problem at all.
+/// Whether a family has any config for a problem.
 template <class Config>
 bool serves(const Case& problem) {
   return family_rejection(problem, smallest_of<Config>(problem)).empty();
 }
 
-/// The legal configs of its search grid.
+/// The legal configs of a family's search grid.
 template <class Config>
 std::vector<Config> legal_space(const Case& problem) {
   if (!is_written_for<Config>(problem.limits.arch)) return {};

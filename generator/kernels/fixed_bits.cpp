@@ -13,8 +13,8 @@ namespace jit {
 namespace {
 
 constexpr int large_tile = 128, usual_tile = split_keys_step, small_tile = 32;
-constexpr int narrow_columns = 128;  // of rows of which shared memory has room for twice as many
-constexpr int most_columns = 256;    // of kernels whose scores are not exchanged between warpgroups
+constexpr int narrow_columns = 128;  // two larger tiles of such rows fit shared memory
+constexpr int most_columns = 256;    // kernels do not exchange scores up to this width
 constexpr int small_smem_per_block = 100 * 1024;
 
 int most_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, spec.value_head_dim()); }

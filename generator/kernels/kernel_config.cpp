@@ -1,4 +1,4 @@
-// Configs as text.
+// Text of configs.
 #include <jit/kernel_config.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr std::string_view separators = " ,\t\n";
 constexpr std::string_view family_field = "family";
 constexpr std::string_view between_configs = " + ";
 
-// The fields of all families, each name once.
+// Field names of all families, each once.
 std::vector<std::string_view> known_names() {
   std::vector<std::string_view> names = {family_field};
   for_each_family([&]<class Config>(const Config&) {
@@ -63,7 +63,7 @@ std::vector<Assignment> split(std::string_view text) {
   }
 }
 
-// Default configs, one of each family.
+// The default config of each family.
 std::vector<KernelConfig> all_defaults() {
   std::vector<KernelConfig> defaults;
   for_each_family([&](const auto& config) { defaults.emplace_back(config); });
@@ -80,7 +80,8 @@ bool has_field(const KernelConfig& config, std::string_view name) {
       config);
 }
 
-// The family that the text asks for, by name or by a field that no other of the base's pass has, as its default config.
+// The default config of the family that the text names, or implies by a field that is unique in the base's
+// pass.
 std::optional<KernelConfig> asked_family(const std::vector<Assignment>& assignments,
                                          const KernelConfig& base) {
   const std::vector<KernelConfig> families = all_defaults();
@@ -131,7 +132,7 @@ void assign(Config& config, const Assignment& given) {
     if (field.name == given.name) return field.set(config, parse_value(field, given.value));
   }
   if (const RetiredField* const own = find_retired(Family<Config>::name, given.name)) refuse_retired(*own);
-  // Families that compute the same, if there are any.
+  // Prefers families of the same pass.
   const auto owners_of = [&](bool same_pass) {
     std::string owners;
     for (const KernelConfig& family : all_defaults()) {

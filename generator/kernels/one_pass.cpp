@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t sums_alignment = 256;
 
-// Queries that LSE, delta and sums have room for: whole tiles of each head.
+// Queries with memory for LSE, delta and sums: whole tiles per head.
 std::size_t padded_queries(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
   const SequenceGrid blocks = query_grid(spec, params, shape.tile_q);
   return static_cast<std::size_t>(blocks.entries) * static_cast<std::size_t>(params.heads_q) *
@@ -45,7 +45,7 @@ std::size_t sum_floats(const AttentionSpec& spec, const Shape& shape, const Atte
   return padded_queries(spec, shape, params) * static_cast<std::size_t>(shape.sum_columns);
 }
 
-// Bytes of the table of turns of each tile of queries.
+// Bytes of the table of turns.
 std::size_t turn_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
   const int key_tiles = key_grid(spec, params, shape.tile_kv).tiles;
   const std::size_t each = is_plain(spec)
@@ -67,8 +67,8 @@ void place_workspace(const KernelLaunch& launch, const Shape& shape) {
       gradients.lse_log2 + statistics_bytes(launch.spec, shape, launch.params) / sizeof(float);
 }
 
-// How blocks visit tiles of queries. For sequences longer than these a causal mask is one of unknown shape, so that times
-// are small numbers.
+// The order in which blocks visit tiles of queries. Treats causal masks of very long sequences as unknown
+// ones, so that visit times stay small.
 HeadVisits head_visits(const KernelLaunch& launch, const Shape& shape, int takers) {
   constexpr int long_sequence = 1 << 20;
   const AttentionSpec& spec = launch.spec;
@@ -80,7 +80,8 @@ HeadVisits head_visits(const KernelLaunch& launch, const Shape& shape, int taker
   const bool is_whole = spec.mask == mask::none();
   const int key_tiles = key_grid(spec, params, shape.tile_kv).tiles;
   const int query_tiles = query_grid(spec, params, shape.tile_q).tiles;
-  // Whoever adds next to a tile of queries should not come before the addition can be there, which takes about a step.
+  // Limits sharers, so that the next block to add to a query tile arrives about a step after the previous
+  // one.
   const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
   const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles, takers, most_sharers);
   return {.query_tiles = query_tiles,
@@ -108,16 +109,16 @@ Turns find_turns(const KernelLaunch& launch, const Shape& shape, int takers) {
           .words = nullptr};
 }
 
-// Whether so many blocks share a head that a few calls side by side could keep each other's blocks out: each holds some
-// multiprocessors, and its blocks there wait for those that have none. Then all blocks must begin together. Where few
-// share a head it would take more calls than that, each of them stopped within a head.
+// Whether so many blocks share a head that a few concurrent calls could deadlock: each occupies some SMs,
+// with blocks that wait for others without an SM. Then all blocks must be co-resident. With few sharers per
+// head, that would need more calls, each blocked within a head.
 bool waits_for_many(const KernelLaunch& launch, const Shape& shape, const Turns& turns) {
   constexpr int calls_side_by_side = 8;
   return turns.visits.sharers * shape.blocks_per_tile > launch.kernel.sm_count / calls_side_by_side;
 }
 
-// Calls `launch_tiles` with the number of tiles of as many batch entries at a time as a grid of one dimension has room
-// for, each of which has `heads` times those of the sequence; varlen sequences are one entry.
+// Calls `launch_tiles` for batches of entries that fit a one-dimensional grid, with their number of tiles, of
+// which each entry has `heads` times those of the sequence; varlen sequences are one entry.
 template <class LaunchTiles>
 void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGrid& grid,
                            LaunchTiles launch_tiles) {
@@ -131,7 +132,8 @@ void for_entries_of_a_grid(AttentionParams& params, int heads, const SequenceGri
   }
 }
 
-// Kernels that wait for the one before themselves are `dependent`, those whose blocks take turns `cooperative`.
+// Launches blocks: `dependent` if they wait for the previous kernel themselves, `cooperative` if they take
+// turns.
 void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, bool dependent,
                    bool cooperative = false) {
   const LaunchConfig grid{.grid = {static_cast<unsigned>(blocks), 1, 1},
@@ -142,7 +144,7 @@ void launch_blocks(const KernelLaunch& launch, int blocks, void** arguments, boo
   jit::launch(launch.kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-// Kernels have two parameters, and behind them those of these that are there.
+// Kernels have two parameters, followed by `turns` or `raw` if not null.
 void launch_queries(const KernelLaunch& launch, const Shape& shape, bool dependent, Turns* turns = nullptr,
                     RawGradient* raw = nullptr) {
   void* const third = turns != nullptr ? static_cast<void*>(turns) : raw;
@@ -152,7 +154,7 @@ void launch_queries(const KernelLaunch& launch, const Shape& shape, bool depende
                         [&](int tiles) { launch_blocks(launch, tiles, arguments, dependent); });
 }
 
-// Among how many tiles of keys are scheduled: a block for each multiprocessor, or as many pairs as the device holds.
+// The number of blocks, or resident pairs of blocks, that share the tiles of keys.
 int takers(const LoadedKernel& kernel, const Shape& shape) {
   return shape.blocks_per_tile > 1 ? std::max(1, kernel.resident_blocks / 2) : kernel.sm_count;
 }
@@ -167,7 +169,7 @@ void launch_prepare(const KernelLaunch& launch, const Shape& shape, int takers, 
   }
 }
 
-// Behind it the gradient of o is that of o before the functor.
+// Afterwards, launch.gradients has the gradient of o before the functor.
 void launch_prepare_of_output(const AttentionSpec& spec, const KernelLaunch& launch, const Shape& shape,
                               int takers) {
   RawGradient raw = raw_gradient(spec, launch.params, launch.kept);
@@ -181,7 +183,7 @@ void launch_convert(const KernelLaunch& launch, const Shape& shape) {
   launch_queries(launch, shape, false);
 }
 
-// Bytes that all kernels of a call leave for one another, without the precomputed dropout mask.
+// Workspace bytes of all data between a call's kernels, except the dropout mask.
 std::size_t gradient_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
   const std::size_t turns = shape.deterministic ? padded_query_tiles(spec, shape, params) * sizeof(int) +
                                                       turn_bytes(spec, shape, params)
@@ -214,8 +216,8 @@ std::size_t workspace_bytes(const AttentionSpec& spec, const Shape& shape, const
          (shape.dropout_mask ? dropout_mask_bytes(params, *shape.dropout_mask) : 0);
 }
 
-// As many blocks as there are multiprocessors share the tiles of keys of all KV heads; those that wait for one another
-// share heads. Kernels of dense sequences have TensorMaps, the beginning of SequenceMaps, for a parameter.
+// Launches one block per SM, which share the key tiles of all KV heads; blocks that wait for one another
+// share heads. Kernels of dense sequences take TensorMaps, the first part of SequenceMaps.
 void launch(const KernelLaunch& launch, const Shape& shape) {
   if (launch.params.seqlen_kv == 0 || launch.params.batch == 0) return;
   place_workspace(launch, shape);

@@ -1,5 +1,5 @@
-// The sources of the kernels around a one-pass kernel. Large rows would take more registers: those that leave room for so
-// many blocks on a multiprocessor are for all else enough.
+// Programs of the kernels around a one-pass kernel. Their occupancy limits registers to what all but large
+// rows need.
 #include <fmt/format.h>
 #include <jit/spec_table.h>
 
@@ -10,10 +10,10 @@
 namespace jit::one_pass {
 namespace {
 
-// Threads that make gradients of an output functor hold two pieces of all that it read.
+// Threads for an output functor hold its inputs twice.
 constexpr int blocks_with_output = 2;
 
-// A kernel that runs `body` behind the includes of `files`.
+// A kernel that runs `body`, with includes of `files`.
 Program side_program(const AttentionSpec& spec, const SideText& text, std::string_view entry,
                      const std::vector<std::string>& files, std::string_view more_params,
                      std::string_view body) {

@@ -1,4 +1,4 @@
-// How blocks of one-pass kernels share KV heads and their tiles of keys.
+// Distribution of KV heads and key tiles over the blocks of one-pass kernels.
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +22,7 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
-  // The share of a head's first tile in a block's work under a causal mask: how late the last one may end.
+  // Limit of the imbalance: the share of a head's longest tile in a block's work under a causal mask.
   constexpr double little = 0.11;
   if (2.0 * sm_count / (static_cast<double>(heads) * (key_tiles + 1)) < little) return 1;
   constexpr double tiles_per_block = 1.5;

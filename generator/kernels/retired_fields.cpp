@@ -10,7 +10,7 @@ constexpr std::string_view mma_sync = "forward_mma_sync", wgmma = "forward_wgmma
                            split_kv = "forward_split_kv", split_wgmma = "forward_split_wgmma",
                            cluster = "forward_split_cluster", mla = "forward_mla_wgmma",
                            backward = "backward_wgmma";
-// Families that sum keys in spans of split_keys have it so.
+// Current behavior of families that sum keys in spans of split_keys.
 constexpr std::string_view rescaled_now =
     "the output is rescaled at each new maximum with split_keys, and else where one makes that necessary";
 

@@ -1,4 +1,4 @@
-// Fields that configs had in earlier versions.
+// Config fields of earlier versions.
 #pragma once
 
 #include <span>
@@ -6,21 +6,21 @@
 
 namespace jit {
 
-/// A field that a family's config has no more.
+/// A field that a family's config no longer has.
 struct RetiredField {
   std::string_view family;
   std::string_view name;
-  std::string_view now;  ///< how kernels do in its place, as the middle of a sentence
+  std::string_view now;  ///< current behavior, as a part of a sentence
   std::string_view advice = "leave it out";
 };
 
-/// All of them. A name may be a field of another family still.
+/// All retired fields. Another family may still have a field of that name.
 std::span<const RetiredField> retired_fields();
 
-/// The field that a family once had; null: it never had one of this name.
+/// The retired field of a family; null if there is none.
 const RetiredField* find_retired(std::string_view family, std::string_view name);
 
-/// The first one of this name in any family; null: there is none.
+/// The first retired field of this name in any family; null if there is none.
 const RetiredField* find_retired(std::string_view name);
 
 }  // namespace jit

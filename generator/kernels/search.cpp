@@ -33,7 +33,7 @@ ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec
 
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape) {
   if (spec.split_keys == 0 || shape.pass != Pass::forward || has_fixed_bits(spec)) return shape;
-  constexpr std::int64_t heads_kv = 8;  // a batch that decodes: what most calls of an engine are
+  constexpr std::int64_t heads_kv = 8;  // a batch of decoding requests, an engine's most frequent call
   return {.batch = 64,
           .heads_q = heads_kv * spec.gqa_ratio,
           .seqlen_q = 1,
@@ -81,7 +81,7 @@ std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const Problem
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits) {
   const Case problem{spec, limits};
-  // Shapes that the same families suit have the same configs.
+  // Groups shapes by the families that serve them, which determine the configs.
   std::map<std::vector<std::string>, std::vector<std::size_t>> alike;
   for (std::size_t i = 0; i < shapes.size(); ++i)
     alike[competing_entries(problem, deciding_shape(spec, shapes[i]))].push_back(i);

@@ -1,5 +1,4 @@
-// Which config to use when nothing was measured, and which to measure first. Pure functions: a cost model, no
-// device.
+// Ranks configs by cost models: the first one runs untuned, the first few are measured. Pure functions.
 #pragma once
 
 #include <span>
@@ -13,30 +12,28 @@
 
 namespace jit {
 
-/// The shape that is assumed when a kernel is wanted before any call: enough work for every multiprocessor. Sequences
-/// whose lengths only the device knows are taken to have few queries: kernels for these are not slow for many. What is
-/// chosen for it may run calls of any sizes.
+/// The shape that is assumed before any call: enough work for all SMs. Assumes few queries if lengths are on
+/// the device, since these kernels are not slow for many. The chosen config may run calls of any size.
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec = {});
 
-/// The shape that decides which config serves calls of `shape`: with spec.split_keys one for all that can be read by
-/// TMA, and one for all others, so that nothing else of a call changes a request's bits. Where all configs compute the
-/// same bits, that of the call.
+/// The shape that decides the config for `shape`: with spec.split_keys, one for calls that TMA can read and
+/// one for others, so that bits do not depend on other properties of a call; `shape` itself if all configs
+/// compute the same bits.
 ProblemShape deciding_shape(const AttentionSpec& spec, const ProblemShape& shape);
 
-/// The legal configs of the search grids of all families that serve the shape's pass and can read its tensors, the most
-/// promising first for its deciding_shape(); equal estimates keep the grids' order. Throws Error no_valid_config when
-/// there is none, with the reasons of those that need least.
+/// All legal configs of families that serve the shape's pass and can read its tensors, by predicted time for
+/// its deciding_shape(); ties keep the grids' order. Throws Error no_valid_config if there are none, with
+/// each family's reason.
 std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const ProblemShape& shape,
                                          const DeviceLimits& limits);
 
-/// The legal configs in the order in which they are tried untuned: first those whose registers suffice for
-/// sure, so that the first compile is the only one. The tuner, which sees what it measures, keeps the order
-/// above.
+/// The ranked configs in the order to try without tuning: first those whose registers certainly suffice, so
+/// that only one is compiled. The tuner, which measures, uses ranked_configs().
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
                                         const DeviceLimits& limits);
 
-/// The first of untuned_order() for each of many shapes of one pass, all of which TMA can map or none, without ranking
-/// the others.
+/// The first of untuned_order() for each of many shapes of one pass, either all or none mappable by TMA,
+/// without ranking the others.
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
                                         const DeviceLimits& limits);
 

@@ -8,7 +8,7 @@ namespace jit {
 namespace {
 
 constexpr double l2_bytes_per_clock = 64;
-constexpr double latency_clocks = 2000;  // two reads one after another, of splits that have just been written
+constexpr double latency_clocks = 2000;  // two dependent reads of recent partial results
 
 }  // namespace
 

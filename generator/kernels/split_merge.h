@@ -1,4 +1,4 @@
-// Costs that families share which split keys: merging of work tiles, and keys of lists.
+// Costs shared by split-KV families: merging partial results, and keys of lists.
 #pragma once
 
 #include <jit/spec.h>
@@ -7,14 +7,14 @@
 
 namespace jit {
 
-/// Clocks until a work tile of so many splits, of so many rows each, is merged. Where one block merges it
-/// (templates/split_keys/merge_splits.cuh) it takes so many for each split. Where all of its blocks do
-/// (templates/split_keys/merge_shares.cuh) each writes its split and reads as much from all splits: how many there
-/// are makes no difference. An estimate, from what a multiprocessor gets from the L2 cache.
+/// Clocks to merge a work tile of `splits` splits of `rows` rows. A single merging block
+/// (templates/split_keys/merge_splits.cuh) takes `clocks_of_split` per split. If all blocks merge
+/// (templates/split_keys/merge_shares.cuh), each writes its split and reads as much, for any number of
+/// splits; estimated by an SM's L2 bandwidth.
 double merge_clocks(const AttentionSpec& spec, double rows, double splits, double clocks_of_split);
 
-/// Keys that a tile of rows reads, at most. Of lists of varlen keys, whose average says nothing, those of eight entries at
-/// least.
+/// The most keys that a tile of rows reads; for lists of varlen keys at least eight list entries, since an
+/// average length does not apply.
 std::int64_t keys_to_read(const AttentionSpec& spec, const ProblemShape& shape);
 
 }  // namespace jit

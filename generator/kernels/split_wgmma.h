@@ -1,5 +1,5 @@
-// The common part of families whose keys are split over blocks and whose blocks are warpgroups of producers
-// and consumers (templates/split_keys/block_traits.cuh).
+// Shared by split-KV families whose blocks have producer and consumer warpgroups
+// (templates/split_keys/block_traits.cuh).
 #pragma once
 
 #include <cstddef>
@@ -12,32 +12,32 @@
 
 namespace jit {
 
-/// Threads of so many warpgroups.
+/// Number of threads in `warpgroups` warpgroups.
 constexpr int warpgroup_threads(int warpgroups) { return warpgroups * 128; }
 
-/// Registers per thread that launch bounds leave.
+/// Registers per thread at launch, as launch bounds allow.
 int launched_registers(int threads, int blocks_per_sm);
 
-/// Registers per thread that setmaxnreg gives to the warpgroups; 0: those that the kernel was launched with.
+/// Registers per thread by setmaxnreg; 0: unchanged since launch.
 struct RegisterShares {
   int producer = 0;
   int consumer = 0;
-  int converter = 0;  ///< of keys and values, where there is one
-  int score = 0;      ///< the same where a warpgroup computes nothing but scores
+  int converter = 0;  ///< of keys and values, if there is one
+  int score = 0;      ///< of a warpgroup that only computes scores
 };
-/// Shares of registers of a block of one warpgroup of producers with `producer` registers, `consumers` warpgroups of
-/// consumers, which have the others, and one of converters if these have registers.
+/// Register shares of a block with one producer warpgroup of `producer` registers, `consumers` consumer
+/// warpgroups, which share the rest, and a converter warpgroup if `converter` is not 0.
 RegisterShares shared_registers(int consumers, int blocks_per_sm, int producer, int converter = 0);
 
-/// The differences between such programs.
+/// The parts that differ among these programs.
 struct SplitWgmmaProgram {
-  std::string_view family;  ///< name, that of its namespace and of its folder of templates
-  std::string tiles;        ///< end of the kernel's name
-  std::string products;     ///< members of what its Config inherits, by wgmma_function
+  std::string_view family;  ///< its name, namespace and template folder
+  std::string tiles;        ///< suffix of the kernel's name
+  std::string products;     ///< members of Config's base class, by wgmma_function
   std::string config;       ///< members of Config, by config_lines
   RegisterShares registers;
   Footprint needs;
-  std::size_t memory_bytes;  ///< of its KernelMemory
+  std::size_t memory_bytes;  ///< size of its KernelMemory
 };
 Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& parts);
 

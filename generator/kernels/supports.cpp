@@ -1,4 +1,4 @@
-// Which architectures serve a spec: what the families' kernels are written for.
+// Architectures that support a spec, according to the families.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr Arch oldest_arch{8, 0, 0};
 
-// The refusal of a head_dim that no family has room for on an architecture, but one has on another.
+// The refusal of a head_dim that families support only on another architecture.
 std::optional<Refusal> head_dim_refusal(int head_dim, Arch arch) {
   const int most = most_head_dim(arch);
   const auto has_more = [&](Arch other) { return most_head_dim(other) > most; };

@@ -11,17 +11,17 @@
 
 namespace jit {
 
-/// The architecture whose TMA and wgmma they are written for.
+/// The architecture with TMA and wgmma.
 inline constexpr Arch arch_of_tma{9, 0, 'a'};
 inline constexpr std::array archs_of_wgmma{arch_of_tma};
 
-/// Why the family `name` has nothing for the rows' alignment; empty: it has.
+/// Why the family `name` cannot read the rows' alignment; empty if it can.
 std::string tma_rejection(const Case& problem, std::string_view name);
 
-/// Rows of the boxes in which a tile of so many keys is copied: each lies in one page.
+/// Rows of the TMA boxes that make up a tile of `tile_kv` keys; each box lies in one page.
 int box_rows(const AttentionSpec& spec, int tile_kv);
 
-/// Why these are too few; empty: they are not. `is_a_choice`: the config might have copies = cp_async instead.
+/// Why box_rows() is too small; empty if it is not. `is_a_choice`: copies = cp_async is an alternative.
 std::string box_rejection(const AttentionSpec& spec, int tile_kv, bool is_a_choice);
 
 }  // namespace jit

@@ -18,10 +18,10 @@ namespace {
 
 constexpr std::size_t workspace_alignment = 256;
 
-// How keys and values lie once they are upcast: (entries, heads_kv, rows, head_dim).
+// Layout of upcast keys and values: (entries, heads_kv, rows, head_dim).
 struct UpcastLayout {
   std::int64_t entries = 0;
-  std::int64_t rows = 0;  // of an entry
+  std::int64_t rows = 0;  // per entry
   std::int64_t heads = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace jit {
 namespace {
 
-// Levels of the tree above the spans of the longest sequence.
+// Levels of the merge tree over the spans of the longest sequence.
 int waiting_levels(const AttentionSpec& spec, const AttentionParams& params) {
   return span_levels(ceil_div(params.seqlen_kv, spec.split_keys)) - 1;
 }

@@ -1,4 +1,4 @@
-// Memory of kernels whose blocks sum spans of keys one after another (templates/split_keys/waiting_spans.cuh).
+// Memory of kernels whose blocks sum spans of keys in order (templates/split_keys/waiting_spans.cuh).
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace jit {
 
-/// Bytes of the results that wait in a block of so many threads, each with `rows` rows of O; 0: none ever waits.
+/// Bytes of waiting results of a block of `threads` threads with `rows` rows of O each; 0 if none ever waits.
 std::size_t waiting_bytes(const AttentionSpec& spec, const AttentionParams& params, int threads,
                           int rows = 2);
 
-/// The parameter of such a kernel, of blocks that have as much of `workspace` each. Requires: spec.split_keys != 0.
+/// The parameter of such a kernel, whose blocks divide `workspace`. Requires: spec.split_keys != 0.
 SpanMemory span_memory(const AttentionSpec& spec, const AttentionParams& params, void* workspace);
 
 }  // namespace jit

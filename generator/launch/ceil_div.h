@@ -1,9 +1,9 @@
-// Counting pieces.
+// Division that rounds up.
 #pragma once
 
 namespace jit {
 
-/// Pieces of `size` that hold `count`.
+/// Number of pieces of `size` that cover `count`.
 constexpr int ceil_div(int count, int size) { return (count + size - 1) / size; }
 
 }  // namespace jit

@@ -1,5 +1,5 @@
-// Where checked kernels note what is wrong with an array on the device: a slot for each call, so that an error reaches the
-// call that made it, whatever other threads do meanwhile.
+// Memory in which checked kernels record a fault of an array on the device: one slot per call, so that the
+// error reaches the right call while other threads run theirs.
 #pragma once
 
 #include <map>
@@ -19,15 +19,15 @@ namespace jit {
 /// The slots of a context. Thread safe.
 class FaultSlots {
  public:
-  /// A slot that no call uses, with any contents. Throws Error driver_error when the device has no room.
+  /// An unused slot with any contents. Throws Error driver_error if the device has no memory.
   std::unique_ptr<const DeviceBuffer> take(int device) const;
-  /// Takes back a slot that no kernel writes to any more.
+  /// Returns a slot that no kernel writes to anymore.
   void give_back(int device, std::unique_ptr<const DeviceBuffer> slot) const;
 
-  /// The slot that all graphs of a device share: replays have no call to tell. 0 at first. Throws the same.
+  /// The slot that all graphs of a device share: replays have no call. Initially 0. Throws likewise.
   const DeviceBuffer& of_graphs(int device) const;
-  /// Waits for `stream`; what graphs of the device have noted since somebody asked, which one caller alone gets. Throws
-  /// Error driver_error.
+  /// Waits for `stream`, then returns faults that graphs of the device have recorded since the last query;
+  /// only one caller gets them. Throws Error driver_error.
   std::optional<ArrayFault> take_of_graphs(int device, CUstream stream) const;
 
  private:
@@ -36,26 +36,26 @@ class FaultSlots {
     std::unique_ptr<const DeviceBuffer> of_graphs;
   };
 
-  mutable std::mutex taking_;  ///< held from reading what graphs have noted until it is cleared
+  mutable std::mutex taking_;  ///< held from reading the faults of graphs until they are cleared
   mutable std::mutex mutex_;
   mutable std::map<int, Slots> slots_;  ///< by device
 };
 
-/// The slot of one checked call on `stream` of `device`, the current one.
+/// The slot of a checked call on `stream` of `device`, which must be current.
 class FaultSlot {
  public:
-  /// Clears the slot in the order of the stream. Throws Error driver_error.
+  /// Clears the slot in stream order. Throws Error driver_error.
   FaultSlot(const FaultSlots& slots, int device, CUstream stream);
-  /// Waits for the stream unless `take` has, because kernels of the call may still write.
+  /// Waits for the stream unless `take` has, because kernels of the call may still write to the slot.
   ~FaultSlot();
   FaultSlot(const FaultSlot&) = delete;
   FaultSlot& operator=(const FaultSlot&) = delete;
 
-  /// Where kernels of the call note faults; under capture the slot of graphs.
+  /// The slot's address for kernels of the call; during stream capture that of graphs.
   ArrayFault* address() const;
 
-  /// Waits for the stream; what kernels of the call have noted, else what graphs on the device have noted since somebody
-  /// asked. Nothing while the stream is being captured. Throws Error driver_error.
+  /// Waits for the stream, then returns the fault that kernels of the call have recorded, else that of graphs
+  /// on the device since the last query. Nothing during stream capture. Throws Error driver_error.
   std::optional<ArrayFault> take();
 
  private:

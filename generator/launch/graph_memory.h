@@ -1,8 +1,8 @@
-// Device memory of captured launches. What is captured on one stream runs one after another at each replay, so it uses
-// one memory; streams of one capture run side by side, and have one each. A graph keeps what its capture was given until
-// it is destroyed, and all that was instantiated from it.
+// Device memory of captured launches. Work captured on one stream runs in order at each replay, so it shares
+// memory; streams of one capture run concurrently and have separate memory. It lives until the graph and all
+// its instantiations are destroyed.
 //
-// Runs of what was captured must follow one another: instances of one graph have one memory.
+// Instances of one graph share its memory, so their runs must not overlap.
 #pragma once
 
 #include <atomic>
@@ -19,16 +19,16 @@ namespace jit {
 /// Thread safe.
 class GraphMemory {
  public:
-  /// Memory of a stream that is being captured. Throws Error driver_error when the stream takes no work.
+  /// The memory of a stream that is being captured. Throws Error driver_error if the capture is invalid.
   std::shared_ptr<MemoryLane> lane(CUstream stream);
 
-  /// Gives memory of graphs that are gone back to the device.
+  /// Frees the memory of destroyed graphs.
   void free_unused();
 
  private:
   struct Capture {
     std::shared_ptr<const std::atomic<bool>> is_gone;
-    /// By handle: a driver tells no ids of streams that are being captured.
+    /// By handle: drivers report no ids of streams that are being captured.
     std::map<CUstream, std::shared_ptr<MemoryLane>> lanes;
   };
 

@@ -1,4 +1,4 @@
-// One launch of a kernel as its family sees it.
+// The arguments of a kernel launch for its family.
 #pragma once
 
 #include <jit/attention.h>
@@ -14,15 +14,15 @@ struct KernelLaunch {
   const LoadedKernel& kernel;
   const AttentionSpec& spec;
   AttentionParams&
-      params;  ///< of fill_params, with something to compute; batch_begin and q_tile_begin are free
+      params;  ///< from fill_params, with work to do; launches may set batch_begin and q_tile_begin
   Stream stream;
-  StreamLease& memory;   ///< of the call, for what is beside the workspace
-  void* workspace;       ///< as large as the family asked for, null for nothing
-  void* kept = nullptr;  ///< memory of the plan that no step's workspace lies over
-  int turn = 0;          ///< of a kernel that is launched several times for a call
-  /// The mailbox of such a kernel: null at its first turn, which leaves there what all of them use.
+  StreamLease& memory;   ///< the call's lease, for memory besides the workspace
+  void* workspace;       ///< as large as the family requested; null for 0 bytes
+  void* kept = nullptr;  ///< memory of the plan that workspaces do not overlap
+  int turn = 0;          ///< number of earlier launches of the kernel in the call
+  /// The mailbox that a kernel's turns share: null at the first turn, which sets it.
   void** mailbox = nullptr;
-  GradientParams* gradients = nullptr;  ///< of a backward pass; what kernels leave for one another is free
+  GradientParams* gradients = nullptr;  ///< of backward; without fields between kernels
 };
 
 }  // namespace jit

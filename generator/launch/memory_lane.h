@@ -1,5 +1,5 @@
-// Device memory of one stream, or of one stream of a capture: what is put there runs in order, so all of it may use the
-// same memory, one launch after another.
+// Device memory of one stream, or of one captured stream: its work runs in order, so successive launches
+// share the memory.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace jit {
 
-/// Memory of one use. It grows to the largest request; launches that were queued before keep what they were given.
+/// A buffer that grows to the largest request; smaller ones live on for launches that are queued.
 class GrowingMemory {
  public:
-  /// At least `bytes` on `device`, aligned to 256. Bytes of fresh memory are `first_byte`, or anything if that is negative.
-  /// Throws Error driver_error when the device has no room.
+  /// At least `bytes` on `device`, aligned to 256. Fresh bytes have the value `first_byte`, or any value if
+  /// it is negative. Throws Error driver_error if the device has no memory.
   const DeviceBuffer& at_least(int device, std::size_t bytes, int first_byte);
 
-  /// How many bytes a request may have without growth.
+  /// Size of the largest request that needs no growth.
   std::size_t bytes() const { return buffers_.empty() ? 0 : buffers_.back()->size(); }
 
-  /// All that was given away so far, the largest last.
+  /// All buffers handed out so far, the largest last.
   const std::vector<std::unique_ptr<const DeviceBuffer>>& all() const { return buffers_; }
 
  private:

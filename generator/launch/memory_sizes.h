@@ -1,4 +1,4 @@
-// Sizes and first contents of the memory that kernels need beside the tensors of a call.
+// Sizes and initial contents of the memory that kernels need in addition to the tensors of a call.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// The value of each byte of a mailbox before a kernel writes to it.
+/// The initial value of each byte of a mailbox.
 inline constexpr unsigned char mailbox_byte = 0xff;
 
 /// The size of a workspace or mailbox: a power of two, so that few sizes serve all calls.
@@ -21,10 +21,10 @@ inline std::size_t rounded_up(std::size_t bytes) {
   return std::bit_ceil(std::max(bytes, smallest));
 }
 
-/// The id of a stream is never given again, unlike its handle (CUDA driver API, "cuStreamGetId").
+/// The id of a stream, which unlike its handle is never reused (CUDA driver API, "cuStreamGetId").
 unsigned long long stream_id(CUstream stream);
 
-/// Memory whose bytes are `value` when this returns, though some stream is being captured.
+/// Memory filled with `value` on return, even while some stream is being captured.
 std::unique_ptr<const DeviceBuffer> make_filled(int device, std::size_t bytes, unsigned char value);
 
 }  // namespace jit

@@ -1,5 +1,4 @@
-// Statistics of each query that the kernel of dq leaves to that of dk and dv, in the workspace that the two
-// share.
+// Per-query statistics that the dQ kernel passes to the dK and dV kernel, in their shared workspace.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +10,14 @@
 
 namespace jit {
 
-/// Bytes of the workspace.
+/// Size of the workspace.
 std::size_t statistics_bytes(const AttentionParams& params);
 
-/// Where in the workspace kernels find the numbers.
+/// Sets the addresses of the statistics in the workspace.
 void place_statistics(const AttentionParams& params, void* workspace, GradientParams& gradients);
 
-/// Where the kernels of a backward call count large rows (GradientParams::large_rows): behind the counter of persistent
-/// grids. The last kernel has so many blocks.
+/// Sets the address at which kernels of a backward call count large rows (GradientParams::large_rows), after
+/// the counter of persistent grids. `blocks` is the grid size of the last kernel.
 void place_large_rows(StreamLease& memory, std::uint64_t blocks, GradientParams& gradients);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The gradient of o before an output functor, which the first kernel of a backward call leaves for the others.
+// The gradient of O before an output functor, which a backward call's first kernel computes for the others.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace jit {
 
-/// It at an address.
+/// The gradient at `data`.
 RawGradient raw_gradient(const AttentionSpec& spec, const AttentionParams& params, void* data);
 
-/// Its bytes; 0 without such a functor.
+/// The gradient's size in bytes; 0 without an output functor.
 std::size_t raw_gradient_bytes(const AttentionSpec& spec, const AttentionParams& params);
 
 }  // namespace jit

@@ -10,7 +10,7 @@ namespace jit {
 
 namespace {
 
-// None where no block has anything to do.
+// 0 if no block has work.
 int entries_of(const AttentionParams& params, bool is_varlen) {
   if (params.heads_q == 0) return 0;
   return is_varlen ? std::min(params.batch, 1) : params.batch;

@@ -1,5 +1,5 @@
-// The grids of kernels whose blocks own tiles of sequences, some of them without a tile where only the device knows
-// lengths.
+// Grids of kernels whose blocks own tiles of sequences; blocks may have no tile if lengths are only known on
+// the device.
 #pragma once
 
 #include <jit/spec.h>
@@ -8,14 +8,14 @@
 
 namespace jit {
 
-/// Blocks along y of a grid, and along z.
+/// Grid sizes along y and z.
 struct SequenceGrid {
-  /// Tiles of a batch entry; for varlen sequences the places of all tiles (templates/base/varlen_tiles.cuh).
+  /// Tiles of a batch entry; for varlen sequences an upper bound for all (templates/base/varlen_tiles.cuh).
   int tiles;
-  int entries;  ///< batch entries; 1 of varlen sequences; 0 where there are none or no heads
+  int entries;  ///< batch entries; 1 for varlen sequences; 0 without entries or heads
 };
 
-/// The grid of tiles of `rows` queries, and of keys.
+/// The grids for tiles of `rows` queries, and of `rows` keys.
 SequenceGrid query_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
 SequenceGrid key_grid(const AttentionSpec& spec, const AttentionParams& params, int rows);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int most_split_blocks = StreamLease::max_counters;
 
-// The least that one block computes for itself: a tile, or a span.
+// The most splits of a sequence's keys: a split has at least a tile, or with split_keys a span.
 std::int64_t most_ranges(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   return std::max(1, ceil_div(params.seqlen_kv, std::max(tiles.tile_kv, spec.split_keys)));
 }
@@ -30,7 +30,7 @@ int levels_of(const AttentionSpec& spec, const SplitTiles& tiles, const Attentio
   return span_levels(static_cast<int>(most_ranges(spec, tiles, params)));
 }
 
-// Tiles of rows of all batch entries, each of which may fill one in part.
+// Upper bound of tiles of rows: each batch entry may have a partial one.
 std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   std::int64_t queries = spec.sequences_q == SequenceKind::varlen
                              ? params.sequences.total_q
@@ -40,8 +40,8 @@ std::int64_t row_tiles(const AttentionSpec& spec, const SplitTiles& tiles, const
   return std::min<std::int64_t>(queries, params.batch) + queries * spec.gqa_ratio / tiles.tile_rows;
 }
 
-// The tile space that kernels count is as long as 32 bits allow. What is on the device may make it shorter, which the
-// host cannot know.
+// Rejects tile spaces longer than kernels can count with 32 bits. Lengths on the device may make one shorter,
+// which the host cannot know.
 void check_tile_space(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                       std::string_view family) {
   const double tiles_kv = std::ceil(static_cast<double>(params.seqlen_kv) / tiles.tile_kv);
@@ -57,7 +57,7 @@ void check_tile_space(const AttentionSpec& spec, const SplitTiles& tiles, const 
           family, std::max(length, rows) / longest_tile_space));
 }
 
-// Rows of a partial result: no more than a sequence can have. An even number aligns results.
+// Rows of a partial result, at most those of a sequence. An even number aligns results.
 int partial_rows(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params) {
   const int longest =
       tiles.requests == Requests::few_queries ? std::min(params.seqlen_q, few_queries) : params.seqlen_q;
@@ -65,11 +65,11 @@ int partial_rows(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
   return static_cast<int>(std::min<std::int64_t>(tiles.tile_rows, (rows + 1) / 2 * 2));
 }
 
-// Rows of q with lists, each a batch entry, whose lengths blocks read before they begin: more would take them too long.
+// Number of lists, each a batch entry, whose lengths blocks read before they begin; more would take too long.
 constexpr int most_measured_lists = 2048;
 
-// Whether each query sees all keys of its batch entry, and all entries are as long as their tensors. Many lists are taken
-// to be full: what they lack is skipped.
+// Whether each query sees all keys of its batch entry, and all entries have the tensors' lengths. With many
+// lists, assumes that all are full: blocks skip missing keys.
 bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
   if (has_lists(spec))
     return params.batch > most_measured_lists && params.sequences.total_q % spec.list_queries == 0;
@@ -81,23 +81,22 @@ bool all_are_alike(const AttentionSpec& spec, const AttentionParams& params) {
           (params.seqlen_q == 1 && spec.mask == mask::causal() && !has_positions(spec)));
 }
 
-// Whether another kernel has so many tiles of queries that a multiprocessor takes several. It then takes some later than
-// others, else all of them as soon as it can. A guess: the host knows how many queries there are beside one of each
-// request, not which requests they are of.
+// Whether the other kernel has several tiles of queries per SM, so that it can start some of them later. An
+// estimate: the host knows the number of queries in excess of one per request, but not their requests.
 bool has_many_tiles_beside(const AttentionParams& params, int sm_count) {
   constexpr std::int64_t usual_tile_q = 128;
   const std::int64_t queries = params.sequences.total_q - params.batch;
   return ceil_div(queries, usual_tile_q) * params.heads_q > sm_count;
 }
 
-// Whether a multiprocessor draws more than its share of the memory's rate, if not all of them do. With smaller boxes it is
-// the copies that take their time: 16 rows of a page take about what they take from memory if all multiprocessors read.
+// Whether an SM loads faster than its share of the memory bandwidth while not all SMs load. Smaller boxes are
+// bound by the latency of copies: 16 rows of a page take about as long as at full load of the memory.
 bool draws_more_than_its_share(const SplitTiles& tiles) { return tiles.box_rows >= 32; }
 
-// Blocks of the launches that share a tile space. Beside another kernel that has many tiles it is one launch:
-// multiprocessors take tiles as they are done decoding, and some of the blocks give way at once, if that does not
-// slow decoding as much. Beside few tiles, each of which takes long, it is two halves, before and behind the other
-// kernel, which has the multiprocessors that a half leaves.
+// Blocks of the launches that share a tile space. Next to a kernel with many tiles, it is one launch: SMs
+// take its tiles when they finish decoding, and some blocks exit at once if that does not slow decoding as
+// much. Next to a kernel with few, long tiles, it is two halves, before and after that kernel, which gets the
+// SMs that a half leaves free.
 struct TileSpaceLaunches {
   int first;
   int second;

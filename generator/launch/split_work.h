@@ -1,4 +1,4 @@
-// How much work a kernel has whose keys are split over blocks (templates/split_keys).
+// Grids and memory of kernels that split keys over blocks (templates/split_keys).
 #pragma once
 
 #include <string_view>
@@ -10,30 +10,31 @@
 
 namespace jit {
 
-/// Tiles that a block takes at once, and how many blocks stay on a multiprocessor.
+/// A block's tile sizes, and its occupancy.
 struct SplitTiles {
   int tile_rows = 0;
   int tile_kv = 0;
   int blocks_per_sm = 1;
-  Requests requests = Requests::all;  ///< whose keys are in the tile space
-  int box_rows = 0;                   ///< keys that are copied at once, where requests are shared
+  Requests requests = Requests::all;  ///< requests in the tile space
+  int box_rows = 0;                   ///< keys per TMA box, in kernels for some requests
 };
 
-/// Blocks of a launch: as many as stay on a GPU of so many multiprocessors, but no more than there can be tiles of keys.
+/// Blocks of a launch: as many as are resident on a GPU with `sm_count` SMs, limited by the number of tiles
+/// of keys.
 int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const AttentionParams& params,
                  int sm_count);
 
-/// A launch's grid and memory.
+/// The grid and memory of a launch.
 struct SplitLaunch {
-  int blocks = 0;  ///< none: there is nothing to launch at this turn
+  int blocks = 0;  ///< 0: this turn launches nothing
   SplitParams params;
 };
 
-/// Throws Error invalid_argument when the tile space is longer than kernels of this family count.
+/// Throws Error invalid_argument if the tile space is longer than kernels of this family can count.
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family);
 
-/// Puts the kernel on the stream, with `arguments` as its parameters; `dependent`: it may begin before the grid in front of
-/// it ends. When it cannot be launched the stream's memory is reset, because no kernel then resets its counters.
+/// Launches the kernel with parameters `arguments`; with `dependent` it may start before the previous grid
+/// ends. Resets the stream's memory if the launch fails, because no kernel then resets its counters.
 void launch_split(const KernelLaunch& launch, const SplitLaunch& split, void** arguments, bool dependent);
 
 }  // namespace jit

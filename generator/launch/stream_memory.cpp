@@ -53,7 +53,7 @@ std::span<std::byte> StreamLease::numbered(std::size_t bytes) {
 }
 
 void StreamLease::reset() {
-  if (lane_ == nullptr || is_capturing(stream_)) return;  // a capture that failed has memory of its own
+  if (lane_ == nullptr || is_capturing(stream_)) return;  // a failed capture has its own memory
   const auto refill = [this](const GrowingMemory& memory, unsigned char byte) {
     for (const auto& buffer : memory.all())
       driver().cuMemsetD8Async(buffer->address(), byte, buffer->size(), stream_);

@@ -1,9 +1,9 @@
-// Device memory that kernels need beside the tensors of a call. It has one owner, the context, and belongs to a stream:
-// kernels on one stream use it one after another. A call that uses it leases it, because several kernels of a call may
-// hand results to one another there, and another host thread could queue a launch between them.
+// Device memory that kernels need in addition to the tensors of a call. The context owns it; each stream has
+// its own, which its kernels share in stream order. A call leases it, because its kernels may exchange
+// results there, and another host thread could queue a launch between them.
 //
-// Under graph capture nothing of a stream's own is given away, because a graph runs whenever it is launched, also beside
-// the stream that it was captured from: each capture has memory of its own (graph_memory.h).
+// Captured launches never use a stream's memory, because a graph may run concurrently with that stream: each
+// capture has memory of its own (graph_memory.h).
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,18 @@
 
 namespace jit {
 
-/// Where calls find the memory of their streams. Thread safe.
+/// The memory of all streams. Thread safe.
 class StreamMemory {
  public:
-  /// Memory of what is put on `stream` of `device`, the current one; made at the stream's first request. Once it is there, a
-  /// stream that is not captured takes no lock for it. Throws Error driver_error when the stream takes no work.
+  /// The memory of `stream` of `device`, which must be current; created at the stream's first request. Later
+  /// requests take no lock unless the stream is being captured. Throws Error driver_error if the stream's
+  /// capture is invalid.
   std::shared_ptr<MemoryLane> lane(int device, CUstream stream) const;
 
-  /// Where checked kernels note what is wrong with an array.
+  /// Memory in which checked kernels record faults of arrays.
   const FaultSlots& faults() const { return faults_; }
 
-  /// Gives memory of graphs that are gone back to the device.
+  /// Frees the memory of destroyed graphs.
   void free_unused() const { of_graphs_.free_unused(); }
 
  private:
@@ -42,36 +43,36 @@ class StreamMemory {
   FaultSlots faults_;
 };
 
-/// The use that one call makes of a stream's memory. The first request takes the memory: calls of other host threads that
-/// want it wait from then on until the lease ends. It must end behind the call's last launch. A call that requests nothing
-/// waits for no other thread. Used by one thread.
+/// A call's use of its stream's memory. The first request locks the memory: calls of other host threads that
+/// request it wait until the lease ends, which must be after the call's last launch. A call without requests
+/// waits for nobody. For one thread.
 class StreamLease {
  public:
-  /// For launches on `stream` of `device`, which is the current one at every request.
+  /// A lease for launches on `stream` of `device`, which must be current at every request.
   StreamLease(const StreamMemory& memory, int device, CUstream stream)
       : memory_(memory), device_(device), stream_(stream) {}
 
-  /// `count` counters, which are 0 between kernels: each leaves them so. One that may start before the kernel in front has
-  /// ended waits for that first (griddepcontrol_wait). Requires: count <= max_counters. Like all requests it throws Error
-  /// driver_error when the device has no room.
+  /// `count` counters that are 0 between kernels: each kernel resets them. A kernel that may start before the
+  /// previous one has ended must first wait for it (griddepcontrol_wait). Requires: count <= max_counters.
+  /// All requests throw Error driver_error if the device has no memory.
   int* counters(int count);
   static constexpr int max_counters = 4096;
-  /// The counter from which the blocks of a persistent grid take their work: the first of `counters`.
+  /// The work counter of a persistent grid's scheduler: the first of `counters`.
   int* counter() { return counters(1); }
 
-  /// At least `bytes` of memory, aligned to 256, with any contents; null for 0 bytes. A second request of a call may get
-  /// the same memory.
+  /// At least `bytes` of memory, aligned to 256, with arbitrary contents; null for 0 bytes. A call's later
+  /// requests may return the same memory.
   void* workspace(std::size_t bytes);
 
-  /// At least `bytes` of memory whose bits are all 1 between kernels: each leaves it so.
+  /// At least `bytes` of memory whose bits are all 1 between kernels: each kernel restores that.
   void* mailbox(std::size_t bytes);
 
-  /// At least `bytes` of memory of which all bits are 1 at first, and which is left to kernels that number their launches:
-  /// they leave in it what they like, and know by the numbers what is of an earlier launch.
+  /// At least `bytes` of memory, initially all bits 1, for kernels that number their launches: they may leave
+  /// any data, and recognize older launches' data by its number.
   std::span<std::byte> numbered(std::size_t bytes);
 
-  /// Sets counters, mailboxes and numbered memory back if the call has requested anything: after a launch that failed, on a
-  /// device that is still usable, an emulated one.
+  /// Resets counters, mailboxes and numbered memory if the call has requested any: after a failed launch on a
+  /// device that is still usable, such as an emulated one.
   void reset();
 
  private:

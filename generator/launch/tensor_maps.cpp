@@ -31,7 +31,7 @@ CUtensorMapSwizzle swizzle_of(int row_bytes) {
   }
 }
 
-// Limits of a tensor's description for the driver.
+// The driver's description of a tensor.
 constexpr std::size_t most_dimensions = 5;
 struct Dimensions {
   cuuint32_t count;
@@ -42,7 +42,7 @@ struct Dimensions {
 
 cuuint64_t size_of(std::int64_t count) { return static_cast<cuuint64_t>(count); }
 
-// The stride of a dimension of one element is never used, but the driver checks it.
+// A dimension of one element does not use its stride, but the driver checks it.
 cuuint64_t stride_bytes(std::int64_t count, std::int64_t stride, DType dtype) {
   return static_cast<cuuint64_t>(count <= 1 ? tma_alignment : stride * facts(dtype).bytes);
 }
@@ -60,7 +60,7 @@ TensorMap encode(const void* data, const Dimensions& dimensions, DType dtype, CU
   return std::bit_cast<TensorMap>(map);
 }
 
-// Encodes the map of rows of so many elements, of which a head has `rows`.
+// Encodes the map of rows of `row` elements, `rows` per head.
 TensorMap encode_rows(const Operand& operand, DType dtype, std::int64_t row, std::int64_t rows, int columns,
                       int box_rows, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion) {
   const TensorStrides& strides = operand.strides;
@@ -81,7 +81,7 @@ TensorMap encode(const Operand& operand, DType dtype, int head_dim, int box_rows
                      swizzle_of(columns * facts(dtype).bytes), promotion);
 }
 
-// See templates/tiles/bounded_box.cuh.
+// Encodes the box of templates/tiles/bounded_box.cuh.
 TensorMap encode_bounded(const Operand& operand, DType dtype, int head_dim, int box_rows) {
   const int columns = panel_columns(head_dim, facts(dtype).bytes);
   const TensorStrides& strides = operand.strides;
@@ -156,7 +156,7 @@ MappedTensors map_tensors(const AttentionSpec& spec, const MapBoxes& boxes, cons
           .v = has_keys ? encode(all[2], spec.key_dtype(), stored_columns(spec, head_dim_v), boxes.rows_kv)
                         : map_q,
           .o = has_quantized_output(spec) && head_dim_v % tma_alignment != 0
-                   ? map_q  // it leaves without TMA
+                   ? map_q  // o is stored without TMA
                    : encode(all[3], output_dtype(spec), head_dim_v, boxes.rows_q)};
 }
 
@@ -190,7 +190,7 @@ MappedGradients map_gradients(const AttentionSpec& spec, const MapBoxes& boxes, 
                               const GradientParams& gradients) {
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   const DType dtype = input_dtype(spec);
-  const bool is_wide = output_dtype(spec) != dtype;  // dK and dV leave without TMA then
+  const bool is_wide = output_dtype(spec) != dtype;  // then dK and dV are stored without TMA
   check_mappable(d_o);
   for (const Operand* operand : {&dk, &dv})
     if (!is_wide) check_mappable(*operand);
@@ -223,7 +223,7 @@ MappedGradients map_bounded_gradients(const AttentionSpec& spec, const MapBoxes&
   };
   const auto& [d_o, dk, dv] = tma_operands(params, gradients);
   const bool has_queries = params.seqlen_q > 0, has_keys = k.seqlen > 0 && k.batch > 0;
-  const bool is_wide = output_dtype(spec) != dtype;  // dK and dV leave without TMA then
+  const bool is_wide = output_dtype(spec) != dtype;  // then dK and dV are stored without TMA
   const TensorMap unused =
       has_keys ? encode_one(k, spec.head_dim, boxes.rows_kv) : encode_one(q, spec.head_dim, boxes.rows_q);
   const auto encode_if = [&](bool is_there, const Operand& operand, int head_dim, int rows) {
@@ -242,7 +242,7 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
   check_pages_without_pad(params);
   std::array<Operand, 4> all = tma_operands(params);
   Operand &q = all[0], &k = all[1], &v = all[2];
-  // Along lists there are other numbers of keys than in pages.
+  // With lists, seqlen counts a list's keys, not those of a page.
   if (has_lists(spec) && spec.sequences_kv == SequenceKind::paged) k.seqlen = v.seqlen = spec.page_size;
   check_mappable(k);
   check_mappable(v);
@@ -251,8 +251,8 @@ MappedKeys map_keys(const AttentionSpec& spec, int box_rows, const AttentionPara
     const TensorMap unused = encode(q, input_dtype(spec), spec.head_dim, 8);
     return {.k = unused, .v = unused};
   }
-  // Keys that are read once come from memory faster with narrow promotion (docs/records/notebook.md). What is beyond the
-  // row of a head is another head's, which other blocks read later.
+  // Narrow L2 promotion is faster for keys that are read once (docs/records/notebook.md): beyond the row of a
+  // head is another head's row, which other blocks read later.
   const auto encode_narrow = [&](const Operand& operand, int columns) {
     constexpr int half_line = 64;
     return encode(operand, dtype, columns, box_rows,

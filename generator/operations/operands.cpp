@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Kernels count in 32 bits, up to a block past the end.
+// Kernels count in 32 bits, up to one block past the end.
 constexpr std::int64_t max_size = std::numeric_limits<std::int32_t>::max() - 65535;
 
 }  // namespace
@@ -57,7 +57,7 @@ std::int64_t CallSizes::operator[](std::string_view dimension) const {
 }
 
 const CallSizes::Known* CallSizes::find(std::string_view dimension) const {
-  // Names are literals: nearly always the very same ones.
+  // Names are literals, so pointers are usually equal.
   for (std::size_t i = 0; i < count_; ++i) {
     if (known_[i].dimension.data() == dimension.data() && known_[i].dimension.size() == dimension.size())
       return &known_[i];

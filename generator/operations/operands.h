@@ -1,4 +1,4 @@
-// The tensors of an operation's call: each is checked by itself, and its sizes against those of the others.
+// Tensor operands of an operation's call: checks of each, and that sizes agree.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// Names of a tensor's dimensions, written as "tokens, heads_kv, head_dim".
+/// Names of a tensor's dimensions, as in "tokens, heads_kv, head_dim".
 class DimNames {
  public:
   consteval DimNames(const char* text) {
@@ -33,25 +33,25 @@ class DimNames {
   int count_ = 0;
 };
 
-/// Requirements of a tensor.
+/// The requirements for a tensor.
 struct Operand {
   std::string_view name;
   DimNames dims;
   DType dtype;
-  /// Bytes that rows keep, whose elements are dense; never less than an element. 0: elements at any strides.
+  /// Alignment of rows in bytes, at least an element; elements in a row must be dense. 0: any strides.
   int row_alignment = 0;
 };
 
-/// The sizes of a call by name. The first tensor that has one says what it is; those after it must agree.
+/// Sizes of a call by dimension name. The first tensor with a dimension defines it; later ones must agree.
 class CallSizes {
  public:
-  /// A size that is known beforehand.
+  /// Defines a size in advance.
   void know(std::string_view dimension, std::int64_t size);
 
-  /// Throws Error invalid_argument whose field is the operand's name. Allocates nothing unless it throws.
+  /// Throws Error invalid_argument, whose field is the operand's name. Allocates only to throw.
   void check(const Operand& operand, const TensorView& tensor);
 
-  /// Requires: it is known, or was checked.
+  /// Requires: the size is defined.
   std::int64_t operator[](std::string_view dimension) const;
 
  private:
@@ -65,16 +65,16 @@ class CallSizes {
   std::size_t count_ = 0;
 };
 
-/// An array of numbers: one after another, but for those dimensions in front of `first_dimension`.
+/// Checks that an array is dense, except for dimensions before `first_dimension`.
 void check_dense_numbers(std::string_view name, const TensorView& tensor, int first_dimension = 0);
 
-/// The stride along a dimension; of a single element, which may carry any stride, 0.
+/// The stride of a dimension; 0 for a single element, which may have any stride.
 std::int64_t stride_along(const TensorView& tensor, int dimension);
 
 /// Strides of (batch, seqlen, heads, row) or (tokens, heads, row).
 TensorStrides row_strides(const TensorView& tensor);
 
-/// Whether these are the same elements in the same places.
+/// Whether two views have the same elements at the same addresses.
 bool is_same_view(const TensorView& a, const TensorView& b);
 
 }  // namespace jit

@@ -49,7 +49,7 @@ const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgra
   if (const LoadedKernel* known = state.loaded.find(key)) return *known;
   const RelaxedCapture relaxed;
   const DeviceInfo info = device_info(device);
-  // A plain problem can be refused for its architecture only.
+  // A default spec can only be rejected for its architecture.
   if (const std::vector<Refusal> refusals = refusals_of(AttentionSpec(), info); !refusals.empty()) {
     throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
                 fmt::format("{} cannot run this: {}", to_string(info.arch), refusals[0].to_string()));

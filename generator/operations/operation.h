@@ -1,6 +1,6 @@
-// Operations beside attention: one program for a spec, which serves every size, so that nothing is tuned. A second one
-// may serve calls of some sizes faster. What an operation writes itself is its spec, its programs, its checks and its
-// launch; the way from program to loaded kernel is here, and that of attention.
+// Operations other than attention: one program per spec serves every size, so there is no tuning; a second
+// one may be faster for some sizes. An operation consists of its spec, programs, checks and launch; this file
+// loads kernels, with the build path of attention.
 #pragma once
 
 #include <array>
@@ -26,19 +26,19 @@
 
 namespace jit {
 
-/// The programs that are written for a spec.
+/// The programs of a spec.
 struct OperationPrograms {
   OperationPrograms(Program for_all, std::optional<Program> faster = {})
       : every_size(std::move(for_all)), some_sizes(std::move(faster)) {}
 
   Program every_size;
-  std::optional<Program> some_sizes;  ///< serves some sizes faster; which ones the operation knows
+  std::optional<Program> some_sizes;  ///< faster for some sizes, which the operation selects
 };
 
-/// A program of a spec.
+/// Selects a program of a spec.
 enum class OperationProgram { every_size, some_sizes };
 
-/// The state that the handles of one spec share. Owned by its ContextState.
+/// The state that a spec's handles share. Owned by its ContextState.
 struct OperationState {
   OperationState(ContextState& owner, std::span<const std::uint64_t> words, OperationPrograms written)
       : context(owner), spec_words(words.begin(), words.end()), programs(std::move(written)) {}
@@ -52,45 +52,45 @@ struct OperationState {
   const OperationPrograms programs;
   mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
   mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
-  mutable Shared<std::shared_ptr<void>> last_call;     ///< what the operation itself keeps of it
-  mutable std::atomic<bool> lacks_some_sizes = false;  ///< their program could not be compiled here
+  mutable Shared<std::shared_ptr<void>> last_call;     ///< the operation's own data about its last call
+  mutable std::atomic<bool> lacks_some_sizes = false;  ///< the second program could not be compiled here
 };
 
-/// The state of the spec with these words, or null. A look-up without locks.
+/// The state of the spec encoded by `words`, or null. Lock-free.
 const OperationState* find_operation(ContextState& context, std::span<const std::uint64_t> words);
 
-/// Keeps a state for the programs of the spec with these words and loads the kernel of every size on the current device.
-/// Throws Error unsupported_device, and what compiling and loading throw.
+/// Adds a state for the spec encoded by `words`, and loads its kernel for every size on the current device.
+/// Throws Error unsupported_device, and errors of compiling and loading.
 const OperationState* new_operation(ContextState& context, std::span<const std::uint64_t> words,
                                     OperationPrograms programs);
 
-/// The handle of a spec, whose members are `words`: `write` makes the program, or OperationPrograms, when there is none.
+/// The handle of the spec encoded by `words`; write() returns its program or OperationPrograms if it is new.
 template <class Handle, class Spec, std::size_t count, class Write>
 Handle operation(const Context& context, const Spec& spec, const std::array<std::uint64_t, count>& words,
                  const Write& write) {
   ContextState& shared = *Access::state(context);
   const OperationState* state = find_operation(shared, words);
   if (state == nullptr) state = new_operation(shared, words, write());
-  // The context owns the state, so a handle keeps the context alive.
+  // The state is owned by the context, which the handle keeps alive.
   return Access::handle<Handle>(spec, std::shared_ptr<const OperationState>(Access::state(context), state));
 }
 
-/// The kernel on the current device, loaded if need be. Throws what compiling and loading throw.
+/// The kernel on the current device, loaded if necessary. Throws errors of compiling and loading.
 const LoadedKernel& prepared_kernel(const OperationState& state,
                                     OperationProgram wanted = OperationProgram::every_size);
 
-/// Throws Error unsupported_device where the current device is none of sm_90a, for which alone `operation` has a kernel.
+/// Throws Error unsupported_device unless the current device is sm_90a; `operation` has no kernel for others.
 void check_has_wgmma(std::string_view operation);
 
-/// The kernel for a launch on `stream` of `device`, the current one: Error not_prepared when the stream is
-/// being captured and no kernel is loaded. Where that of some sizes is wanted, that of every size stands in
-/// for it under capture when it alone is loaded, and where it alone is at hand and nothing can be compiled.
+/// The kernel for a launch on `stream` of `device`, which must be current. Throws Error not_prepared if the
+/// stream is being captured and no kernel is loaded. The every-size kernel replaces `some_sizes` during
+/// capture if only it is loaded, and whenever only it is available.
 const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
                                       OperationProgram wanted = OperationProgram::every_size);
 
-/// Puts a grid of the kernel's blocks on `stream`; `params` is its only parameter. It may start before the grid in front
-/// of it has ended, where there is such a thing: the kernel waits. Throws Error launch_failed.
-/// With `cooperative` all blocks run at the same time, behind the grid in front.
+/// Launches a grid of the kernel; `params` is its only parameter. From sm_90 on it may start before the
+/// previous grid has ended, so the kernel waits; with `cooperative` it starts afterwards, and all blocks are
+/// co-resident. Throws Error launch_failed.
 void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params, Stream stream,
                       bool cooperative = false);
 

@@ -56,7 +56,7 @@ void validate_scores(const AttentionSpec& given, std::string_view operation, boo
 
 void fill_params_of_scores(const AttentionSpec& scores, const ScoreOperands& operands,
                            AttentionParams& params) {
-  // Keys and queries take the places of values and o, which the kernel does not read.
+  // Keys and queries also stand for values and o, which the kernel does not access.
   fill_params_of_reader(scores, ArgumentRules(scores), functor_tensor_uses(scores),
                         {.q = operands.q,
                          .k = operands.k,

@@ -1,4 +1,4 @@
-// Operations on scores alone, as attention has them before the softmax: key masses and scores of blocks.
+// Shared by operations on scores before the softmax: key masses and scores of blocks.
 #pragma once
 
 #include <string_view>
@@ -10,13 +10,13 @@
 
 namespace jit {
 
-/// The attention whose scores `given` has: without what concerns values and o.
+/// The attention spec with the scores of `given`, without fields about values and o.
 AttentionSpec scores_of(const AttentionSpec& given);
 
 /// Throws Error invalid_spec where `operation`, such as "key masses", has no scores of `given`, or none over pages.
 void validate_scores(const AttentionSpec& given, std::string_view operation, bool reads_pages = false);
 
-/// The tensors of which scores are computed.
+/// The tensors from which scores are computed.
 struct ScoreOperands {
   const TensorView &q, &k;
   const TensorView& lse;  ///< may be absent, as the next four
@@ -25,11 +25,11 @@ struct ScoreOperands {
   const NamedTensors& tensors;
 };
 
-/// Checks them and writes them to `params`. Throws Error invalid_argument. `scores` is what scores_of returned.
+/// Checks the operands and fills `params`. Throws Error invalid_argument. `scores` comes from scores_of().
 void fill_params_of_scores(const AttentionSpec& scores, const ScoreOperands& operands,
                            AttentionParams& params);
 
-/// Throws Error invalid_argument where `result` shares memory with itself or with an operand.
+/// Throws Error invalid_argument if `result` overlaps itself or an operand.
 void check_result(const char* name, const TensorView& result, const ScoreOperands& operands);
 
 }  // namespace jit

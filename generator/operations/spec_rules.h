@@ -1,4 +1,4 @@
-// Common rules of specs of operations: refusals, and lines of their programs.
+// Rules that specs of operations share, and lines of their programs.
 #pragma once
 
 #include <initializer_list>
@@ -15,19 +15,19 @@ namespace jit {
 [[noreturn]] void refuse_spec(std::string_view field, std::string value, std::string rule,
                               std::string nearest);
 
-/// Throws the same unless `low` ≤ `value` ≤ `high`.
+/// Throws that error unless `low` ≤ `value` ≤ `high`.
 void check_range(std::string_view field, int value, int low, int high);
 
-/// Throws the same unless `value` is one of these.
+/// Throws that error unless `value` is one of `choices`.
 void check_choice(std::string_view field, DType value, std::initializer_list<DType> choices);
 
-/// Throws the same unless rows can be aligned so: 16, 8, 4 or 2 bytes.
+/// Throws that error unless `alignment` is 16, 8, 4 or 2 bytes.
 void check_alignment(int alignment);
 
-/// Throws the same unless so many leading elements of a head can be rotated, by a table of this type.
+/// Throws that error unless `rotary_dim` leading elements of a head can be rotated by a table of this type.
 void check_rotary(int rotary_dim, int head_dim, DType cos_sin_dtype);
 
-/// Throws the same unless heads can be normalized so.
+/// Throws that error unless heads can be normalized with these options.
 void check_norm(DType norm_dtype, float norm_eps);
 
 /// "  using NAME = TYPE;  // DOC"
@@ -37,8 +37,8 @@ std::string type_line(std::string_view name, DType dtype, std::string_view doc);
 std::string constant_line(std::string_view type, std::string_view name, std::string_view value,
                           std::string_view doc);
 
-/// The end of a program: that host and device agree on parameters of so many bytes, other `assertions`, and the kernel,
-/// which calls `function` with Config and these.
+/// The end of a program: assertions that host and device agree on `params` of `bytes` bytes, other
+/// `assertions`, and the kernel, which calls `function` with Config and its parameters.
 std::string kernel_text(const Program& program, std::string_view params, std::size_t bytes,
                         std::string_view function, std::string_view assertions = {});
 

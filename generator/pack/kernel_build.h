@@ -1,4 +1,4 @@
-// How a pack is told of a kernel that serves whatever the sizes are.
+// Builds of kernels that serve all sizes, for packs.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace jit {
 
 struct KernelStore;
 
-/// Builds a kernel, which the store then has. Throws what build_image throws. Thread safe.
+/// Builds a kernel into the store. Throws the errors of build_image. Thread safe.
 using KernelBuild = std::function<std::shared_ptr<const KernelImage>(KernelStore& store)>;
 
 /// Returns the build of a program for a target.

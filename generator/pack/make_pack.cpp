@@ -1,4 +1,4 @@
-// Which kernels a pack has: those that processes will choose, found by choosing them.
+// Makes packs of the kernels that processes will choose, by making the same choices.
 #include <jit/pack.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@
 namespace jit {
 namespace {
 
-// A pass of a spec on a device, and the sizes it is called with.
+// A pass of a spec on a device, with the sizes of its calls.
 struct Problem {
   AttentionSpec spec;
   DeviceLimits limits;
@@ -45,7 +45,7 @@ struct Problem {
   OutputFunctor output = {};  // of a backward pass, whose own kernels do not apply it
 };
 
-// The problem of a pass of backward, whose kernels know nothing of sinks.
+// The problem of a backward pass, whose kernels ignore sinks.
 Problem of_pass(Problem problem, Pass pass) {
   problem.output = problem.spec.output;
   problem.spec = gradient_spec(std::move(problem.spec));
@@ -54,14 +54,14 @@ Problem of_pass(Problem problem, Pass pass) {
   return problem;
 }
 
-// A spec and the devices that it is packed for.
+// A spec and a kind of device to pack it for.
 struct SpecOnTarget {
   const AttentionSpec& spec;
   const PackTarget& devices;
   Target target() const { return {devices.arch, devices.emulated ? CodeForm::ptx : CodeForm::cubin}; }
 };
 
-// All specs on all targets that run them.
+// Each spec with all targets that can run it.
 std::vector<SpecOnTarget> on_targets(std::span<const AttentionSpec> specs,
                                      std::span<const PackTarget> targets, const KernelStore& store) {
   std::vector<SpecOnTarget> all;
@@ -92,7 +92,7 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
       Problem problem{each.spec, limits, each.target(), {}};
       problem.shapes = pack_shapes(each.spec, sizes);
       problem.shapes.push_back(
-          typical_shape(limits, each.spec));  // attention() itself wants a kernel for these
+          typical_shape(limits, each.spec));  // attention() itself chooses a kernel for this shape
       if (sizes.training) {
         for (const Pass pass : training_passes(each.spec, limits)) problems.push_back(of_pass(problem, pass));
       }
@@ -102,7 +102,7 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
   return problems;
 }
 
-// Kernels that are the same for all sizes.
+// Builds of kernels that serve all sizes.
 std::vector<KernelBuild> shared_builds(std::span<const SpecOnTarget> all, const PackSizes& sizes) {
   std::vector<KernelBuild> builds;
   const auto add = [&](std::vector<KernelBuild> own) {
@@ -128,11 +128,11 @@ void extend(PackedKernel& kernel, const ProblemShape& shape) {
   ++kernel.sizes;
 }
 
-// Chooses for all shapes of all problems, as calls do. What is chosen serves; what is looked at on the way is in
-// the context, too.
+// Chooses kernels for all shapes of all problems, as calls do. Chosen kernels go into the pack; the context
+// also holds others that were tried.
 class Choosing {
  public:
-  /// `others` are kernels that `build` is told of later.
+  /// `others` is the number of later builds, for progress.
   Choosing(KernelStore& store, std::span<const Problem> problems, const PackSizes& sizes, std::size_t others,
            int jobs)
       : store_(store),
@@ -145,7 +145,7 @@ class Choosing {
 
   void run() {
     choose(steps_);
-    // A first config that is clean is chosen, whatever comes behind it. Elsewhere each size has its own order.
+    // A clean first config serves all its sizes; otherwise sizes are searched, each in its own order.
     std::vector<Step> rest;
     for (const Step& step : steps_) {
       const KernelImage& image = *step.chosen->image;
@@ -163,14 +163,14 @@ class Choosing {
     run_mixed();
   }
 
-  /// Has kernels in the context that serve whatever the sizes are.
+  /// Builds kernels that serve all sizes.
   void build(std::span<const KernelBuild> builds) {
     std::vector<std::string> keys(builds.size());
     for_each_in_parallel(builds.size(), [&](std::size_t i) { keys[i] = builds[i](store_)->key; });
     for (const std::string& key : keys) serving_[key].all_sizes = true;
   }
 
-  /// The sizes that kernels serve, by key.
+  /// The sizes that each kernel serves, by key.
   const std::map<std::string, PackedKernel>& serving() const { return serving_; }
 
  private:
@@ -181,11 +181,11 @@ class Choosing {
     std::optional<BuiltKernel> chosen;
   };
 
-  // A call whose requests two kernels share.
+  // A choice of one of the two kernels of a mixed call.
   struct MixedStep {
     const Problem* problem;
     RequestShape of;
-    bool is_last;  // of the problem; the first one and this one want a kernel each
+    bool is_last;  // of the problem, whose first and last step need a kernel each
   };
 
   static const ProblemShape& shape_of(const Step& step, std::size_t shape) {
@@ -198,7 +198,7 @@ class Choosing {
                              problem.target);
   }
 
-  // Each first config of each problem with its sizes.
+  // The first config for each shape of each problem, grouped by config.
   std::vector<Step> first_steps() const {
     std::vector<Step> steps;
     for (const Problem& problem : problems_) {
@@ -238,7 +238,7 @@ class Choosing {
     return steps;
   }
 
-  // Chooses for calls whose requests two kernels share, where there are both.
+  // Chooses kernels for mixed calls of problems that have both kernels.
   void run_mixed() {
     std::set<const Problem*> lacking;
     for (std::size_t first = 0, i = 0; i < mixed_.size(); ++i) {
@@ -264,7 +264,7 @@ class Choosing {
     });
   }
 
-  // Calls f for each number below `count`; an exception of any of them is thrown in the end.
+  // Calls f for each number below `count` in parallel, until one throws; then rethrows that exception.
   template <class F>
   void for_each_in_parallel(std::size_t count, const F& f) {
     std::mutex mutex;
@@ -299,13 +299,13 @@ class Choosing {
   std::vector<MixedStep> mixed_;
   std::vector<KernelBuild> beside_;
   std::size_t jobs_;
-  std::size_t total_;  // choices and builds of all stages, as far as they are known
+  std::size_t total_;  // known choices and builds of all stages
   std::atomic<int> done_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::map<std::string, PackedKernel> serving_;
 };
 
-// Passes each warning on once: many sizes have the same trouble.
+// Forwards each warning once, since many sizes cause the same one.
 Observer without_repetition(Observer observer) {
   struct Told {
     std::mutex mutex;
@@ -341,7 +341,7 @@ void check_sizes(const PackSizes& sizes) {
   check("rotary_dim", sizes.append.rotary_dim == 0 ? 1 : sizes.append.rotary_dim);
 }
 
-// A pack without a kernel would be found missing where nothing can be compiled any more.
+// Rejects empty lists: a pack without kernels would only fail later, on a machine that cannot compile.
 void check_is_any(const char* field, bool is_any) {
   if (is_any) return;
   throw Error(ErrorCode::invalid_argument, "pack", field,
@@ -361,12 +361,12 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
   const OutputFile output(path);
   check_is_any("specs", !specs.empty());
   check_is_any("targets", !targets.empty());
-  // A context of its own: what it holds in the end is what the pack needs.
+  // A fresh context, which in the end holds what the pack needs.
   const Context fresh(context.settings(), without_repetition(Access::state(context)->observer));
   ContextState& state = *Access::state(fresh);
   const std::vector<SpecOnTarget> all = on_targets(specs, targets, state);
   const std::vector<Problem> problems = problems_of(all, sizes);
-  const std::vector<KernelBuild> shared = shared_builds(all, sizes);  // before anything slow: it may refuse
+  const std::vector<KernelBuild> shared = shared_builds(all, sizes);  // early, because it may throw
   Choosing choosing(state, problems, sizes, shared.size(), jobs);
   choosing.run();
   choosing.build(shared);
@@ -403,7 +403,7 @@ PackContents write_pack(const std::string& path, std::span<const AttentionSpec> 
                                        {pack_fact::targets, made_for}};
   const std::vector<std::byte> pack = encode_pack(facts, std::move(entries));
   output.write({pack});
-  std::error_code unchanged;  // readable for every user of the image; only the owner may write
+  std::error_code unchanged;  // keeps the mode on failure; else readable by every user, writable by the owner
   if (output.replaces()) std::filesystem::permissions(path, std::filesystem::perms(0644), unchanged);
   contents.bytes = pack.size();
   return contents;

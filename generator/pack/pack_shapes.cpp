@@ -15,7 +15,7 @@ std::vector<std::int64_t> powers_of_two(std::int64_t most) {
 
 namespace {
 
-// Powers of two with three steps between each and the next.
+// Powers of two, and three equidistant numbers between consecutive ones.
 std::vector<std::int64_t> quarter_steps(std::int64_t most) {
   std::vector<std::int64_t> steps;
   for (const std::int64_t power : powers_of_two(most)) {

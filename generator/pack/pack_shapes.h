@@ -1,4 +1,4 @@
-// The sizes that kernels of a pack are chosen for.
+// The sizes for which a pack's kernels are chosen.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace jit {
 
-/// 1, 2, 4 … up to the first that is `most` or more.
+/// Powers of two up to the first that is at least `most`.
 std::vector<std::int64_t> powers_of_two(std::int64_t most);
 
-/// The largest sizes of each size class, so that there is a kernel for every class; and between them the sizes of
-/// whole models, so that most calls find the very kernel that is chosen for theirs. Keys are as many as queries or
-/// more, unless a call of the spec may have fewer.
+/// The largest sizes of each size class, so that every class has a kernel, and in between the sizes of common
+/// models, so that most calls find their optimal kernel. There are at least as many keys as queries, unless
+/// calls of the spec may have fewer.
 std::vector<ProblemShape> pack_shapes(const AttentionSpec& spec, const PackSizes& sizes);
 
 }  // namespace jit

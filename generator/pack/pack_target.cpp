@@ -1,4 +1,4 @@
-// The devices that packs are made for.
+// Devices that packs are made for.
 #include <jit/pack.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ struct KnownGpus {
   std::vector<int> multiprocessors;
 };
 
-// NVIDIA's data sheets, as far as GPUs are widely used to serve.
+// SM counts of GPUs that are widely used for serving, from NVIDIA's data sheets.
 const std::vector<KnownGpus>& known_gpus() {
   static const std::vector<KnownGpus> gpus = {
       {8, 0, {108, 56}},       // A100, A30
@@ -36,7 +36,7 @@ PackTarget parse_pack_target(std::string_view text) {
   const auto known = std::find_if(known_gpus().begin(), known_gpus().end(), [&](const KnownGpus& gpus) {
     return gpus.major == arch.major && gpus.minor == arch.minor;
   });
-  // An emulated device is the usual part.
+  // An emulated device has the usual number of SMs.
   if (target.emulated || known == known_gpus().end()) {
     target.multiprocessors = {usual_sm_count(arch)};
   } else {

@@ -24,7 +24,7 @@ QuantizedScales quantized_scales(ScaleKind kind) {
   return QuantizedScales::given;
 }
 
-// Calls have lengths or boundaries, or none: attention takes what is quantized with them alone, too.
+// Sequence kinds of quantizers: the spec's, and dense, since attention also takes tensors quantized so.
 std::vector<SequenceKind> sequences_of_calls(const AttentionSpec& spec) {
   const bool is_varlen =
       spec.sequences_q == SequenceKind::varlen || spec.sequences_kv == SequenceKind::varlen;
@@ -46,7 +46,7 @@ std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target)
   for (const bool rotate : {false, true}) {
     made.rotate = rotate;
     if (rotate && !std::has_single_bit(static_cast<unsigned>(spec.head_dim))) continue;
-    // Without `lse_shift`, too, k may lack its mean: LSE is not wanted then.
+    // k may be centered without `lse_shift`, too, if LSE is not needed.
     for (const bool center_keys : {false, true}) {
       made.center_keys = center_keys;
       if (spec.lse_shift && !center_keys) continue;

@@ -1,4 +1,4 @@
-// Quantizers that packs have beside kernels of FP8 attention.
+// Quantizers that packs contain for FP8 attention.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace jit {
 
-/// The quantizers of which the spec's calls take q, k and v, out of tensors of the type of o: rotated or not where head_dim
-/// can be, with or without k's mean, and of calls with lengths and without. None where q is not of fp8.
+/// Quantizers that produce q, k and v of the spec's calls from tensors of the type of o: with and without
+/// rotation if head_dim allows it, with and without centered keys, with and without lengths. None if q is not
+/// fp8.
 std::vector<KernelBuild> of_quantizers(const AttentionSpec& spec, Target target);
 
 }  // namespace jit

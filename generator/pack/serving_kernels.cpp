@@ -14,15 +14,15 @@
 namespace jit {
 namespace {
 
-// As they come, for who has normalized and rotated them, and on the way as `sizes` says, by tables of both types.
+// Appends of tokens that are normalized and rotated, or are so by the kernel as `sizes` says, by both tables.
 std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& sizes) {
-  const DType wide = output_dtype(spec);  // of tokens, where caches and queries are of fp8, too
+  const DType wide = output_dtype(spec);  // of new tokens, even if caches and queries are fp8
   AppendSpec plain{.dtype = wide,
                    .head_dim = spec.head_dim - (spec.values_in_keys ? spec.value_head_dim() : 0),
                    .head_dim_v = spec.value_head_dim(),
                    .alignment = spec.alignment};
   const DTypeFacts& stored = facts(spec.key_dtype());
-  if (stored.row_bytes != 0 && plain.head_dim == 0) {  // the last columns of a row are rotated all the same
+  if (stored.row_bytes != 0 && plain.head_dim == 0) {  // rotates the last columns of a row in any case
     constexpr int rotated = 64;
     plain.head_dim = rotated;
     plain.head_dim_v = spec.head_dim - rotated;
@@ -32,7 +32,7 @@ std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& s
   if (stored.dtype != wide) {
     plain.cache_dtype = stored.dtype;
     plain.scale_per = spec.descale_per == ScaleKind::token ? ScaleKind::token : ScaleKind::head;
-    // Rows of 8-bit elements are half as long; of a cache that is packed they begin anywhere.
+    // Rows of 8-bit elements are half as long; those of a packed cache begin at any offset.
     plain.alignment = is_packed ? 16 : std::min(16, 2 * spec.alignment);
   }
   std::vector<AppendSpec> appends = {plain};
@@ -58,7 +58,7 @@ std::vector<AppendSpec> appends_of(const AttentionSpec& spec, const PackSizes& s
 
 std::vector<MergeSpec> merges_of(const AttentionSpec& spec) {
   const DType wide = output_dtype(spec);
-  // Rows of outputs do not lie as those of caches with something behind them do.
+  // Rows of outputs are not laid out like those of caches with extra data per row.
   const int alignment = spec.kv_dtype ? 16 : spec.alignment;
   std::vector<MergeSpec> merges;
   for (const DType partial : {wide, DType::fp32}) {

@@ -1,4 +1,4 @@
-// Kernels that packs for serving have beside the kernels that one call runs by itself.
+// Kernels that packs for serving contain in addition to those of single calls.
 #pragma once
 
 #include <vector>
@@ -10,19 +10,19 @@
 
 namespace jit {
 
-/// Requests of a call that two kernels share, and a shape that the kernel for them is chosen by.
+/// Requests that one kernel of a mixed call serves, and a shape by which it is chosen.
 struct RequestShape {
   Requests requests;
   ProblemShape shape;
 };
 
-/// The largest sizes of each size class that mixed calls choose by, for both kinds of requests; none where no call of the
+/// The largest sizes of each size class for mixed calls, for both kinds of requests; none if no call of the
 /// spec is mixed.
 std::vector<RequestShape> mixed_shapes(const AttentionSpec& spec, const PackSizes& sizes);
 
-/// Kernels that store new keys and values in caches of the spec, as they come and as `sizes` says, and that
-/// merge its results. Nothing stores into varlen keys, which are no cache. Of rows that are keys and values
-/// at once an append stores the columns that are values as v, and those behind them, which are rotated, as k.
+/// Kernels that append new keys and values to the spec's caches, unprocessed and as `sizes` specifies, and
+/// that merge its results. None append to varlen keys, which are no cache. For rows that are keys and values
+/// at once, an append stores the value columns as v and the rotated ones after them as k.
 std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSizes& sizes, Target target);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Kernels that packs for training have beside the kernels of forward.
+// Kernels that packs for training contain in addition to forward kernels.
 #pragma once
 
 #include <span>
@@ -13,18 +13,18 @@
 
 namespace jit {
 
-/// The passes that backward calls of a spec may run on such a device, one kernel of each, chosen by sizes: both of two
-/// passes, which serve all calls, and the single one, where there is a kernel for it. Throws Error invalid_spec where
+/// The passes of the spec's backward calls on such a device, each with a kernel chosen by sizes: both passes
+/// of two, which serve all calls, and the single pass if a kernel exists for it. Throws Error invalid_spec if
 /// the spec has no backward.
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits);
 
-/// Kernels that a one-pass kernel needs around it; with the deterministic one, if the spec has it. `config`
-/// is the one that is chosen for some sizes, `output` the functor that the spec has lost.
+/// The one-pass kernel of `config` and its deterministic variant, if that differs, with the small kernels
+/// around them. `output` is the functor that was removed from the spec.
 std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const OutputFunctor& output,
                                          const KernelConfig& config, const DeviceLimits& limits,
                                          Target target);
 
-/// Kernels of the gradients of sinks, if the spec has them, and of all that the score reads together.
+/// Kernels for the gradients of sinks, if the spec has any, and of all tensors that the score reads.
 std::vector<KernelBuild> of_shared_gradients(const AttentionSpec& spec, Target target);
 
 }  // namespace jit

@@ -13,7 +13,7 @@
 namespace jit {
 namespace {
 
-/// Some granules that follow each other in a rank's list.
+/// Consecutive entries in a rank's list of granules.
 struct Window {
   std::size_t begin, length;
   double cost;
@@ -24,7 +24,7 @@ struct Swap {
   double moved;  // of the heavy rank's load
 };
 
-/// Lists of granules by rank, what they cost and need.
+/// Lists of granules by rank, with their costs and needed keys.
 class Balancer {
  public:
   Balancer(const PlacementWork& work, int ranks, std::vector<int>& owners)
@@ -40,7 +40,7 @@ class Balancer {
     for (std::int64_t swaps = 0; swaps < 4 * work_.granules(); ++swaps) {
       Rank& heavy = *std::max_element(ranks_.begin(), ranks_.end(), by_load);
       if (heavy.load <= tolerance * mean_) return;
-      // The lightest rank may have nothing that fits, such as an empty shard.
+      // The lightest rank may have no suitable granules, such as an empty shard.
       std::vector<Rank*> lighter;
       for (Rank& rank : ranks_)
         if (rank.load < mean_ && !rank.granules.empty()) lighter.push_back(&rank);
@@ -60,10 +60,10 @@ class Balancer {
  private:
   struct Rank {
     std::vector<std::int64_t> granules;  // ascending
-    std::vector<double> sums;            // of costs up to each of them
+    std::vector<double> sums;            // prefix sums of costs
     double load = 0;
-    GranuleSet known;                          // granules of keys that it has or copies
-    std::vector<std::int64_t> unknown_before;  // of the others, how many are before each word
+    GranuleSet known;                          // granules of keys that the rank owns or copies
+    std::vector<std::int64_t> unknown_before;  // prefix sums of granules not in `known`, by word
   };
 
   void update(Rank& rank) {
@@ -81,7 +81,8 @@ class Balancer {
       rank.unknown_before.push_back(rank.unknown_before.back() + 64 - std::popcount(word));
   }
 
-  // From the last granule on, ranges that touch being one: needs of causal granules lie within those of the one before.
+  // Collects needs from the last granule on and merges ranges: needs of a causal granule lie within its
+  // successor's.
   void collect_needs(const std::int64_t* granules, std::size_t count) {
     collected_.clear();
     while (count-- > 0)
@@ -95,7 +96,7 @@ class Balancer {
       }
   }
 
-  // Windows of so many granules, at most `most` of them, evenly spread.
+  // At most `most` evenly spaced windows of `length` granules.
   static void windows_of(const Rank& rank, std::size_t length, std::vector<Window>& windows) {
     constexpr std::size_t most = 96;
     const std::size_t count = rank.granules.size() - length + 1, taken = std::min(count, most);
@@ -109,7 +110,7 @@ class Balancer {
   std::optional<Swap> choose(const Rank& heavy, const Rank& light) {
     const double wanted = std::min(heavy.load - mean_, mean_ - light.load);
     const double near =
-        std::min(0.01 * mean_, 0.5 * wanted);  // swaps that move hardly anything would be many
+        std::min(0.01 * mean_, 0.5 * wanted);  // skips tiny moves, which would need many swaps
     std::vector<Window> of_heavy, of_light;
     near_.clear();
     std::optional<Swap> best;
@@ -128,7 +129,7 @@ class Balancer {
              other != of_light.end() && other <= above; ++other) {
           const Swap swap{window, *other, window.cost - other->cost};
           const double error = std::abs(swap.moved - wanted);
-          // A swap that moves too little never ends, and one that moves more turns the ranks around.
+          // A move that is too small never terminates; one that is too large swaps the ranks' roles.
           if (swap.moved <= 1e-6 * mean_ || swap.moved >= heavy.load - light.load) continue;
           if (error <= near) near_.push_back(swap);
           if (error < best_error) best = swap, best_error = error;
@@ -138,7 +139,7 @@ class Balancer {
     return near_.empty() ? best : least_copies(heavy, light);
   }
 
-  // Swaps that serve alike are compared by copies, at most so many of them.
+  // The swap with the fewest copies among at most `most` nearly equal ones.
   Swap least_copies(const Rank& heavy, const Rank& light) {
     constexpr std::size_t most = 48;
     const std::size_t taken = std::min(near_.size(), most);
@@ -152,7 +153,7 @@ class Balancer {
     return near_[best];
   }
 
-  // Granules of keys that ranks copy after a swap and neither had nor copied before.
+  // Granules of keys that the ranks newly copy after a swap.
   std::int64_t copies_after(const Rank& heavy, const Rank& light, const Swap& swap) {
     return new_copies(light, heavy, swap.of_heavy) + new_copies(heavy, light, swap.of_light);
   }
@@ -206,7 +207,7 @@ class Balancer {
   GranuleSet wanted_;
   std::vector<Rank> ranks_;
   std::vector<IndexRange> collected_;  // by collect_needs
-  std::vector<Swap> near_;             // swaps that move nearly what is wanted
+  std::vector<Swap> near_;             // swaps whose move is near the wanted one
   double mean_ = 0;
 };
 

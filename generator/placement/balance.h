@@ -7,9 +7,9 @@
 
 namespace jit {
 
-/// Swaps runs of equally many granules between the rank with the largest load and that with the least, until the largest
-/// is at most `tolerance` times the mean or no swap brings it down. Of swaps that serve, the one by which the fewest keys
-/// have to be copied. Deterministic.
+/// Swaps runs of equally many granules between the most and the least loaded rank, until the largest load is
+/// at most `tolerance` times the mean or no swap reduces it. Among suitable swaps, prefers the one with the
+/// fewest copied keys. Deterministic.
 void balance(const PlacementWork& work, int ranks, double tolerance, std::vector<int>& owners);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Sets of granules, 64 to a word.
+// Sets of granules, as bits of 64-bit words.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Some of so many granules.
+/// A subset of `granules` granules.
 class GranuleSet {
  public:
   explicit GranuleSet(std::int64_t granules = 0) : words_(static_cast<std::size_t>(granules + 63) / 64) {}
@@ -33,7 +33,7 @@ class GranuleSet {
     words_[last] |= to;
   }
 
-  /// The set as ranges, ascending, with gaps between.
+  /// The set as ascending, disjoint ranges.
   std::vector<IndexRange> ranges() const {
     std::vector<IndexRange> ranges;
     for (std::int64_t begin = next(0, 0); begin < size();) {
@@ -50,7 +50,7 @@ class GranuleSet {
   static std::size_t word_of(std::int64_t granule) { return static_cast<std::size_t>(granule / 64); }
   std::int64_t size() const { return static_cast<std::int64_t>(words_.size()) * 64; }
 
-  // The first granule from `granule` on that is in the set, of flipped words not in it; size() if there is none.
+  // The next granule in the set, or with flipped words not in it, from `granule` on; size() if there is none.
   std::int64_t next(std::int64_t granule, std::uint64_t flipped) const {
     if (granule >= size()) return size();
     std::size_t word = word_of(granule);

@@ -77,7 +77,7 @@ std::vector<std::vector<IndexRange>> needs_of_ranks(const PlacementWork& work, c
   for (const std::vector<std::int64_t>& of_rank : granules) {
     needed.clear();
     IndexRange
-        known{};  // from the last granule on: needs of causal ones lie within those of the one behind them
+        known{};  // from the last granule on: needs of causal granules lie within those of the following one
     for (const std::int64_t granule : of_rank)
       for (const IndexRange& range : work.needs_of(granule)) {
         if (known.begin <= range.begin && range.end <= known.end) continue;
@@ -141,7 +141,7 @@ std::vector<PositionPiece> Placement::pieces(int rank) const {
   for (const IndexRange& run : runs(rank)) {
     const std::int64_t length = run.end - run.begin;
     PositionPiece* const piece = pieces.empty() ? nullptr : &pieces.back();
-    // A run joins the piece before it if it is no longer, all those of the piece are whole, and it is as far away.
+    // A run extends the last piece if it is no longer, that one's runs are whole, and the stride fits.
     const bool is_first = piece != nullptr && row - piece->row == piece->run;
     const bool fits = piece != nullptr && length <= piece->run && last.end - last.begin == piece->run &&
                       (is_first || run.begin - last.begin == piece->stride);

@@ -1,4 +1,4 @@
-// How inputs of placements are refused.
+// The error of invalid placement inputs.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A placement as a picture of text.
+// Draws a placement as text.
 #include <jit/placement.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Costs and needs of granules of queries: from row ranges of a mask, from lengths of documents, or from a table of blocks.
+// Costs and needs of granules of queries, computed from a mask's row ranges, document lengths, or a table of
+// blocks.
 #include <jit/placement.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace jit {
 namespace {
 
-constexpr int tile = 128;  // kernels compute whole tiles: of this many keys, and at most so many queries
+constexpr int tile = 128;  // kernels compute whole tiles of this many keys and at most this many queries
 
 std::int64_t rounded_up(std::int64_t number, std::int64_t step) { return (number + step - 1) / step; }
 
@@ -27,7 +28,7 @@ void check_sizes(std::int64_t seqlen, int granule) {
                                             step, most));
 }
 
-/// Keys that are seen, in the sequence, of rows that follow each other.
+/// Ranges of visible keys of consecutive rows, as positions in the sequence.
 class RowsOfMask {
  public:
   RowsOfMask(const Mask& mask, std::int64_t seqlen, std::span<const std::int64_t> documents)
@@ -46,7 +47,7 @@ class RowsOfMask {
     open(0);
   }
 
-  /// The keys of as many rows from `row` on, at most `count`, as move alike; rows come in ascending order.
+  /// Keys of the rows from `row` on, at most `count`, that move alike; called with ascending rows.
   KeysOfRows from(std::int64_t row, std::int64_t count) {
     while (row >= begin_ + length_) open(document_ + 1);
     if (row >= first_ + rows_.rows) read(row);
@@ -91,7 +92,8 @@ class RowsOfMask {
   KeysOfRows rows_{};
 };
 
-/// The keys that some of the rows see, which have no gap between: ranges of rows that move by more are taken one by one.
+/// Calls add() with the ranges of keys that rows see: a joint one if ranges move by 0 or 1 per row, else one
+/// per row.
 template <class Add>
 void for_each_range(const KeysOfRows& rows, const Add& add) {
   const auto is_small = [](std::int64_t step) { return step == 0 || step == 1; };
@@ -104,12 +106,12 @@ void for_each_range(const KeysOfRows& rows, const Add& add) {
     add(IndexRange{rows.keys.begin + i * rows.begin_step, rows.keys.end + i * rows.end_step});
 }
 
-/// A range behind others, of which texts say the same for many rows.
+/// Appends a range unless it repeats the last one, as those of neighboring rows often do.
 void add_range(std::vector<IndexRange>& ranges, IndexRange range) {
   if (ranges.empty() || ranges.back() != range) ranges.push_back(range);
 }
 
-/// Sorts ranges, and joins those that touch.
+/// Sorts ranges and merges adjacent and overlapping ones.
 void join(std::vector<IndexRange>& ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const IndexRange& a, const IndexRange& b) { return a.begin < b.begin; });

@@ -21,7 +21,7 @@
 namespace jit {
 namespace {
 
-// A kernel of a family's program beside its main one.
+// A step of a small kernel next to a family's main kernel.
 PlanStep side_step(KernelStore& store, const Program& program, const KernelConfig& config, int device,
                    std::function<void(const KernelLaunch&)> launch) {
   const Target target = native_target(device_info(device));
@@ -31,7 +31,7 @@ PlanStep side_step(KernelStore& store, const Program& program, const KernelConfi
           .config = config};
 }
 
-// Reads what the steps of dQ leave of each query, and therefore comes next.
+// Appends the gradient of sinks, right after dQ, whose per-query statistics it reads.
 void add_sink_step(KernelStore& store, Plan& plan, int device) {
   const QueryStatisticsLayout layout = query_statistics(plan.config);
   plan.steps.push_back(
@@ -39,7 +39,7 @@ void add_sink_step(KernelStore& store, Plan& plan, int device) {
                 [layout](const KernelLaunch& launch) { backward_sinks::launch(launch, layout); }));
 }
 
-// Overwrite the workspace, and therefore come last.
+// Appends steps that overwrite the workspace, and so run last.
 void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device) {
   PlanStep sum =
       side_step(store, backward_tensors::sum_program(plan.spec, slots), plan.config, device,
@@ -53,7 +53,8 @@ void add_tensor_steps(KernelStore& store, Plan& plan, unsigned slots, int device
                 [slots](const KernelLaunch& launch) { backward_tensors::launch_convert(launch, slots); }));
 }
 
-// Makes the gradient of o that all others read, and therefore comes first: the family's own first step, or one in front.
+// Prepends the gradient of o before the functor, which all others read, as a part of the family's first step
+// or alone.
 void add_output_step(KernelStore& store, Plan& plan, const AttentionSpec& spec, int device) {
   plan.kept_bytes = [spec](const AttentionParams& params) { return raw_gradient_bytes(spec, params); };
   const FamilySteps around = steps_around(spec, plan.config);
@@ -68,7 +69,7 @@ void add_output_step(KernelStore& store, Plan& plan, const AttentionSpec& spec, 
                               [spec](const KernelLaunch& launch) { backward_output::launch(spec, launch); }));
 }
 
-// Whether all kernels of a single pass can be had without a compile.
+// Whether all kernels of a one-pass plan are available without a compile.
 bool is_at_hand(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, Target target) {
   const auto are_at_hand = [&](const std::vector<FamilyStep>& steps) {
     return std::all_of(steps.begin(), steps.end(), [&](const FamilyStep& step) {

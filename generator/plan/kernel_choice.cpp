@@ -18,10 +18,10 @@
 namespace jit {
 namespace {
 
-// How many configs to try for one that is clean before settling for the least bad: bounds the first compile.
+// Number of configs to try for a clean kernel, which bounds the first compile.
 constexpr std::size_t clean_attempts = 4;
 
-// The order of unclean kernels: serialized multiplications first, then spills.
+// The order of unclean kernels: first those without serialized wgmma, then by spills.
 std::pair<bool, int> cost(const KernelImage& image) {
   return {image.resources.serializes_wgmma(), image.resources.spill_bytes()};
 }
@@ -30,13 +30,13 @@ Program program_of(const AttentionSpec& spec, const KernelConfig& config, Target
   AttentionSpec kernel_spec = spec;
   kernel_spec.checked |= is_checked(spec, config, target);
   Program program = write_program(kernel_spec, config);
-  // Whether a product and a sum of a text become one instruction is the compiler's choice in each kernel.
+  // Forbids contraction: whether a multiply and add are fused would be the compiler's choice in each kernel.
   if (pass_of(config) == Pass::forward && has_fixed_bits(spec)) program.may_fuse = false;
   program.facts = {{"spec", to_string(spec)}, {"config", to_string(config)}};
   return program;
 }
 
-// The first clean kernel of those that `find` has, else the best of the first few; none where it has none.
+// The first clean kernel that find(config) returns, else the best of the first few; none if it returns none.
 std::optional<BuiltKernel> first_clean(
     KernelStore& store, const std::vector<KernelConfig>& configs, Target target,
     const std::function<std::optional<BuiltKernel>(const KernelConfig&)>& find) {

@@ -1,4 +1,4 @@
-// From a spec to kernels on a device: the one way that attention(), compile(), the tuner and the tools go.
+// From a spec to kernels on a device: the path that attention(), compile(), the tuner and the tools share.
 //
 //     spec → config (given, recorded, tuned, else the cost model's) → program → image → plan
 #pragma once
@@ -25,28 +25,29 @@ struct KernelStore;
 struct BuiltKernel {
   KernelConfig config;
   std::shared_ptr<const KernelImage> image;
-  bool is_fallback = false;  ///< for a better one that cannot be had here
+  bool is_fallback = false;  ///< replaces a better kernel that is unavailable
 };
 
-/// The reaction to a kernel that is not at hand and cannot be compiled.
+/// The reaction to an unavailable kernel that cannot be compiled.
 enum class Missing {
-  is_an_error,  ///< for packs, which must have what processes will choose
-  /// The first of its order that is at hand is taken, with one event for each spec: every legal kernel of a spec computes
-  /// all its calls. Where there is none, that is the same error. A config that was given is never replaced, nor one of a
-  /// spec with split_keys, whose bits must not depend on what is at hand.
+  is_an_error,  ///< for packs, which must contain the kernels that processes will choose
+  /// Replaced by the next available kernel in order, with one event per spec, since every legal kernel of a
+  /// spec computes all its calls; the same error if no kernel is available. Given configs are never replaced,
+  /// nor kernels of specs with split_keys, whose bits must not depend on availability.
   is_replaced,
 };
 
-/// Says in a plan, once, that it runs such a kernel.
+/// Notes in a plan's `why`, once, that its kernel is a fallback.
 void remark_stand_in(std::string& why);
 
-/// Whether an error says that a kernel cannot be had here, because compiling is forbidden or there is no compiler.
+/// Whether an error says that a kernel is unavailable, since compiling is forbidden or there is no compiler.
 bool is_out_of_reach(const Error& error);
 
-/// Tells, once for each spec, that calls run another kernel than the one that was chosen for them.
+/// Notifies, once per spec, that calls run a fallback instead of the chosen kernel.
 void tell_of_stand_in(KernelStore& store, const AttentionSpec& spec, Target target);
 
-/// Whether a kernel looks at what arrays on the device hold: where the spec wants it, and on emulated devices always.
+/// Whether a kernel checks values of arrays on the device: if the spec asks for it, and always on emulated
+/// devices.
 bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target target);
 
 /// The kernel of a config: from memory, else from disk, else compiled. Requires: the config is legal. Throws
@@ -54,20 +55,20 @@ bool is_checked(const AttentionSpec& spec, const KernelConfig& config, Target ta
 BuiltKernel build_kernel(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config,
                          Target target);
 
-/// The kernel where nothing has to be compiled; nothing where the kernel is not at hand.
+/// The kernel if it needs no compile, else nothing.
 std::optional<BuiltKernel> kernel_at_hand(KernelStore& store, const AttentionSpec& spec,
                                           const KernelConfig& config, Target target);
 
-/// The kernel that serves when nothing was measured: `given`, else the cost model's first for `shape` that is
-/// clean (ResourceUsage::is_clean); when none of the first few is, the best of them, with a warning event.
-/// Machine code alone tells what is clean: of PTX the first is taken. Throws Error no_valid_config when `given`
-/// is not legal or nothing is; unsupported_device; what build_kernel throws.
+/// The untuned kernel: `given`, else the first clean one (ResourceUsage::is_clean) in the cost model's order
+/// for `shape`; if none of the first few is clean, the best of these, with a warning. PTX has no such report,
+/// so its first kernel is taken. Throws Error no_valid_config if `given` or every config is illegal;
+/// unsupported_device; errors of build_kernel.
 BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target, Missing missing = Missing::is_an_error);
 
-/// The kernel of one family for some requests of a call: of `config`, if given, else the cost model's first for `shape` as
-/// above. None where no family serves them. Throws what build_kernel throws.
+/// The kernel of one family for some requests of a call: of `config` if given, else as choose_kernel does.
+/// None if no family serves them. Throws the errors of build_kernel.
 std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const AttentionSpec& spec, Requests requests,
                                              const std::optional<KernelConfig>& config,
                                              const ProblemShape& shape, const DeviceLimits& limits,
@@ -77,7 +78,7 @@ std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const Attention
 Plan make_plan(KernelStore& store, const AttentionSpec& spec, BuiltKernel kernel, int device,
                std::string why);
 
-/// Adds a kernel to the plan, which runs behind the others. Throws Error load_failed.
+/// Appends a kernel to the plan. Throws Error load_failed.
 void add_kernel(KernelStore& store, Plan& plan, BuiltKernel kernel, int device);
 
 }  // namespace jit

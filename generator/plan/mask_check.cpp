@@ -50,7 +50,7 @@ void check_mask(KernelStore& store, const AttentionSpec& spec, const AttentionPa
   AttentionParams given = params;
   void* address = slot->data();
   void* arguments[] = {&given, &address};
-  // As many as the mask may depend on: warps that have none return at once.
+  // One warp per row tile and head, even if the mask depends on fewer: surplus warps return at once.
   const std::int64_t row_tiles = (std::int64_t{params.seqlen_q} + mask_check_rows - 1) / mask_check_rows;
   const std::int64_t warps = row_tiles * params.heads_q * params.batch, of_block = program.threads / 32;
   const auto blocks = static_cast<unsigned>((warps + of_block - 1) / of_block);

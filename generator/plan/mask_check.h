@@ -1,4 +1,4 @@
-// Checked calls: whether a mask's functions agree with one another.
+// Checked calls: whether a mask's functions are consistent.
 #pragma once
 
 #include <jit/spec.h>
@@ -9,9 +9,9 @@
 
 namespace jit {
 
-/// Compares all that the spec's mask says of the scores of a call with its `keep`, by a kernel of its own, and waits for it.
-/// Nothing happens while the stream is being captured. Throws Error invalid_spec, which names the mask, the query and the
-/// key, where they disagree, and what compiling and launching throw.
+/// Compares the mask's other functions with its `keep` for all scores of a call, by a separate kernel, and
+/// waits for it. Does nothing during stream capture. Throws Error invalid_spec, naming the mask, query and
+/// key of a mismatch, and the errors of compiling and launching.
 void check_mask(KernelStore& store, const AttentionSpec& spec, const AttentionParams& params, int device,
                 Stream stream);
 

@@ -40,7 +40,7 @@ FaultText fault_text(const ArrayFault& fault) {
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
               GradientParams* gradients) {
   const int device = plan.steps.front().kernel.device;
-  // A call without a fault report has a slot that no call reads.
+  // Gives calls without a fault report a slot that nothing reads.
   if (plan.is_checked && params.sequences.fault == nullptr)
     params.sequences.fault = static_cast<ArrayFault*>(memory.faults().of_graphs(device).data());
   std::size_t bytes = 0;

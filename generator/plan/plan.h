@@ -1,4 +1,4 @@
-// The plan of a call: one to a few kernels, one after another on a stream, and the workspace that they share.
+// The plan of a call: a few kernels that run in order on a stream, and their shared workspace.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,14 @@
 
 namespace jit {
 
-/// A kernel with its family's ways: what it needs for a call, and how it is launched.
+/// A kernel with its family's functions: its workspace and its launch.
 struct PlanStep {
   LoadedKernel kernel;
-  /// The workspace of a call, with the gradients of a backward pass.
+  /// Workspace bytes of a call; with gradients for a backward pass.
   std::function<std::size_t(const AttentionParams&, const GradientParams*)> workspace_bytes;
   std::function<void(const KernelLaunch&)> launch;
-  KernelConfig config = {};  ///< of the kernel, or of the one that it prepares for or rounds the results of
-  /// How many times the plan has launched the kernel before. All of them use one mailbox.
+  KernelConfig config = {};  ///< of the kernel, or of the main kernel that it serves
+  /// Number of earlier launches of the kernel in the plan. All of them share one mailbox.
   int turn = 0;
 };
 
@@ -37,32 +37,31 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const Config&
               },
           .launch = [config](const KernelLaunch& launch) { Family<Config>::launch(launch, config); }};
 }
-/// A step that knows its config.
+/// The step of a kernel and its config.
 PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelConfig& config);
 
 struct Plan {
   AttentionSpec spec;
   KernelConfig config;          ///< of the pass's main kernel
   std::vector<PlanStep> steps;  ///< in the order in which they run
-  std::string why;              ///< this config
-  /// Bytes that steps leave for later ones beside the workspace, if there are any.
+  std::string why;              ///< reason for the config
+  /// Bytes outside the workspace in which steps leave data for later ones, if any.
   std::function<std::size_t(const AttentionParams&)> kept_bytes = {};
-  /// Whether kernels look at arrays on the device: of specs that ask for it, and on emulated devices.
+  /// Whether kernels check arrays on the device: if the spec asks for it, and on emulated devices.
   bool is_checked = false;
   std::vector<std::string> tuning_log = {};
 };
 
-/// A fault of an array on the device, in a sentence, and its name.
+/// A sentence about a fault in an array on the device, and the array's name.
 struct FaultText {
   std::string_view array;
   std::string text;
 };
 FaultText fault_text(const ArrayFault& fault);
 
-/// Runs a plan on `stream`. `params` come from fill_params and compute something; their batch_begin and
-/// q_tile_begin are overwritten. Host threads may run plans on one stream at the same time. Throws Error launch_failed;
-/// invalid_argument when a kernel reads by TMA and a tensor's strides are not for TMA. `gradients` are those of a backward
-/// pass.
+/// Runs a plan on `stream`. `params` come from fill_params with work to do; overwrites their batch_begin and
+/// q_tile_begin. `gradients` are a backward pass's. Host threads may run plans on one stream concurrently.
+/// Throws Error launch_failed; invalid_argument if a kernel uses TMA and cannot map a tensor's strides.
 void run_plan(const Plan& plan, AttentionParams& params, const StreamMemory& memory, Stream stream,
               GradientParams* gradients = nullptr);
 

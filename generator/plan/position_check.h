@@ -1,4 +1,4 @@
-// Checked calls: whether tables of positions hold what they may.
+// Checked calls: whether position tables hold legal values.
 #pragma once
 
 #include <jit/spec.h>
@@ -9,9 +9,9 @@
 
 namespace jit {
 
-/// Looks at the tables of a call by a kernel of its own, and waits for it. Nothing happens for a spec without positions, and
-/// while the stream is being captured. Throws Error invalid_argument, which names the table, the element and the rule, and
-/// what compiling and launching throw.
+/// Checks the position tables of a call by a separate kernel, and waits for it. Does nothing for a spec
+/// without positions or during stream capture. Throws Error invalid_argument, naming the table, element and
+/// rule, and the errors of compiling and launching.
 void check_positions(KernelStore& store, const AttentionSpec& spec, const AttentionParams& params, int device,
                      Stream stream);
 

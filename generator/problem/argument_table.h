@@ -1,4 +1,4 @@
-// The tensors of a call: a row is all that the host checks of one, and where it goes.
+// The tensors of a call: each row has all checks of one tensor, and sets its parameter.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,17 @@
 
 namespace jit {
 
-/// Rows of all latents begin at multiples of so many bytes.
+/// Alignment in bytes of rows of all latent types.
 inline constexpr int latent_alignment = 8;
 
-/// Whether a call for a spec has a tensor.
+/// Whether calls for a spec take a tensor.
 enum class Presence {
   required,
   optional,
-  none,  ///< given, it is refused
+  none,  ///< rejected if given
 };
 
-/// One tensor of AttentionArguments.
+/// A tensor of AttentionArguments.
 struct ArgumentRow {
   std::string_view name;
   TensorView AttentionArguments::*view;
@@ -33,20 +33,20 @@ struct ArgumentRow {
   DType (*dtype)(const AttentionSpec&);
   void (*set)(AttentionParams&, void*, const TensorStrides&);
   Presence (*presence)(const AttentionSpec&) = [](const AttentionSpec&) { return Presence::required; };
-  /// The field of a spec in whose calls the tensor has no place.
+  /// The spec field or value that the tensor requires, for errors.
   std::string_view needs = {};
-  bool is_output = false;  ///< written: shares no byte with any other tensor
-  /// Specs whose calls read it all the same.
+  bool is_output = false;  ///< written: must not overlap other tensors
+  /// Whether calls for a spec also read it.
   bool (*is_read)(const AttentionSpec&) = [](const AttentionSpec&) { return false; };
-  /// Rows keep spec.alignment, and the elements of one are dense; else elements keep their own alignment.
+  /// Whether rows have spec.alignment and dense elements; otherwise only elements are aligned.
   bool has_aligned_rows = true;
-  /// The last dimension has stride 1, as one always has that no stride is known of; of those without aligned rows.
+  /// Without aligned rows: whether the last dimension has stride 1; one without a stride always must.
   bool has_dense_last = false;
-  /// Rows of whole words begin at multiples of 4 bytes.
+  /// Whether rows that are a multiple of 4 bytes long must be aligned to 4.
   bool has_word_rows = false;
 };
 
-/// Sets a pointer of the parameters and the strides beside it.
+/// Sets a pointer of the parameters, and its strides.
 template <auto data, auto strides>
 void set(AttentionParams& params, void* address, const TensorStrides& given) {
   using Pointer = std::remove_reference_t<decltype(params.*data)>;
@@ -54,21 +54,21 @@ void set(AttentionParams& params, void* address, const TensorStrides& given) {
   params.*strides = given;
 }
 
-/// Sets a pointer of the sequences' parameters, of an array whose elements are dense.
+/// Sets a pointer of the sequences' parameters to a dense array.
 template <auto data>
 void set_sequences(AttentionParams& params, void* address, const TensorStrides&) {
   using Pointer = std::remove_reference_t<decltype(params.sequences.*data)>;
   params.sequences.*data = static_cast<Pointer>(address);
 }
 
-/// Sets a scale's pointer in the part of the parameters that kernels of 8-bit keys read, and the strides beside it.
+/// Sets a pointer to scales, and its strides, in the parameters for 8-bit keys.
 template <auto data, auto strides>
 void set_descale(AttentionParams& params, void* address, const TensorStrides& given) {
   params.descale.*data = static_cast<const float*>(address);
   params.descale.*strides = given;
 }
 
-/// Sets the pointer of scales of blocks likewise.
+/// Sets a pointer to block scales, and its strides.
 template <auto data, auto strides>
 void set_blocks(AttentionParams& params, void* address, const TensorStrides& given) {
   params.descale.*data = static_cast<const unsigned char*>(address);
@@ -89,13 +89,13 @@ inline DType dtype_fp32(const AttentionSpec&) { return DType::fp32; }
 inline Dims dims_batch(const AttentionSpec&) { return "batch"; }
 inline Dims dims_boundaries(const AttentionSpec&) { return "batch + 1"; }
 
-/// Dimensions of a tensor with so many elements for each row of k and v.
+/// Dimensions of a tensor with elements for each row of k and v.
 inline Dims dims_beside_keys(const AttentionSpec& spec, const Dims& paged, const Dims& varlen,
                              const Dims& dense) {
   return has_pages(spec) ? paged : has_varlen_kv(spec) ? varlen : dense;
 }
 
-/// Dimensions of a tensor as q, and as k, with one of the two head dims.
+/// Dimensions of tensors like q and like k, with one of the two head dims.
 inline Dims dims_of_queries(const AttentionSpec& spec, bool is_value) {
   if (has_varlen_q(spec))
     return is_value ? Dims("total_q, heads_q, head_dim_v") : Dims("total_q, heads_q, head_dim");
@@ -121,7 +121,7 @@ inline Dims dims_of_keys(const AttentionSpec& spec, bool is_value) {
                   : Dims("batch, seqlen_kv, heads_kv, head_dim");
 }
 
-/// Bytes that rows of 8-bit o keep, which are as long as head_dim_v says.
+/// Alignment in bytes of rows of 8-bit o, whose length is head_dim_v.
 inline int bytes_of_quantized_rows(const AttentionSpec& spec) {
   return spec.value_head_dim() % 16 == 0 ? spec.alignment : std::min(spec.alignment, 8);
 }
@@ -132,7 +132,7 @@ inline Dims dims_of_output_scales(const AttentionSpec& spec) {
   return has_varlen_q(spec) ? Dims("heads_q?, total_q?") : Dims("batch?, heads_q?, seqlen_q?");
 }
 
-/// Dimensions of k_descale, and of v_descale where k and v have scales of one kind.
+/// Dimensions of k_descale, and of v_descale if k and v have the same kind of scales.
 inline Dims dims_of_scales(const AttentionSpec& spec) {
   if (spec.descale_per == ScaleKind::head) return "[batch?], heads_kv?";
   if (spec.descale_per == ScaleKind::block) {
@@ -148,9 +148,9 @@ inline Dims dims_of_query_scales(const AttentionSpec& spec) {
     return has_varlen_q(spec) ? Dims("blocks_q, heads_q") : Dims("batch, blocks_q, heads_q");
   return has_varlen_q(spec) ? Dims("total_q, heads_q") : Dims("batch, seqlen_q, heads_q");
 }
-/// Dimensions of a tensor with one element for each column of a KV head's values.
+/// Dimensions of a tensor with one element per value column of a KV head.
 inline Dims dims_of_value_columns(const AttentionSpec&) { return "[batch?], heads_kv?, head_dim_v"; }
-/// Under q of 8 bits P is, too, and no probability can take the scale of its value.
+/// With 8-bit q, P has 8 bits, too, and cannot absorb scales of values.
 inline Dims dims_of_value_scales(const AttentionSpec& spec) {
   if (spec.v_descale_per == ScaleKind::channel) return dims_of_value_columns(spec);
   return has_fp8_queries(spec) ? Dims("[batch?], heads_kv?") : dims_of_scales(spec);
@@ -160,7 +160,7 @@ inline Presence presence_of_scales(const AttentionSpec& spec) {
   return spec.descale_per != ScaleKind::head ? Presence::required : Presence::optional;
 }
 
-/// Scales of blocks of columns, a byte each.
+/// Dimensions of block scales of columns, one byte each.
 inline Dims dims_of_key_blocks(const AttentionSpec& spec) {
   return dims_beside_keys(spec, "pages, page_size, heads_kv, k_blocks", "total_k, heads_kv, k_blocks",
                           "batch, seqlen_kv, heads_kv, k_blocks");
@@ -423,7 +423,7 @@ inline constexpr std::array argument_table = {
                 .is_read = [](const AttentionSpec& spec) { return !spec.o_descale; },
                 .has_aligned_rows = false}};
 
-/// Dimensions of what an output functor reads at a place of o. A size of 1 stands for all.
+/// Dimensions of an output functor's input per element or row of o. Sizes may be 1 to broadcast.
 inline Dims dims_of_output_tensor(const AttentionSpec& spec, TensorAccess access) {
   if (access == TensorAccess::as_o)
     return has_varlen_q(spec) ? Dims("total_q?, heads_q?, head_dim_v")
@@ -431,7 +431,7 @@ inline Dims dims_of_output_tensor(const AttentionSpec& spec, TensorAccess access
   return has_varlen_q(spec) ? Dims("total_q?, heads_q?") : Dims("batch?, seqlen_q?, heads_q?");
 }
 
-/// A row with what it asks of one spec answered.
+/// A row evaluated for a spec.
 struct ArgumentRule {
   const ArgumentRow* row;
   Presence presence;
@@ -440,7 +440,7 @@ struct ArgumentRule {
   Dims dims;
 };
 
-/// The table for one spec: worked out once, so that a call asks the spec nothing.
+/// The table evaluated for a spec once, so that calls need not.
 class ArgumentRules {
  public:
   explicit ArgumentRules(const AttentionSpec& spec)
@@ -456,7 +456,7 @@ class ArgumentRules {
 
   static ArgumentRule rule(const ArgumentRow& row, const AttentionSpec& spec) {
     const DType dtype = row.dtype(spec);
-    // Rows of latents keep what their format has.
+    // Rows of latents have the alignment of their format.
     int rows = facts(dtype).row_bytes != 0 ? latent_alignment : spec.alignment;
     if (row.view == &AttentionArguments::o && has_quantized_output(spec))
       rows = bytes_of_quantized_rows(spec);

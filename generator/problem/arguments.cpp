@@ -21,11 +21,11 @@ namespace jit {
 namespace {
 
 constexpr std::int64_t max_count = std::numeric_limits<std::int32_t>::max() - 65535;
-constexpr std::int64_t max_heads = std::numeric_limits<std::int32_t>::max();  // blocks along x of a grid
+constexpr std::int64_t max_heads = std::numeric_limits<std::int32_t>::max();  // blocks of a grid along x
 
 static_assert(NamedTensors::capacity == max_functor_tensors);
 
-// Names every member: arguments with another tensor do not compile here until it has a row.
+// Names every member, so that a new tensor does not compile here until it has a row in the table.
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
@@ -36,10 +36,10 @@ auto members_of(const AttentionArguments& arguments) {
                   lse_shift, max_logit, row_max, o_raw, mean_score, o_descale, dropout_p, rng_state,
                   num_splits, zero_padding);
 }
-// All but the functors' tensors, the rate of dropout, the number of splits and the padding's zeros.
+// The other four: functors' tensors, dropout_p, num_splits and zero_padding.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);
 
-// The rows of a tensor along its last dimension begin at multiples of so many bytes.
+// Checks that rows along the last dimension have this alignment in bytes.
 void check_row_starts(std::string_view name, const TensorView& tensor, int alignment) {
   bool is_fine = reinterpret_cast<std::uintptr_t>(tensor.data) % static_cast<unsigned>(alignment) == 0;
   for (int i = 0; i + 1 < tensor.rank; ++i)
@@ -66,7 +66,7 @@ void check_argument(const ArgumentRule& rule, const TensorView& tensor, const Ex
   if (row.has_dense_last || (!row.has_aligned_rows && !has_stride)) check_dense_last(row.name, tensor);
 }
 
-// The size of a functor's tensor in one dimension.
+// Checks one size of a functor's tensor.
 void check_functor_size(std::string_view name, const TensorView& tensor, int at, const Dim& dim,
                         const Extents& sizes) {
   const std::int64_t size = sizes.*dim.extent->size;
@@ -75,10 +75,10 @@ void check_functor_size(std::string_view name, const TensorView& tensor, int at,
   check(name, tensor, at, dim.extent->name, size);
 }
 
-// Whether the lengths that functors see are those of q and k.
+// Whether functors see the lengths of q and k.
 bool has_own_lengths(const AttentionSpec& spec) { return is_dense(spec) && !has_positions(spec); }
 
-// Whether a tensor has a row for each row of varlen k. Kernels find those of a sequence by cu_seqlens_k.
+// Whether the tensor has a row per row of varlen k, which kernels locate by cu_seqlens_k.
 bool has_row_for_each_key(const AttentionSpec& spec, const FunctorTensorRow& row) {
   return row.has_row_for_each_key && spec.sequences_kv == SequenceKind::varlen && !has_positions(spec);
 }
@@ -89,8 +89,8 @@ const Dims& dims_of(const FunctorTensorRow& row, const AttentionSpec& spec) {
   return !has_own_lengths(spec) && row.varied_dims ? *row.varied_dims : row.dims;
 }
 
-// Sizes that a built-in functor's tensor must have: of sequences whose lengths only the device knows some row, if there
-// are any.
+// The required sizes of a built-in functor's tensor; lengths are at least one row, if any, when they are on
+// the device.
 Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents sizes) {
   if (use.row->sizes == nullptr) return sizes;
   if (!has_own_lengths(spec) && use.row->varied_dims) {
@@ -100,12 +100,12 @@ Extents sizes_of(const FunctorTensorUse& use, const AttentionSpec& spec, Extents
   return use.row->sizes(sizes, use.arguments);
 }
 
-// Whether there may be a score that a functor is asked about.
+// Whether there are any scores for functors.
 bool has_scores(const Extents& sizes) {
   return sizes.batch > 0 && sizes.heads_q > 0 && sizes.seqlen_q > 0 && sizes.seqlen_kv > 0;
 }
 
-// The strides of batch entry, row and head of what an output functor reads at places of o.
+// Checks an output functor's input, and sets its strides of batch entry, row and head.
 void place_output_tensor(const AttentionSpec& spec, const FunctorTensorUse& use, const TensorView& tensor,
                          const Extents& sizes, FunctorTensor& result) {
   const std::string& name = use.tensor.name;
@@ -169,7 +169,7 @@ FunctorTensor check_functor_tensor(const AttentionSpec& spec, const FunctorTenso
   return result;
 }
 
-// Sets sizes of rows of k and v as they are stored, and of their scales of blocks.
+// Sets the sizes of stored rows of k and v, and of their block scales.
 void set_row_sizes(const AttentionSpec& spec, Extents& sizes) {
   sizes.k_row = stored_columns(spec, spec.head_dim);
   sizes.v_row = stored_columns(spec, spec.value_head_dim());
@@ -179,7 +179,7 @@ void set_row_sizes(const AttentionSpec& spec, Extents& sizes) {
   }
 }
 
-// The sizes of a problem, which q and k have, and what says where sequences lie. Requires: the ranks are right.
+// The sizes of a problem, from q, k and the arrays of sequences. Requires: ranks are checked.
 Extents sizes_of(const AttentionSpec& spec, const AttentionArguments& arguments) {
   const TensorView &q = arguments.q, &k = arguments.k;
   Extents sizes{.heads_q = q.shape[q.rank - 2],
@@ -244,7 +244,8 @@ void check_sizes(const AttentionSpec& spec, const AttentionArguments& arguments,
     refuse("num_splits", fmt::format("is {}; it must be 0, for any number, or more", arguments.num_splits));
 }
 
-// Rows of latents are of one head. In pages whose ends have the scales of their rows, these lie side by side without.
+// Checks latents, which have one head, and sets their row stride: pages of latent_584 hold scales after all
+// rows.
 void place_latents(const AttentionSpec& spec, const TensorView& k, TensorStrides& strides) {
   const DType dtype = spec.key_dtype();
   if (const std::int64_t heads = k.shape[k.rank - 2]; heads != 1)
@@ -253,10 +254,10 @@ void place_latents(const AttentionSpec& spec, const TensorView& k, TensorStrides
   if (dtype == DType::latent_584) strides.seq = latent_row_in_page;
 }
 
-// Each tensor by itself, and against the spec and the sizes of the others. Fills pointers and strides.
+// Checks each tensor, also against the spec and other sizes. Sets pointers and strides.
 Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
                       const AttentionArguments& arguments, bool with_outputs, AttentionParams& params) {
-  check_dropout_rate(spec, arguments.dropout_p);  // before it is missed what the rate calls for
+  check_dropout_rate(spec, arguments.dropout_p);  // before errors about tensors that only dropout needs
   for (const ArgumentRule& rule : rules) {
     if (rule.row->is_output && !with_outputs) continue;
     const TensorView& tensor = arguments.*rule.row->view;
@@ -281,14 +282,14 @@ Extents check_tensors(const AttentionSpec& spec, const ArgumentRules& rules,
   return sizes;
 }
 
-// Outputs share no byte with anything else, and no two of their elements one.
+// Checks that outputs overlap neither other tensors nor themselves.
 void check_outputs(const AttentionSpec& spec, const AttentionArguments& arguments) {
   for (const ArgumentRow& output : argument_table) {
     const TensorView& written = arguments.*output.view;
     if (!output.is_output || output.is_read(spec) || !written.is_present()) continue;
     check_no_self_overlap(output.name, written);
     const ByteRange range = byte_range(written);
-    // Every other one that stands before: of two outputs, the second one is named.
+    // Only earlier rows: an error names the second one of two outputs.
     for (const ArgumentRow& other : argument_table) {
       if (&other == &output) break;
       const TensorView& tensor = arguments.*other.view;
@@ -315,8 +316,8 @@ const TensorView& given_tensor(const FunctorTensorUse& use, const NamedTensors& 
   return given->tensor;
 }
 
-// The queries or keys of whole sequences, by the first tensor that has a row or a column for each; nothing: none has.
-// `own` are those of the call.
+// The number of queries or keys of whole sequences, by the first tensor with a row or column for each;
+// nothing if no tensor has. `own` is the call's number.
 std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& uses,
                                          const NamedTensors& tensors, std::int64_t Extents::*length,
                                          std::int64_t own) {
@@ -338,8 +339,8 @@ std::optional<std::int64_t> whole_length(const AttentionSpec& spec, const std::v
   return {};
 }
 
-// Makes the rows of q that have a list a batch entry, whose keys are those of the list. Rows without a sequence have empty lists,
-// so that all are written. Returns whether there are rows.
+// Converts rows of q with a list to batch entries, whose keys are the list's. Rows outside of sequences have
+// empty lists, so that all rows are written. Returns whether there are rows.
 bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams& params) {
   FunctorTensor& lists = params.tensors[0];
   if (sizes.total_q > max_count)
@@ -360,7 +361,7 @@ bool set_lists(const AttentionSpec& spec, const Extents& sizes, AttentionParams&
   return sizes.total_q > 0 && sizes.heads_q > 0;
 }
 
-// Requires: all that functors read were found.
+// Rejects surplus tensors. Requires: all read ones are given.
 void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedTensors& tensors) {
   if (uses.size() == static_cast<std::size_t>(tensors.end() - tensors.begin())) return;
   const bool has_output =
@@ -379,7 +380,7 @@ void check_for_strangers(const std::vector<FunctorTensorUse>& uses, const NamedT
 
 }  // namespace
 
-// A dimension of one element may carry any stride.
+// Uses stride 0 for dimensions of one element, which may have any stride.
 TensorStrides strides_of(const Dims& dims, const TensorView& tensor) {
   TensorStrides strides{};
   const int missing = dims.count() - tensor.rank;
@@ -399,7 +400,7 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
                           const NamedTensors& tensors, const Extents& sizes, const int* cu_seqlens_k,
                           FunctorTensor (&slots)[max_functor_tensors]) {
   Extents whole = sizes;
-  if (has_lists(spec)) {  // all have as many entries as the lists have room for
+  if (has_lists(spec)) {  // all have the lists' capacity
     const TensorView& lists = given_tensor(uses.front(), tensors);
     whole.entries = std::max<std::int64_t>(1, lists.rank > 0 ? lists.shape[lists.rank - 1] : 0);
   }
@@ -415,7 +416,7 @@ void fill_functor_tensors(const AttentionSpec& spec, const std::vector<FunctorTe
     if (uses[slot].row != nullptr && has_row_for_each_key(spec, *uses[slot].row))
       slots[slot].strides[1] = reinterpret_cast<std::intptr_t>(cu_seqlens_k);
     if (!has_positions(spec) || uses[slot].tensor.name != "global_seqlens") continue;
-    // Lengths are cut to what tensors hold.
+    // Lengths are clamped to the sizes of tensors.
     slots[slot].last_size = static_cast<int>(std::min(queries.value_or(max_seqlen), max_seqlen));
     slots[slot].rows = static_cast<int>(std::min(keys.value_or(max_seqlen), max_seqlen));
   }
@@ -458,7 +459,7 @@ bool fill_params_of_reader(const AttentionSpec& spec, const ArgumentRules& rules
   sequences.num_splits = arguments.num_splits;
   sequences.zero_padding = arguments.zero_padding ? 1 : 0;
   if (has_lists(spec)) return set_lists(spec, sizes, params);
-  // Without a sequence, all rows of varlen queries are padding.
+  // Without sequences, all rows of varlen queries are padding.
   const bool has_rows = sizes.batch > 0 || (arguments.zero_padding && has_varlen_q(spec));
   return has_rows && sizes.heads_q > 0 && sizes.seqlen_q > 0;
 }

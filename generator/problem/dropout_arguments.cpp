@@ -15,7 +15,7 @@ void check_dropout_rate(const AttentionSpec& spec, float dropout_p) {
     refuse("dropout_p", fmt::format("is {}, but the spec has no dropout = true", dropout_p));
 }
 
-// The threshold is rounded as flash-attention rounds it (set_params_fprop in csrc/flash_attn/flash_api.cpp).
+// Rounds the threshold like flash-attention (set_params_fprop in csrc/flash_attn/flash_api.cpp).
 void set_dropout_rate(DropoutParams& params, float dropout_p) {
   params.keep_probability = 1.0f - dropout_p;
   params.scale = 1.0f / params.keep_probability;

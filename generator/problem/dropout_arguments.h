@@ -1,4 +1,4 @@
-// From the rate of a call to what kernels with dropout read.
+// Converts a call's dropout rate to parameters of kernels.
 #pragma once
 
 #include <jit/spec.h>
@@ -7,11 +7,10 @@
 
 namespace jit {
 
-/// Throws Error invalid_argument, field dropout_p, unless it is at least 0 and less than 1, and 0 where the spec has no
-/// dropout.
+/// Throws Error invalid_argument, field dropout_p, unless it is in [0, 1), and 0 if the spec has no dropout.
 void check_dropout_rate(const AttentionSpec& spec, float dropout_p);
 
-/// Sets all that follows from the rate. Requires: check_dropout_rate passes.
+/// Sets all parameters that depend on the rate. Requires: check_dropout_rate passes.
 void set_dropout_rate(DropoutParams& params, float dropout_p);
 
 }  // namespace jit

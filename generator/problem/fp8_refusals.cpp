@@ -11,7 +11,7 @@ namespace jit {
 
 namespace {
 
-// Says how many columns rows may have whose numbers are packed.
+// Rejects packed rows with an unsupported number of columns.
 std::optional<Refusal> refuse_packing(const SpecField& field, const AttentionSpec& spec) {
   const DTypeFacts& stored = facts(spec.key_dtype());
   const auto no = [&](std::string legal, DType instead) {
@@ -83,7 +83,7 @@ std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpe
                   fmt::format("must be head with kv_dtype {}, whose rows have their scales", stored.name),
                   "head");
   if (stored.numbers > 1) {
-    // Zero points lie in scales of tokens; scales of blocks and tokens would be two of one kind.
+    // Zero points are part of token scales; block scales and token scales would be two of one kind.
     const ScaleKind wanted = stored.scale_columns == 0 ? ScaleKind::token : ScaleKind::head;
     if (spec.descale_per == wanted) return {};
     return refuse(field, std::string(to_string(spec.descale_per)),

@@ -1,4 +1,4 @@
-// Why fields of a spec that concern elements of 8 bits cannot have the values that they have.
+// Rejections of spec fields about 8-bit elements.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ std::optional<Refusal> refuse_descale(const SpecField& field, const AttentionSpe
 std::optional<Refusal> refuse_value_descale(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_lse_shift(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_interpolated_exponentials(const SpecField& field, const AttentionSpec& spec);
-/// Refuses means and shifts for results of other than FP8 q, k and v.
+/// Rejects v_mean and lse_shift without FP8 q, k and v.
 std::optional<Refusal> refuse_without_fp8(const SpecField& field, const AttentionSpec& spec);
 
 }  // namespace jit

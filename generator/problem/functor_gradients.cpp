@@ -30,7 +30,7 @@ void check_fp32(std::string_view name, const TensorView& tensor, const Dims& dim
   check_pointer(name, tensor, size_of(DType::fp32));
 }
 
-// Checks that what is written shares no byte with what is read, nor with other gradients.
+// Checks that a gradient overlaps neither inputs nor other gradients.
 void check_written(const BackwardArguments& arguments, std::string_view name, const TensorView& written) {
   check_no_self_overlap(name, written);
   for (const auto& [other, view] : {std::pair<std::string_view, const TensorView*>{"q", &arguments.q},
@@ -62,7 +62,7 @@ const TensorView& tensor_of(const BackwardArguments& arguments, std::string_view
 
 bool has_gradient_type(const FunctorTensorUse& use) { return facts(use.tensor.dtype).is_floating(); }
 
-// The slot of a tensor that can have a gradient; `field` is what errors call that.
+// The slot of a tensor that has a gradient; errors call the gradient `field`.
 std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_view field,
                     std::string_view name) {
   std::string others;
@@ -93,7 +93,7 @@ std::size_t slot_of(const std::vector<FunctorTensorUse>& tensors, std::string_vi
                             others.empty() ? "it reads none" : others));
 }
 
-// An output functor's tensor has a gradient where each element is of one place.
+// Checks that a tensor does not broadcast to o: only then it has a gradient.
 void check_full_size(std::string_view name, const FunctorTensorUse& use, const TensorView& tensor,
                      const TensorView& o) {
   for (int i = 0; i < tensor.rank; ++i) {
@@ -123,7 +123,7 @@ TensorGradient tensor_gradient(std::string_view name, const FunctorTensorUse& us
     gradient.strides[front + i] = given.strides[i];
   }
   if (use.row == nullptr) return gradient;
-  // As FunctorTensor::strides, which begin with the first dimension that the row has.
+  // Like FunctorTensor::strides, which begin with the row's first dimension.
   const int dims = use.row->dims.count();
   long long stride = 1;
   for (int i = dims - 1, at = given.rank - 1; at >= 0; --i, --at) {

@@ -1,5 +1,5 @@
-// The tensors of a backward call beside those of its four operands: dlse, sinks and their gradient, and gradients of
-// what scores read.
+// Further tensors of a backward call: dlse, sinks and their gradient, and gradients of tensors that scores
+// read.
 #pragma once
 
 #include <vector>
@@ -13,23 +13,23 @@ namespace jit {
 
 struct Extents;
 
-/// Checks them and fills their part of `gradients`. Requires: all other tensors of the call passed their checks. Throws
-/// Error invalid_argument, whose field is the argument's name, "d_tensors.bias" of a gradient by name.
+/// Checks these tensors and fills their part of `gradients`. Requires: the call's other tensors are checked.
+/// Throws Error invalid_argument, whose field is the argument's name, or "d_tensors.NAME".
 void fill_functor_gradients(const AttentionSpec& spec, const std::vector<FunctorTensorUse>& tensors,
                             const BackwardArguments& arguments, const Extents& sizes,
                             GradientParams& gradients);
 
-/// Checks forward's mean_score and its gradient, and says in `outputs` where they lie.
+/// Checks forward's mean_score and its gradient, and sets them in `outputs`.
 void fill_mean_gradients(const AttentionSpec& spec, const BackwardArguments& arguments, const Extents& sizes,
                          OutputParams& outputs);
 
-/// A bit for each tensor that an output functor reads: its kernel makes their gradients.
+/// A bit per tensor that an output functor reads; its kernel computes their gradients.
 unsigned output_slots(const std::vector<FunctorTensorUse>& tensors);
 
-/// A bit for each tensor that has a gradient.
+/// A bit per tensor that has a gradient.
 unsigned slots_with_gradient(const std::vector<FunctorTensorUse>& tensors);
 
-/// A bit for each tensor whose gradient is wanted, in the order of functor_tensor_uses.
+/// A bit per tensor with a requested gradient, in the order of functor_tensor_uses.
 unsigned gradient_slots(const GradientParams& gradients);
 
 }  // namespace jit

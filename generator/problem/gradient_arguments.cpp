@@ -18,7 +18,7 @@
 namespace jit {
 namespace {
 
-/// One tensor of BackwardArguments that forward does not have.
+/// A tensor of BackwardArguments that forward does not have.
 struct GradientRow {
   std::string_view name;
   TensorView BackwardArguments::*view;
@@ -53,7 +53,7 @@ constexpr std::array gradient_table = {
                 .set = set<&GradientParams::dv, &GradientParams::dv_strides>},
 };
 
-// Places of tiles are numbered by an int.
+// Numbers of tiles must fit an int.
 void check_sequences(const BackwardArguments& arguments) {
   constexpr std::int64_t most = 1 << 30;
   for (const auto& [name, array] :
@@ -74,7 +74,7 @@ void check_gradient(const AttentionSpec& spec, const GradientRow& row, const Ten
   check_rows(row.name, tensor, spec.alignment);
 }
 
-// A gradient that is written shares no byte with what is read, nor with those before it.
+// Checks that a gradient overlaps neither inputs nor previous gradients.
 void check_output(const BackwardArguments& arguments, const GradientRow& output) {
   const TensorView& written = arguments.*output.view;
   check_no_self_overlap(output.name, written);
@@ -146,7 +146,7 @@ bool fill_params(const AttentionSpec& spec, const std::vector<FunctorTensorUse>&
                  const BackwardArguments& arguments, AttentionParams& params, GradientParams& gradients) {
   check_has_backward(spec);
   fill_gradient_params(spec, tensors, arguments, params, gradients);
-  // Gradients of what all queries share are zeros where there are none.
+  // Without queries, gradients of shared tensors must be cleared.
   const bool has_shared = gradients.d_sinks != nullptr || gradient_slots(gradients) != 0;
   return has_shared ||
          (params.batch > 0 && params.heads_q > 0 && (params.seqlen_q > 0 || params.seqlen_kv > 0));

@@ -8,7 +8,7 @@ namespace jit {
 
 AttentionSpec with_lengths(AttentionSpec spec) {
   if (!is_dense(spec)) return spec;
-  // One side is enough: kernels in which any sequence is not dense read both lengths.
+  // Sufficient: kernels read both lengths if either kind is not dense.
   spec.sequences_kv = SequenceKind::padded;
   spec.seqlen_q = spec.seqlen_kv = 0;
   return spec;

@@ -1,7 +1,7 @@
-// The specs of kernels where they are other ones than callers'.
+// Specs of kernels that differ from the caller's.
 //
-// Gradients, dropout and spans of dense tensors of which arrays on the device say how many rows are in use: their kernels are
-// other ones than those of whole tensors, and the spec of a kernel says so, though no caller's does.
+// Gradients, dropout and spans of dense tensors need other kernels if arrays on the device give the number of
+// used rows. Only the spec of a kernel says so, never the caller's.
 #pragma once
 
 #include <jit/spec.h>
@@ -11,15 +11,15 @@ namespace jit {
 /// The spec of kernels that read lengths: `spec` itself, unless all its sequences are dense.
 AttentionSpec with_lengths(AttentionSpec spec);
 
-/// The spec of forward kernels of a call. Without dropout and split_keys, and with a row of v for each key, kernels whose
-/// keys are split serve calls with lengths: they read them whatever the spec says.
+/// The spec of a call's forward kernels. Without dropout, split_keys and values_in_keys, split-KV kernels
+/// serve calls with lengths, which they read for any spec.
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths);
 
-/// The spec of kernels of gradients: none knows of sinks, because LSE has them, of the order of
-/// forward's sums, nor of outputs beside o and LSE.
+/// The spec of gradient kernels, which do not depend on sinks (LSE includes them), the order of forward's
+/// sums, or outputs besides o and LSE.
 AttentionSpec gradient_spec(AttentionSpec spec);
 
-/// The spec as the caller gave it, but for baked lengths.
+/// The caller's spec, without compiled-in lengths.
 AttentionSpec as_given(AttentionSpec spec);
 
 }  // namespace jit

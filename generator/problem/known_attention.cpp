@@ -33,7 +33,7 @@ bool KnownAttention::fill(const AttentionSpec& spec, const AttentionArguments& a
   }
   if (spec.values_in_keys) {
     params.v = params.k;
-    params.k_strides = params_.k_strides;  // of latents their format's
+    params.k_strides = params_.k_strides;  // for latents, as in their format
   }
   return true;
 }

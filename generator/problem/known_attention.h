@@ -1,4 +1,4 @@
-// A call of attention that passed its checks, for others of tensors of the same shapes.
+// A checked attention call, which lets calls with the same shapes skip checks.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@ namespace jit {
 
 class KnownAttention {
  public:
-  /// Whether calls with such arguments can be known: none with tensors of functors.
+  /// Whether calls with such arguments can be known: not with functors' tensors.
   static bool is_possible(const AttentionArguments& arguments) {
     return arguments.tensors.begin() == arguments.tensors.end();
   }
 
-  /// Requires: is_possible, and `params` are those of the arguments, which have something to compute.
+  /// Requires: is_possible, and fill_params has returned true for these arguments and `params`.
   KnownAttention(const ArgumentRules& rules, const AttentionArguments& arguments,
                  const AttentionParams& params);
 
-  /// Fills `params` where these checks passed for arguments like these; else false.
+  /// Fills `params` if the known call's checks also hold for these arguments; else returns false.
   bool fill(const AttentionSpec& spec, const AttentionArguments& arguments, AttentionParams& params) const;
 
  private:

@@ -1,5 +1,4 @@
-// The last call that was checked, so that another one of tensors of the same shapes is not checked anew: of these only
-// where they lie can be wrong.
+// The last checked call, so that a call with the same shapes only needs checks of addresses.
 #pragma once
 
 #include <array>
@@ -14,11 +13,11 @@
 
 namespace jit {
 
-/// The tensors of a call that passed its checks. `table` has a row with a `view` for each member of Arguments.
+/// The tensors of a checked call. `table` has a row with a `view` for each member of Arguments.
 template <class Arguments, const auto& table>
 class KnownTensors {
  public:
-  /// `is_output(row)` says of each row whether the call writes its tensor.
+  /// `is_output(row)` tells whether the call writes the row's tensor.
   template <class IsOutput>
   KnownTensors(const Arguments& arguments, const IsOutput& is_output) {
     for (std::size_t i = 0; i < table.size(); ++i) {
@@ -30,10 +29,10 @@ class KnownTensors {
     }
   }
 
-  /// Whether the checks that those passed would let these pass, too. False says nothing.
+  /// Whether these arguments are certain to pass the known call's checks. False is no statement.
   ///
-  /// Checks ask for shapes, strides and types; for starts at multiples of 16 bytes at most, and of tensors with elements
-  /// for ones that are not null; and which bytes an output shares with others, which two distances decide.
+  /// Checks depend on shapes, strides and types; on addresses modulo at most 16, and on null if there are
+  /// elements; and on bytes that outputs share with others, which relative addresses decide.
   bool vouch_for(const Arguments& arguments) const {
     std::array<ByteRange, table.size()> ranges;
     std::size_t next = 0;
@@ -63,7 +62,7 @@ class KnownTensors {
     std::size_t row;
     bool is_output;
     TensorView view;
-    ByteRange reach;  ///< of its bytes, from its start
+    ByteRange reach;  ///< its bytes, relative to its start
   };
 
   static std::uintptr_t start(const TensorView& view) { return reinterpret_cast<std::uintptr_t>(view.data); }
@@ -86,11 +85,11 @@ class KnownTensors {
   std::size_t count_ = 0;
 };
 
-/// A value that one thread at a time may look at. None waits: who comes second does without.
+/// A value that one thread at a time may use. No thread waits: another one proceeds without it.
 template <class Value>
 class Shared {
  public:
-  /// Calls `work` with the value, which may be none; false where another thread has it.
+  /// Calls `work` with the value, which may be empty; false if another thread is using it.
   template <class Work>
   bool use(const Work& work) {
     if (busy_.test_and_set(std::memory_order_acquire)) return false;

@@ -40,7 +40,7 @@ std::optional<Refusal> refuse_list_queries(const SpecField& field, const Attenti
   return {};
 }
 
-// Nothing knows where in its sequence a key stands of which only the place is known.
+// Rejects masks and scores with slots: the position of a key given by its slot is unknown.
 std::optional<Refusal> refuse_list_slots(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.list_slots) return {};
   if (spec.list_block == 0) return refuse(field, "true", "must be false without list_block", "false");

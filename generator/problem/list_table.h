@@ -1,4 +1,4 @@
-// The fields of a spec whose queries have lists of keys.
+// Spec fields about lists of keys.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 
 namespace jit {
 
-// Why a value cannot be served, or nothing.
+// Why a value is unsupported, or nothing.
 std::optional<Refusal> refuse_lists(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_list_slots(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_list_queries(const SpecField& field, const AttentionSpec& spec);
 
-/// Varlen queries and keys, as lists want them.
+/// The spec with varlen queries and keys, which lists require.
 inline AttentionSpec listed(AttentionSpec spec) {
   spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
   return spec;

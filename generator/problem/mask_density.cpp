@@ -1,4 +1,4 @@
-// How much of the work a mask, and a score that is −inf, leave.
+// The share of scores that a mask, or a score of −inf, keeps.
 #include <jit/workload.h>
 
 #include <algorithm>
@@ -10,16 +10,16 @@
 namespace jit {
 namespace {
 
-// Bound the time to a fraction of a second.
+// Limits that bound the time to a fraction of a second.
 constexpr std::int64_t max_pairs = 1 << 24, min_queries = 8;
 constexpr std::int64_t max_classes = 1 << 19, max_text_queries = 256, max_text_places = 4;
 
-/// `count` numbers below `end`, evenly spaced.
+/// Number `i` of `count` evenly spaced numbers below `end`.
 std::int64_t spaced(std::int64_t i, std::int64_t count, std::int64_t end) {
   return (2 * i + 1) * end / (2 * count);
 }
 
-// The density of a mask that the host can ask for each score.
+// The density of a mask that the host can evaluate, from evenly spaced queries.
 double exact_share(const AttentionSpec& spec, const AttentionShape& shape, const HostProblem& problem) {
   // Without tensors, batch entries and heads have equal densities.
   const bool reads_tensors = !spec.mask.tensors().empty();
@@ -37,10 +37,10 @@ double exact_share(const AttentionSpec& spec, const AttentionShape& shape, const
          (static_cast<double>(batches * heads * queries) * static_cast<double>(shape.seqlen_kv));
 }
 
-/// Counts what is kept by halving ranges of keys until they are full or empty.
+/// Counts kept scores by bisecting ranges of keys until they are full or empty.
 class Halving {
  public:
-  /// Nothing where a score stays unknown, or too much is asked.
+  /// Nothing if a single score is undecided, or the limit of evaluations is exceeded.
   std::optional<std::int64_t> kept(const ClassOfTile& class_of, const TileBounds& row) {
     if (++asked_ > max_classes) return {};
     const TileClass kind = class_of(row);
@@ -61,7 +61,7 @@ class Halving {
   std::int64_t asked_ = 0;
 };
 
-// The density of a mask with text, from a few batch entries, heads and queries.
+// The density of a mask with text, from some batch entries, heads and queries.
 std::optional<double> followed_share(const AttentionSpec& spec, const AttentionShape& shape,
                                      const HostProblem& problem) {
   const std::int64_t batches = std::min(shape.batch, max_text_places);

@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Columns of a row of O that one warp has, or fewer.
+// The most columns of a row of O in one warp.
 constexpr int most_found_columns = 256;
 
 }  // namespace
@@ -70,7 +70,7 @@ std::optional<Refusal> refuse_output_scales(const SpecField& field, const Attent
                   fmt::format("must be false with o of {}: only o of fp8_e4m3 and int8 has scales",
                               to_string(output_dtype(spec))),
                   "false");
-  // Columns of o are shared out as those of the wider of k and v are.
+  // Columns of o are divided among warps by the larger head dim.
   if (std::max(spec.head_dim, spec.value_head_dim()) <= most_found_columns) return {};
   return refuse(
       field, "true",

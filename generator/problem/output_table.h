@@ -1,4 +1,4 @@
-// Outputs beside o and LSE: which families compute them, and why others do not.
+// Outputs besides o and LSE: which families compute them, and why others do not.
 #pragma once
 
 #include <array>
@@ -14,17 +14,17 @@
 
 namespace jit {
 
-/// The outputs of a family. Those that keep the largest score of each row know two. Scales of o are of families that write
+/// The outputs of a family. Families that keep row maxima have two; o_descale belongs to those that write
 /// 8-bit o.
 using FamilyOutputs = std::span<bool AttentionSpec::*const>;
 inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &AttentionSpec::row_max};
 inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
                                            &AttentionSpec::o_descale, &AttentionSpec::mean_score};
 
-/// Outputs that have gradients.
+/// Outputs with gradients.
 inline constexpr std::array differentiated = {&AttentionSpec::mean_score};
 
-/// Whether a spec asks for one of these.
+/// Whether a spec requests one of these outputs.
 constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
   for (bool AttentionSpec::*const asked : outputs) {
     if (spec.*asked) return true;
@@ -32,17 +32,17 @@ constexpr bool asks_for(const AttentionSpec& spec, FamilyOutputs outputs) {
   return false;
 }
 
-/// Refuses outputs of a spec whose kernels keep no scores.
+/// Rejects outputs of a spec whose kernels keep no scores.
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec);
 
-/// Refuses means of scores of a spec whose kernels do not compute them.
+/// Rejects mean scores of a spec whose kernels do not compute them.
 std::optional<Refusal> refuse_mean_score(const SpecField& field, const AttentionSpec& spec);
-/// Refuses scales of rows of o that have none, or that no warp has in whole.
+/// Rejects computed row scales for other than 8-bit o, or for rows that exceed a warp.
 std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec);
-/// Refuses 8-bit o, with `field` out_dtype, of a spec whose kernels do not write it.
+/// Rejects 8-bit o, with `field` out_dtype, for a spec whose kernels do not write it.
 std::optional<Refusal> refuse_quantized_output(const SpecField& field, const AttentionSpec& spec);
 
-/// The fields of a spec that ask for outputs.
+/// Spec fields that request outputs.
 inline constexpr std::array output_spec_fields = {
     SpecField{.name = "max_logit",
               .member = &AttentionSpec::max_logit,
@@ -90,10 +90,10 @@ inline constexpr std::array output_spec_fields = {
         .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
 };
 
-/// Refuses an output functor of a spec whose kernels do not apply it.
+/// Rejects an output functor of a spec whose kernels do not apply it.
 std::optional<Refusal> refuse_output_functor(const SpecField& field, const AttentionSpec& spec);
 
-/// The field of a spec that says what happens to o where it is written.
+/// The spec field of functions applied to o before it is stored.
 inline constexpr SpecField output_functor_field{
     .name = "output",
     .member = &AttentionSpec::output,
@@ -110,9 +110,9 @@ inline constexpr SpecField output_functor_field{
                                         {.output = output::text({.name = "t", .body = "return value;"})}};
     }};
 
-/// Why a family with these outputs cannot serve a spec; empty: it can.
+/// Why a family with these outputs cannot serve a spec; empty if it can.
 std::string output_rejection(const AttentionSpec& spec, std::string_view family, FamilyOutputs outputs);
-/// Why a family that applies output functors, or not, cannot serve a spec; empty: it can. The former write 8-bit o, too.
+/// Why a family cannot serve a spec's output functor or 8-bit o, which need `applies`; empty if it can.
 std::string output_functor_rejection(const AttentionSpec& spec, std::string_view family, bool applies);
 
 }  // namespace jit

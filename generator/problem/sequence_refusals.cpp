@@ -29,14 +29,14 @@ std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionS
   return {};
 }
 
-// Bits of single scores are of tiles whose rows stand side by side.
+// Rejects masks with score bits: these belong to tiles of adjacent rows.
 std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec) {
   const bool is_set = spec.*std::get<bool AttentionSpec::*>(field.member);
   if (!is_set || !mask_bit_sides(spec.mask)) return {};
   return refuse(field, "true", "must be false with block_scores; block_mask serves positions", "false");
 }
 
-// Rows of a draft are those of its own queries.
+// Rejects masks with draft tables: their rows are the call's own queries.
 std::optional<Refusal> refuse_query_positions(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.q_positions) return {};
   const std::vector<FunctorTensorSpec> tensors = spec.mask.tensors();
@@ -47,7 +47,7 @@ std::optional<Refusal> refuse_query_positions(const SpecField& field, const Atte
   return refuse(field, "true", "must be false with draft_tree, whose rows are a call's own queries", "false");
 }
 
-// Its pieces are those of one sequence.
+// Arriving pieces are of dense sequences.
 std::optional<Refusal> refuse_key_arrivals(const SpecField& field, const AttentionSpec& spec) {
   if (!spec.key_arrivals) return {};
   const bool is_dense = spec.sequences_q == SequenceKind::dense && spec.sequences_kv == SequenceKind::dense;

@@ -1,4 +1,4 @@
-// Refusals of how sequences lie, and of tables that say where their rows stand.
+// Rejections of kinds of sequences, and of position tables.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-// Rows of spec_table.cpp call these: why a value cannot be served, or nothing.
+// For rows of spec_table.cpp: why a value is unsupported, or nothing.
 std::optional<Refusal> refuse_paged_queries(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_page_size(const SpecField& field, const AttentionSpec& spec);
 std::optional<Refusal> refuse_positions(const SpecField& field, const AttentionSpec& spec);
@@ -30,7 +30,7 @@ inline constexpr SpecField key_arrivals_field = {
     .refusal = refuse_key_arrivals,
     .samples = [] { return std::vector<AttentionSpec>{{.key_arrivals = true}}; }};
 
-/// The fields of a spec whose rows stand where tables say.
+/// Spec fields of position tables.
 inline constexpr std::array position_spec_fields = {
     SpecField{.name = "q_positions",
               .member = &AttentionSpec::q_positions,

@@ -30,7 +30,7 @@ void check_sizes(const AttentionSpec& spec, const AttentionShape& shape) {
   }
   if (shape.heads_q % spec.gqa_ratio != 0)
     refuse("heads_q", shape.heads_q, fmt::format("a multiple of spec.gqa_ratio = {}", spec.gqa_ratio));
-  // Each tensor has a 256th of all addresses for itself.
+  // Each tensor has a 256th of the address space.
   constexpr double most_elements = static_cast<double>(std::int64_t{1} << 54);
   const double rows = static_cast<double>(shape.batch) * static_cast<double>(shape.heads_q);
   for (const auto& [name, seqlen] : {std::pair{"seqlen_q", shape.seqlen_q}, {"seqlen_kv", shape.seqlen_kv}}) {
@@ -60,7 +60,7 @@ BackwardArguments sized_backward_arguments(const AttentionSpec& spec, const Atte
                                            const NamedTensors& tensors) {
   const AttentionArguments forward = sized_arguments(spec, shape, tensors);
   check_has_backward(spec);
-  // As far apart as those of forward, from the other end.
+  // Addresses like forward's, but from the other end.
   std::uintptr_t slot = 0x100;
   const auto next = [&] { return reinterpret_cast<void*>(--slot << 56); };
   const auto like = [&](TensorView tensor, DType dtype) {

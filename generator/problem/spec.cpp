@@ -17,7 +17,7 @@ std::vector<Refusal> refusals_everywhere(const AttentionSpec& spec) {
     if (field.refusal == nullptr) continue;
     if (std::optional<Refusal> refusal = field.refusal(field, spec)) refusals.push_back(std::move(*refusal));
   }
-  // Names are shared between mask and score: one tensor, one dtype, one place among the kernel's parameters.
+  // Mask and score share names: equal names are one tensor, with one dtype and one parameter.
   try {
     std::vector<FunctorTensorSpec> tensors = functor_tensors(spec);
     if (tensors.size() > static_cast<std::size_t>(max_functor_tensors)) {

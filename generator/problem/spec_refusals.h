@@ -1,4 +1,4 @@
-// Refusals of a spec wherever it runs.
+// Rejections of a spec on every GPU.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Why no GPU can serve a spec, a refusal for each reason. Empty: one may.
+/// Reasons why no GPU can serve a spec; empty if one may.
 std::vector<Refusal> refusals_everywhere(const AttentionSpec& spec);
 
 }  // namespace jit

@@ -21,7 +21,7 @@ namespace {
 
 using Samples = std::vector<AttentionSpec>;
 constexpr std::array<std::string_view, 4> all_sequence_kinds = {"dense", "varlen", "paged", "padded"};
-// Kinds that a spec may have; the last one follows from a call.
+// Kinds that a spec may have; the last one is derived from calls.
 constexpr std::span sequence_kinds = std::span(all_sequence_kinds).first<3>();
 constexpr std::array<std::string_view, 4> scale_kinds = {"head", "token", "channel", "block"};
 
@@ -59,7 +59,7 @@ std::optional<Refusal> refuse_out_dtype(const SpecField& field, const AttentionS
   return refuse(field, std::string(to_string(output_dtype(spec))), "must be " + names_of(is_legal), "bf16");
 }
 
-// `most` is the largest where q has 16 bits.
+// `most` applies to 16-bit q.
 std::optional<Refusal> refuse_head_dim_up_to(const SpecField& field, const AttentionSpec& spec, int value,
                                              int most) {
   constexpr int least = 8, step = 8;
@@ -475,7 +475,7 @@ constexpr std::array fields = {
                   }},
 };
 
-// Names every member: a spec with another one does not compile here, nor one without a row.
+// Names every member, so that a spec with a new one, or one without a row, does not compile here.
 auto members_of(const AttentionSpec& spec) {
   const auto& [dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
@@ -573,7 +573,7 @@ std::string key_text(const SpecField& field, const AttentionSpec& spec) {
   const bool is_functor = std::holds_alternative<Mask AttentionSpec::*>(field.member) ||
                           std::holds_alternative<Score AttentionSpec::*>(field.member) ||
                           std::holds_alternative<OutputFunctor AttentionSpec::*>(field.member);
-  // Texts of the user show as their names.
+  // User texts are shown by name, so add a hash.
   return is_functor ? fmt::format("{} {:016x}", value_text(field, spec), value_word(field, spec))
                     : value_text(field, spec);
 }

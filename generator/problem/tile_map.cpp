@@ -29,7 +29,7 @@ double TileMap::computed_share() const {
 TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const TilePlace& place,
                  const std::map<std::string, HostTensor, std::less<>>& tensors) {
   validate(spec);
-  // Built-in masks are looked at score by score.
+  // Built-in masks are evaluated score by score.
   constexpr std::int64_t most_scores = std::int64_t{1} << 31;
   constexpr std::int64_t most_tiles = 1 << 22, most = 1 << 24;
   check("batch", shape.batch, 1, most);

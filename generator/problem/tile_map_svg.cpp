@@ -1,4 +1,4 @@
-// The picture of a mask's tiles. Neighbors of one class in a row are one rectangle.
+// Draws a mask's tiles. Adjacent tiles of one class in a row share a rectangle.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 namespace jit {
 namespace {
 
-// Places of tiles of varlen sequences are numbered as tiles are.
+// Upper bounds of varlen tiles have the limit of tiles.
 bool has_few_places(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
   const auto places = [&](const int* boundaries, int total) {
@@ -28,7 +28,7 @@ GradientOperands tma_operands(const AttentionParams& params, const GradientParam
 }
 
 bool can_map(const AttentionParams& params) {
-  // A row that is not the first of a page begins no box.
+  // A box cannot begin in the middle of a page.
   if (params.sequences.page_table != nullptr && params.sequences.cache_leftpad != nullptr) return false;
   const auto all = tma_operands(params);
   return std::all_of(all.begin(), all.end(), [](const TmaOperand& each) { return is_mappable(each); }) &&

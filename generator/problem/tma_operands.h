@@ -1,4 +1,4 @@
-// Which tensors of a call TMA can copy.
+// Tensors of a call that TMA can map.
 #pragma once
 
 #include <algorithm>
@@ -12,26 +12,25 @@
 
 namespace jit {
 
-/// Work tiles of one launch: positions in the list are 32-bit, and run past its end by up to the number of
-/// blocks.
+/// The most work tiles per launch: list indices are 32-bit and may exceed the end by the number of blocks.
 inline constexpr std::int64_t max_work_tiles = std::numeric_limits<std::int32_t>::max() / 4;
 
-/// Bytes that TMA wants rows to be aligned to.
+/// Alignment of rows that TMA requires, in bytes.
 inline constexpr int tma_alignment = 16;
-inline constexpr std::int64_t tma_stride_limit = std::int64_t{1} << 40;  ///< bytes that strides are below
-inline constexpr int fewest_tile_rows = 64;  ///< of a tile of queries that is copied by TMA
+inline constexpr std::int64_t tma_stride_limit = std::int64_t{1} << 40;  ///< limit, exclusive
+inline constexpr int fewest_tile_rows = 64;  ///< smallest tile of queries in TMA kernels
 
-/// A tensor as TMA is told of it.
+/// A tensor as TMA maps it.
 struct TmaOperand {
   const char* name;
   const void* data;
   const TensorStrides& strides;
-  std::int64_t batch;  ///< of dense sequences; pages; 1 of varlen ones
+  std::int64_t batch;  ///< pages of paged, 1 of varlen sequences
   std::int64_t seqlen;
   std::int64_t heads;
 };
 
-/// q, k, v and o of a call, which outlives them. In place, as what follows: each call asks.
+/// q, k, v and o of a call, which must outlive them. Inline, since every call uses it.
 inline std::array<TmaOperand, 4> tma_operands(const AttentionParams& params) {
   const SequenceParams& sequences = params.sequences;
   std::int64_t batch_q = params.batch, batch_kv = params.batch;
@@ -59,11 +58,11 @@ struct GradientOperands {
 };
 GradientOperands tma_operands(const AttentionParams& params, const GradientParams& gradients);
 
-/// Whether rows are aligned to tma_alignment, and every stride is positive and below 2^40 bytes where a dimension has more
-/// than one element; and of an operand without rows, of which nothing is read.
+/// Whether TMA can map an operand: rows are aligned to tma_alignment, and strides of dimensions with several
+/// elements are positive and below 2^40 bytes. True without rows, since nothing is read.
 inline bool is_mappable(const TmaOperand& operand) {
   if (operand.seqlen == 0 || operand.batch == 0) return true;  // without keys nothing is read
-  // Strides of rows that are aligned as a whole are aligned in elements of 8 bits, too.
+  // Rows of 16-bit elements with this alignment are sufficient for 8-bit ones, too.
   constexpr int element_size = 2;
   const auto is_legal = [](std::int64_t size, std::int64_t stride) {
     const std::int64_t bytes = stride * element_size;
@@ -74,18 +73,18 @@ inline bool is_mappable(const TmaOperand& operand) {
          is_legal(operand.heads, operand.strides.head);
 }
 
-/// Whether a call has no more than max_work_tiles heads · tiles of queries.
+/// Whether heads · tiles of queries is within max_work_tiles.
 inline bool has_few_tiles(const AttentionParams& params) {
   const std::int64_t tiles = (std::int64_t{params.seqlen_q} + fewest_tile_rows - 1) / fewest_tile_rows;
   return params.heads_q == 0 || tiles <= max_work_tiles / params.heads_q;
 }
 
-/// Whether a kernel with TMA can serve the call: all operands are mappable, tiles are few, and pages come without
-/// cache_leftpad. Otherwise one without computes it.
+/// Whether TMA kernels can serve the call: all operands are mappable, tiles are few, and paged calls have no
+/// cache_leftpad. Otherwise a kernel without TMA computes it.
 bool can_map(const AttentionParams& params);
 
-/// Whether a backward kernel with TMA can serve the call, which reads do, writes dk and dv, and numbers the
-/// places of varlen tiles of 64 rows.
+/// Whether TMA backward kernels can serve the call: they read do, write dk and dv, and number varlen tiles of
+/// 64 rows.
 bool can_map(const AttentionParams& params, const GradientParams& gradients);
 
 }  // namespace jit

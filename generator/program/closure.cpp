@@ -10,8 +10,7 @@
 namespace jit {
 namespace {
 
-// Names in the lines `#include "…"` of a text. Conditions around them are not read: what may be included
-// counts.
+// Names in the lines `#include "…"` of a text. Ignores preprocessor conditions: all possible includes count.
 std::vector<std::string_view> included_names(std::string_view text) {
   constexpr std::string_view blank = " \t", directive = "include";
   std::vector<std::string_view> names;
@@ -28,12 +27,12 @@ std::vector<std::string_view> included_names(std::string_view text) {
   return names;
 }
 
-/// Walks from file to file; each is visited once.
+/// Traverses includes, each file once.
 class Walk {
  public:
   explicit Walk(const Templates& templates) : templates_(templates) {}
 
-  /// A file that is reached but is none of the result.
+  /// Marks a file as visited without adding it to the result.
   void skip(std::string_view name) { reached_.emplace(name, nullptr); }
 
   void take(std::string_view name, std::string_view includer) {
@@ -69,7 +68,7 @@ class Walk {
   }
 
   const Templates& templates_;
-  std::map<std::string_view, const SourceFile*> reached_;  // by name; null for what is no template
+  std::map<std::string_view, const SourceFile*> reached_;  // by name; null for files that are no templates
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Which templates a program includes, so that keys, the compiler and dumps take those and no others.
+// Include closures: the templates that a program includes, which keys, the compiler and dumps use.
 #pragma once
 
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace jit {
 
-/// The templates that the program and its headers reach by lines `#include "…"`, directly or through one
-/// another, by name. Throws Error io_error that names a template which is missing, and who includes it.
+/// The templates that the program and its headers include by `#include "…"`, directly or indirectly, by name.
+/// Throws Error io_error, naming a missing template and its includer.
 std::vector<SourceFile> closure(const Program& program, const Templates& templates);
 
-/// The closure of the templates called `entries`, themselves included.
+/// The closure of the templates `entries`, including them.
 std::vector<SourceFile> closure(const std::vector<std::string>& entries, const Templates& templates);
 
 /// The digest of names and texts, in this order.
 Digest digest_of(const std::vector<SourceFile>& files);
 
-/// Digests of closures, each computed once: kernels of one family include the same. Thread safe.
+/// Digests of closures, computed once each, since kernels of a family share them. Thread safe.
 class ClosureDigests {
  public:
   explicit ClosureDigests(const Templates& templates) : templates_(templates) {}
@@ -35,7 +35,7 @@ class ClosureDigests {
   const Templates& templates_;
   mutable std::mutex mutex_;
   mutable std::map<std::vector<std::string>, Digest>
-      known_;  // by what is included, and what headers there are
+      known_;  // by names of included files and of generated headers
 };
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The text that CMake writes into the library: the templates one after another, compressed to a quarter.
+// Text that CMake embeds in the library: the concatenated templates, compressed to a quarter.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct EmbeddedFile {
 };
 
 struct EmbeddedText {
-  std::span<const EmbeddedFile> files;  ///< in the order in which they follow one another
-  std::string_view stream;              ///< of DEFLATE
+  std::span<const EmbeddedFile> files;  ///< in the order of concatenation
+  std::string_view stream;              ///< DEFLATE stream
 };
 
 EmbeddedText embedded_text();

@@ -14,7 +14,7 @@
 namespace jit {
 namespace {
 
-// A name that a person can read in a profiler: letters, digits and underscores.
+// A part of a kernel name, readable in a profiler: letters, digits and underscores.
 std::string identifier_part(const std::string& text) {
   std::string part;
   for (const char c : text) {
@@ -51,7 +51,7 @@ std::string number_line(std::string_view name, int value, std::string_view doc) 
 
 namespace {
 
-// Lines of what the spec fixes, in every kernel of that spec: a line for each field that is baked.
+// Lines for a compiled-in spec field, equal in all kernels of a spec.
 class SpecLines {
  public:
   SpecLines(const SpecField& field, const AttentionSpec& spec, const FunctorSource& functors)
@@ -173,7 +173,7 @@ Program emit_gradient_reference(const AttentionSpec& spec) {
 
 namespace {
 
-// A spec of what a check reads: tensors of positions come first and the score's last, so that all keep their places.
+// The spec of a check's inputs. All tensors keep their slots: positions come first, the score's last.
 AttentionSpec checked_spec(const AttentionSpec& spec, const Mask& mask) {
   return {.seqlen_q = spec.seqlen_q,
           .seqlen_kv = spec.seqlen_kv,

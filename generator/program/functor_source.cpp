@@ -22,7 +22,7 @@
 namespace jit {
 namespace {
 
-// Hexadecimal, so that the constant in the kernel is the caller's to the last bit.
+// Hexadecimal, so that kernels have the caller's exact value.
 std::string float_literal(float value) {
   if (std::isfinite(value)) return fmt::format("{:a}f", value);
   const unsigned bits = std::isnan(value) ? 0x7fffffff : std::bit_cast<unsigned>(value);
@@ -38,7 +38,7 @@ std::string declaration(const std::string& name, const FunctorConstant& value) {
                 : fmt::format("long long {} = static_cast<long long>({}ull);", name,
                               static_cast<std::uint64_t>(*number));
   }
-  // Beyond fp32's range a constant is infinite in the kernel, as it would be in any fp32 arithmetic.
+  // Constants beyond fp32's range become infinite, as in any fp32 arithmetic.
   const double wide = std::get<double>(value);
   const float real =
       std::abs(wide) > std::numeric_limits<float>::max()
@@ -112,10 +112,10 @@ class Writer {
     return type == "NoMask" ? type : positioned("Mask", type);
   }
 
-  // A mask that is no combination, in positions of the whole.
+  // A mask that is no combination, in terms of positions if the spec has them.
   std::string leaf(const MaskNode& node) {
     if (node.text) return text_mask(*node.text, node.rows.get(), node.parts.get());
-    const std::string positions = std::exchange(positions_, {});  // a mask within is asked by this one
+    const std::string positions = std::exchange(positions_, {});  // the outer mask calls the inner one
     const std::string within = node.a ? mask(*node.a) : "NoMask";
     positions_ = positions;
     return row_type(node.row->functor, node.arguments, within);
@@ -128,7 +128,7 @@ class Writer {
     return node.row->reads_place ? positioned("Score", type) : type;
   }
 
-  // The type of the places of the spec's rows; empty where they are those of the whole.
+  // The type that maps rows to positions; empty if rows are not mapped.
   std::string positions_type(const AttentionSpec& spec) const {
     if (!has_positions(spec)) return {};
     const auto table = [&](bool is_there, std::string_view name) {
@@ -142,7 +142,7 @@ class Writer {
     return positions_.empty() ? type : fmt::format("Positioned{}<{}, {}>", kind, type, positions_);
   }
 
-  // The row's device struct with values in place of the names of its template arguments.
+  // The row's device struct, with values for its template arguments.
   std::string row_type(const FunctorRow& row, const FunctorArguments& arguments,
                        const std::string& within = {}) {
     if (!row.device_file.empty()) include(row.device_file);
@@ -193,7 +193,7 @@ class Writer {
     if (std::find(files_.begin(), files_.end(), file) == files_.end()) files_.push_back(file);
   }
 
-  // Compilers differ in the order in which they evaluate arguments, and structs are numbered as they come.
+  // Sequenced explicitly: C++ leaves the order of arguments unspecified, and structs are numbered in order.
   template <class Node>
   std::string combine(const char* name, const Node& node, std::string (Writer::*write)(const Node&)) {
     const std::string a = (this->*write)(*node.a);
@@ -201,8 +201,8 @@ class Writer {
     return fmt::format("{}<{}, {}>", name, a, b);
   }
 
-  // A member function around the user's lines, which are numbered as the user numbers them, up to the brace
-  // where a `return` is missed; afterwards numbers go on as those of the program.
+  // A member function around the user's lines, which keep the user's line numbers up to the brace where a
+  // missing `return` is reported; later lines have those of the program.
   static std::string function(const std::string& signature, const FunctorText& text,
                               const std::string& before, const std::string& body, const char* part,
                               const std::string& locals) {
@@ -215,8 +215,8 @@ class Writer {
         generated_lines);
   }
 
-  // The constants and tensors of a text: local variables may have names that members could not. `slots` are those of
-  // tensors that tell of their reads.
+  // Constants and tensors of a text as local variables, since members could not have some of their names.
+  // `slots` are those of tensors that record reads.
   std::string locals(const FunctorText& text, unsigned slots = 0) const {
     std::string lines;
     for (const auto& [name, value] : text.constants)
@@ -276,7 +276,7 @@ class Writer {
     return fmt::format("ScoredMask<{}, {}>", mask, positioned("Mask", "ScoreMask"));
   }
 
-  // No template, so that errors are told of at the user's line alone.
+  // Not a template, so that errors are reported only at the user's line.
   std::string stated_derivative(const FunctorText& text) {
     std::string names = locals(text);
     for (const FunctorTensorSpec& tensor : text.tensors) {
@@ -293,7 +293,7 @@ class Writer {
                     text, "", text.derivative, ".derivative", names);
   }
 
-  // Parameters that are the library's own have names that no user could have chosen.
+  // The library's own parameters have names that are reserved.
   std::string text_score(const FunctorText& text) {
     const auto of_score = [&](const char* number, const char* name, const std::string& body,
                               const char* part) {
@@ -319,7 +319,7 @@ class Writer {
     return text_struct(text, "Score", "score", "TextScore", functions);
   }
 
-  // The texts of a chain, each applied to what the one before it returns.
+  // A chain of texts, each applied to the previous one's result.
   std::string output(const OutputFunctor& output) {
     std::string type;
     for (const FunctorText& text : output.texts()) {
@@ -329,8 +329,8 @@ class Writer {
     return type;
   }
 
-  // The text is a function of the numbers that it reads at a place of o. In gradients they are duals, and `reads__` says
-  // which of them has 1 as its derivative.
+  // A text as a function of its inputs at an element of o. In gradients these are duals, and `reads__` says
+  // which one has derivative 1.
   std::string text_output(const FunctorText& text) {
     include("problem/outputs.cuh");
     const std::string number = has_derivatives_ ? "Dual" : "float";
@@ -364,7 +364,7 @@ class Writer {
     return name;
   }
 
-  // `base` may be a template of the struct.
+  // `base` may be a class template.
   std::string text_struct(const FunctorText& text, const char* kind, const char* what, const char* base,
                           const std::string& functions) {
     std::string name = fmt::format("User{}{}", kind, structs_++);
@@ -390,10 +390,10 @@ class Writer {
   std::vector<FunctorTensorSpec> tensors_;
   bool has_derivatives_;  // of scores
   unsigned gradient_slots_;
-  std::string positions_;  ///< empty: rows stand where they are counted
+  std::string positions_;  ///< empty: rows are not mapped to positions
   std::string definitions_;
   int structs_ = 0;
-  std::vector<std::string_view> files_;  ///< what definitions need
+  std::vector<std::string_view> files_;  ///< files that definitions include
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 constexpr int longest_code = 15;
 constexpr std::size_t end_of_block = 256;
 
-// The bits of a stream, the lowest of a byte first. Zeros follow its end.
+// The bits of a stream, lowest of each byte first, followed by zeros.
 class BitReader {
  public:
   explicit BitReader(std::string_view stream) : stream_(stream) {}
@@ -37,7 +37,7 @@ class BitReader {
     return bits;
   }
 
-  // The next bytes from a byte's first bit on, or fewer where the stream ends.
+  // The next bytes from the next byte boundary on; fewer at the end of the stream.
   std::string_view take_bytes(std::size_t count) {
     const std::size_t byte = (place_ + 7) / 8;
     const std::string_view bytes = stream_.substr(std::min(byte, stream_.size()), count);
@@ -52,8 +52,8 @@ class BitReader {
   std::size_t place_ = 0;  // in bits
 };
 
-// A Huffman code as the lengths of its symbols' codes give it: shorter codes first, and of one length in the order of the
-// symbols. Read from a table by the next bits of the stream.
+// A canonical Huffman code, defined by code lengths: shorter codes first, equally long ones in symbol order.
+// Decoded by a table that is indexed by the next bits.
 class HuffmanCode {
  public:
   explicit HuffmanCode(std::span<const std::uint8_t> lengths) {
@@ -71,7 +71,7 @@ class HuffmanCode {
       const int length = lengths[symbol];
       if (length == 0) continue;
       std::uint32_t& code = next[lengths[symbol]];
-      std::uint32_t reversed = 0;  // a code's first bit comes first in the stream
+      std::uint32_t reversed = 0;  // codes begin with their first bit
       for (int bit = 0; bit < length; ++bit) reversed |= (code >> (longest_code - 1 - bit) & 1) << bit;
       code += 1u << (longest_code - length);
       for (std::size_t i = reversed; i < table_.size(); i += std::size_t{1} << length)
@@ -81,7 +81,7 @@ class HuffmanCode {
 
   bool is_code() const { return is_code_; }
 
-  // The next symbol; nothing when the bits are no code.
+  // The next symbol; nothing if the bits are no code.
   std::optional<std::size_t> take(BitReader& bits) const {
     if (table_.empty()) return std::nullopt;
     const Entry entry = table_[bits.peek(most_)];
@@ -102,7 +102,7 @@ class HuffmanCode {
 };
 
 struct BlockCodes {
-  HuffmanCode literals;  // and lengths, and the end of the block
+  HuffmanCode literals;  // literals, lengths, and the end of a block
   HuffmanCode distances;
 };
 
@@ -114,7 +114,7 @@ BlockCodes fixed_codes() {
   return {HuffmanCode(literals), HuffmanCode(distances)};
 }
 
-// BlockCodes whose lengths the block gives, themselves in a code of lengths and of repetitions.
+// The codes of a block, from lengths that are encoded as lengths and repetitions.
 std::optional<BlockCodes> read_codes(BitReader& bits) {
   const std::size_t literals = bits.take(5) + 257, distances = bits.take(5) + 1, count = bits.take(4) + 4;
   constexpr std::array<std::uint8_t, 19> order = {16, 17, 18, 0, 8,  7, 9,  6, 10, 5,
@@ -144,7 +144,7 @@ std::optional<BlockCodes> read_codes(BitReader& bits) {
   return codes;
 }
 
-// A number that a symbol begins: the numbers of a symbol are as many as its extra bits count.
+// A symbol's range of numbers, from which extra bits select.
 struct SymbolRange {
   std::uint16_t first;
   std::uint8_t extra_bits;
@@ -168,7 +168,7 @@ constexpr auto length_ranges = [] {
 }();
 constexpr auto distance_ranges = symbol_ranges<30>(1, 2);
 
-// Adds what a block of codes stands for; false when it is damaged or longer than `size` bytes in all.
+// Appends the content of a compressed block; false if it is damaged or exceeds `size` bytes in total.
 bool add_block(BitReader& bits, const BlockCodes& codes, std::size_t size, std::string& bytes) {
   const auto number = [&](SymbolRange range) { return range.first + bits.take(range.extra_bits); };
   while (!bits.past_end()) {
@@ -190,7 +190,7 @@ bool add_block(BitReader& bits, const BlockCodes& codes, std::size_t size, std::
     char* const to = bytes.data() + place;
     if (distance >= length) {
       std::memcpy(to, to - distance, length);
-    } else {  // the match repeats what it writes
+    } else {  // overlapping match
       for (std::size_t i = 0; i < length; ++i) to[i] = to[i - static_cast<std::ptrdiff_t>(distance)];
     }
   }

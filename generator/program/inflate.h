@@ -1,4 +1,4 @@
-// Streams of DEFLATE (RFC 1951), which CMake writes without a tool of its own.
+// Decompresses DEFLATE streams (RFC 1951), which CMake creates without another tool.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace jit {
 
-/// The `size` bytes that a stream stands for; nothing when it is damaged or stands for another number of bytes, though
-/// damage may also give other bytes. Safe on any bytes.
+/// The `size` bytes of a stream; nothing if damage is detected or the size differs, though damage may also
+/// give other bytes. Safe for any stream.
 std::optional<std::string> inflate(std::string_view stream, std::size_t size);
 
 }  // namespace jit

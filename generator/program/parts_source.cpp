@@ -17,7 +17,7 @@ std::string range_end(std::string_view name, const std::optional<TextMeaning>& k
                      key ? exact_source(*key, "    ") : fmt::format("    return {{{}}};\n", open));
 }
 
-// The question of a kind: the function of MaskedScores, and the places that it hands on.
+// A kind of part: its function of MaskedScores, and the arguments that it passes on.
 struct Question {
   std::string_view function;
   std::string_view parameters;

@@ -11,7 +11,7 @@ namespace jit {
 /// Functions `NAME_begin` and `NAME_end` of a query, which return Exact<long long>.
 std::string range_source(const TextRowRange& range, std::string_view name);
 
-/// `kept_bits`, and a function for each part that it asks.
+/// `kept_bits`, and a function per part that it calls.
 std::string parts_source(const MaskParts& parts);
 
 }  // namespace jit

@@ -1,4 +1,5 @@
-// A program of one kernel, or of one and what runs before it, as a value: what writers of kernels hand to the compiler.
+// The source program of one kernel, possibly with a second one that runs before it, as a value for the
+// compiler.
 #pragma once
 
 #include <string>
@@ -9,19 +10,19 @@
 
 namespace jit {
 
-/// A program ready to compile, and what a launch must know of it.
+/// A program, and the facts that launches need.
 struct Program {
   std::string name;  ///< of the extern "C" kernel, readable in a profiler
-  /// The name of a second kernel, which launches run before it; empty: there is none.
+  /// The name of a second kernel that launches run first; empty if none.
   std::string ahead = {};
   std::string source;                    ///< includes templates and `headers` only
-  std::vector<SourceFile> headers = {};  ///< generated for this program, by names of their own
+  std::vector<SourceFile> headers = {};  ///< generated for this program, with unique names
   int smem_bytes = 0;                    ///< dynamic shared memory; the program asserts the same
   int threads = 0;                       ///< per block
-  int blocks_per_sm = 0;                 ///< for so many the assembler must find registers; 0: it is not told
-  bool may_fuse = true;  ///< products and sums into multiply-adds that the source does not name
-  int cluster = 1;       ///< blocks of a cluster, as the source says
-  /// Facts for a listing of the cache about the kernel, by name ("spec", "config"). Decides nothing.
+  int blocks_per_sm = 0;                 ///< for launch bounds; 0: unspecified
+  bool may_fuse = true;  ///< whether the compiler may contract products and sums to multiply-adds
+  int cluster = 1;       ///< blocks per cluster, as in the source
+  /// Facts about the kernel for cache listings, by name ("spec", "config"); without effect.
   std::vector<std::pair<std::string, std::string>> facts = {};
 };
 

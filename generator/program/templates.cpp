@@ -27,8 +27,8 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-// As they are embedded: the anchors of the tests' mutations are none of a kernel's source, and equal sources are equal
-// kernels. Lines stay where they are.
+// Removes the mutation tests' anchors, as embedding does, so that equal kernels have equal sources. Keeps
+// line numbers.
 std::string without_anchors(std::string text) {
   constexpr std::string_view mark = "// mutate: ";
   std::size_t begin = 0;
@@ -75,7 +75,7 @@ Templates load_templates(const std::string& folder) {
     throw Error(ErrorCode::io_error, "emit", "templates",
                 fmt::format("cannot read the templates folder {}: {}", folder, error.code().message()));
   }
-  // Templates that the library itself was compiled with.
+  // Headers with which the library itself was compiled.
   for (const SourceFile& file : embedded_templates()) {
     if (file.name.ends_with(".h")) files.push_back(file);
   }

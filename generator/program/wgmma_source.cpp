@@ -9,14 +9,14 @@
 namespace jit {
 namespace {
 
-// "%first, %first+1, …", as the operands of a vector.
+// A vector of operands, "{%first, %first+1, …}".
 std::string operands(int first, int count) {
   std::string text = "{";
   for (int i = 0; i < count; ++i) text += fmt::format("{}%{}", i == 0 ? "" : ", ", first + i);
   return text + "}";
 }
 
-// Items with commas between, broken into lines that begin with `indent`.
+// Comma-separated items, on lines that begin with `indent`.
 std::string lines(const std::vector<std::string>& items, std::string_view indent, std::size_t per_line) {
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -26,12 +26,12 @@ std::string lines(const std::vector<std::string>& items, std::string_view indent
   return text;
 }
 
-/// The input operands of an asm statement, numbered as they are added, behind the accumulators.
+/// The input operands of an asm statement, numbered in order after the accumulators.
 class Inputs {
  public:
   explicit Inputs(int accumulators) : first_(accumulators) {}
 
-  /// The operand's number.
+  /// Adds an operand and returns its number.
   int add(std::string_view constraint, std::string_view value) {
     items_.push_back(fmt::format("\"{}\"({})", constraint, value));
     return first_ + static_cast<int>(items_.size()) - 1;
@@ -43,18 +43,18 @@ class Inputs {
   std::vector<std::string> items_;
 };
 
-/// A tile in shared memory, by its descriptors: they differ in the lower word alone, by constants.
+/// A tile in shared memory by its descriptors, which differ only in the low word, by constants.
 class TileOperand {
  public:
-  /// `name` is that of the tile's class and of the PTX register, `word` the first step's lower word,
-  /// `advance` the member of the class that tells what a step adds to it.
+  /// `name` is that of the tile's class and of the PTX register, `word` the low word of the first step,
+  /// `advance` the member of the class that returns a step's offset.
   TileOperand(std::string_view name, std::string_view word, std::string_view advance, Inputs& inputs)
       : name_(name), advance_(advance), inputs_(inputs) {
     lower_ = inputs.add("r", word);
     upper_ = inputs.add("n", fmt::format("{}::upper_word()", name));
   }
 
-  /// PTX that leaves the descriptor of a step in the register, of the columns of D from `column` on.
+  /// PTX that loads the descriptor of a step into the register, for columns of D from `column` on.
   std::string load(int step, int column) const {
     if (column > 0) {
       const int added = inputs_.add("n", fmt::format("{}::{}({}, {})", name_, advance_, step, column));
@@ -78,7 +78,7 @@ class TileOperand {
 std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product) {
   const int accumulators = product.n / 2;
   const bool registers = product.a_in_registers;
-  // "+f" also where D is only written: the registers are the same before and after.
+  // "+f" even if D is only written, so that input and output registers are the same.
   std::vector<std::string> outputs;
   const int values = (product.n - product.sum_columns) / 2;
   for (int i = 0; i < values; ++i) outputs.push_back(fmt::format("\"+f\"(d[{}][{}])", i / 4, i % 4));
@@ -109,7 +109,7 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
       text += fmt::format("        \"{}\\n\"\n", loads);
       text += fmt::format("        \"wgmma.mma_async.sync.aligned.m64n{}k{}.f32.{}.{} {}, \"\n", n,
                           type.mma_k, type_a.ptx_type, type.ptx_type, operands(column / 2, n / 2));
-      // scale-d, imm-scale-a, imm-scale-b; of 16 bits imm-trans-a where A is a tile, imm-trans-b.
+      // scale-d, imm-scale-a, imm-scale-b; with 16 bits imm-trans-a if A is a tile, and imm-trans-b.
       const std::string transposed =
           type.bytes == 1 ? "" : fmt::format(", {}{}", registers ? "" : "0, ", int{product.b_along_rows});
       text += fmt::format("        \"{}, B, {}, 1, 1{};\\n\"\n",

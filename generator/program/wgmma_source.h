@@ -1,4 +1,4 @@
-// Writes the wgmma instructions of a kernel: inline assembly whose operand lists depend on the tile.
+// Writes a kernel's wgmma instructions: inline assembly whose operand lists depend on the tile.
 #pragma once
 
 #include <optional>
@@ -9,27 +9,27 @@
 
 namespace jit {
 
-/// A product of tiles: wgmma.mma_async m64nNk16 with fp32 accumulators (PTX ISA, "wgmma.mma_async"), one for
-/// each step of the sum.
+/// A product of tiles by wgmma.mma_async m64nNk16 with fp32 accumulators (PTX ISA, "wgmma.mma_async"), one
+/// per step along k.
 struct WgmmaProduct {
-  DType dtype;  ///< of B, and of A unless a_dtype says else
+  DType dtype;  ///< of B, and of A without a_dtype
   int n = 0;
   int steps = 1;
   bool accumulate = false;  ///< D += A B, else D = A B
   bool a_in_registers = false;
   bool b_along_rows =
-      false;  ///< the sum runs along the rows of B's tile, not along its columns; of 16 bits alone
-  /// Columns of D that an instruction makes at most, a multiple of those of a panel, where B is along rows; 0: all. The
-  /// assembler wants all accumulators of one in the registers that a thread begins with.
+      false;  ///< k runs along the rows of B's tile instead of along its columns; only with 16 bits
+  /// The most columns of D per instruction, a multiple of a panel's, if B is along rows; 0: all. ptxas needs
+  /// all accumulators of an instruction in the launch's registers.
   int columns_at_once = 0;
   std::optional<DType> a_dtype = {};  ///< as wide as dtype
-  /// So many of the last columns of n, 8 or none, are another argument: `sums`, behind d.
+  /// The last columns of n, 8 or none, are a separate argument `sums` after d.
   int sum_columns = 0;
 };
 
-/// A static member function `name` of a class. A, a PanelTile, in shared memory: name<A, B>(d, a, b) takes
-/// the lower words of the first step's descriptors. A in registers: name<B>(d, a, b). All steps are one
-/// statement: a statement for each step, with all accumulators as operands, takes NVRTC longer.
+/// A static member function `name` of a class. With A, a PanelTile, in shared memory: name<A, B>(d, a, b)
+/// takes the low words of the first step's descriptors; with A in registers: name<B>(d, a, b). All steps are
+/// one asm statement, which NVRTC compiles faster than one per step.
 std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// Shapes in symbols: what a tensor's dimensions must be in terms of the problem's sizes.
+// Symbolic shapes: a tensor's dimensions in terms of the problem's sizes.
 #pragma once
 
 #include <array>
@@ -15,49 +15,49 @@ namespace jit {
 /// The sizes of a problem.
 struct Extents {
   std::int64_t batch = 1;
-  std::int64_t seqlen_q = 1;   ///< where lengths differ, the most that a sequence may have
-  std::int64_t seqlen_kv = 1;  ///< the same
+  std::int64_t seqlen_q = 1;   ///< the maximum if lengths differ
+  std::int64_t seqlen_kv = 1;  ///< likewise
   std::int64_t heads_q = 1;
   std::int64_t heads_kv = 1;
   std::int64_t head_dim = 1;
   std::int64_t head_dim_v = 1;
-  std::int64_t k_row = 1;      ///< elements of a row of k: bytes where numbers are packed
-  std::int64_t v_row = 1;      ///< the same of v
-  std::int64_t k_blocks = 1;   ///< of columns of a row of k that share a scale of a byte
-  std::int64_t v_blocks = 1;   ///< the same of v
-  std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: of a batch entry, or of all varlen ones
-  std::int64_t blocks_kv = 1;  ///< of as many of k, or of a page
+  std::int64_t k_row = 1;      ///< elements per row of k: bytes if packed
+  std::int64_t v_row = 1;      ///< elements per row of v
+  std::int64_t k_blocks = 1;   ///< blocks of columns of a row of k that share a one-byte scale
+  std::int64_t v_blocks = 1;   ///< likewise for v
+  std::int64_t blocks_q = 1;   ///< of scale_block_rows rows of q: per batch entry, or of all varlen rows
+  std::int64_t blocks_kv = 1;  ///< likewise of k, or per page
   std::int64_t total_q = 1;    ///< rows of varlen q
   std::int64_t total_k = 1;    ///< rows of varlen k
   std::int64_t pages = 1;
   std::int64_t page_size = 1;
-  std::int64_t max_pages = 1;      ///< of one sequence
+  std::int64_t max_pages = 1;      ///< per sequence
   std::int64_t boundaries = 2;     ///< batch + 1, of cu_seqlens
   std::int64_t rng_words = 2;      ///< seed and offset
   std::int64_t list_rows = 1;      ///< lists of keys, each of one or more rows of q
-  std::int64_t entries = 1;        ///< of a list
-  std::int64_t pieces = 1;         ///< of a sequence whose rows stand elsewhere
+  std::int64_t entries = 1;        ///< per list
+  std::int64_t pieces = 1;         ///< pieces of a sequence in a position table
   std::int64_t piece_words = 4;    ///< row, position, run, stride
-  std::int64_t words = 1;          ///< of 32 bits, a bit for each query; where lengths differ, at least 1
+  std::int64_t words = 1;          ///< 32-bit words with a bit per query; at least 1 if lengths differ
   std::int64_t block_rows = 1;     ///< of a block mask: blocks of queries
-  std::int64_t block_words = 2;    ///< of its rows: two for 32 blocks of keys
+  std::int64_t block_words = 2;    ///< words per row: two per 32 blocks of keys
   std::int64_t block_columns = 1;  ///< blocks of keys
-  std::int64_t block_room = 1;     ///< blocks whose scores are known
-  std::int64_t score_words = 32;   ///< of one of these
+  std::int64_t block_room = 1;     ///< blocks with known scores
+  std::int64_t score_words = 32;   ///< words per such block
 };
 
-/// Blocks of rows that share a scale.
+/// Number of blocks of rows that share a scale.
 constexpr std::int64_t scale_blocks_of(std::int64_t rows) {
   return (rows + scale_block_rows - 1) / scale_block_rows;
 }
 
-/// Words of 32 bits.
+/// Number of 32-bit words.
 constexpr std::int64_t words_of(std::int64_t bits) { return (bits + 31) / 32; }
 
-/// One of them by name.
+/// A size, by name.
 struct Extent {
   std::string_view name;       ///< "seqlen_q"
-  std::string_view dimension;  ///< what a tensor calls it, whose own it is: "seqlen"
+  std::string_view dimension;  ///< the tensor's own name for it: "seqlen"
   std::int64_t Extents::*size;
   long long TensorStrides::*stride = nullptr;  ///< along it; null: always 1
 };
@@ -96,14 +96,14 @@ inline constexpr std::array extent_table = {
 /// One dimension of a tensor.
 struct Dim {
   const Extent* extent = nullptr;
-  bool may_broadcast = false;  ///< a size of 1 stands for all
+  bool may_broadcast = false;  ///< a size of 1 broadcasts
   bool may_be_missing = false;
-  bool may_be_more = false;  ///< the size is the least that there must be
+  bool may_be_more = false;  ///< the size is a minimum
   bool may_be_one_more = false;
 };
 
-/// The dimensions of a tensor, written as "batch?, seqlen_q". "?" follows what may be 1, "+" what may be more, "^" what
-/// may be one more; a first dimension in brackets may be missing: "[batch?], heads_q".
+/// The dimensions of a tensor, written as "batch?, seqlen_q": "?" allows 1, "+" more, "^" one more; a first
+/// dimension in brackets may be missing: "[batch?], heads_q".
 class Dims {
  public:
   consteval Dims(const char* text) : Dims(std::string_view(text)) {}
@@ -121,7 +121,7 @@ class Dims {
   const Dim* begin() const { return dims_.data(); }
   const Dim* end() const { return dims_.data() + count_; }
 
-  /// "(batch, seqlen_q)"; "(heads_q) or (batch, heads_q)".
+  /// Text such as "(batch, seqlen_q)" or "(heads_q) or (batch, heads_q)".
   std::string to_string() const;
 
  private:

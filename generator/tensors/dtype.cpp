@@ -10,7 +10,7 @@
 namespace jit {
 namespace {
 
-// Bytes of several numbers, or of a row.
+// Packing of several numbers into bytes, or of a whole row.
 struct Packing {
   int numbers = 1;
   int scale_columns = 0;
@@ -32,8 +32,8 @@ constexpr DTypeFacts packed(DType dtype, std::string_view name, std::string_view
 }
 
 constexpr std::array table = {
-    // Tolerances: several roundings of P and O to 16 bits, and far below what a dropped key or a wrong tile
-    // makes.
+    // Tolerances: several roundings of P and O to 16 bits, far below the error of a dropped key or a wrong
+    // tile.
     DTypeFacts{.dtype = DType::bf16,
                .name = "bf16",
                .bytes = 2,
@@ -69,7 +69,7 @@ constexpr std::array table = {
     DTypeFacts{DType::int32, "int32", 4, NumberKind::signed_integer, "int", "int32", "<i4"},
     DTypeFacts{DType::int64, "int64", 8, NumberKind::signed_integer, "long long", "int64", "<i8"},
     DTypeFacts{DType::uint8, "uint8", 1, NumberKind::unsigned_integer, "unsigned char", "uint8", "|u1"},
-    // Tolerances: P is rounded to e4m3, each of its numbers for itself, by 2.6 % of it on average.
+    // Tolerances: each P is rounded to e4m3, by 2.6 % on average.
     DTypeFacts{.dtype = DType::fp8_e4m3,
                .name = "fp8_e4m3",
                .bytes = 1,

@@ -33,7 +33,7 @@ std::uint16_t float_to_bits(DType dtype, float value) {
   if (magnitude >= first_infinite) return static_cast<std::uint16_t>(sign | 0x7c00u);
   constexpr std::uint32_t first_normal = 0x38800000u;  // 2^-14
   if (magnitude < first_normal) {
-    // Floats from 0.5 to 1 are 2^-24 apart, as fp16's subnormals are: the addition rounds to them.
+    // Floats in [0.5, 1) have steps of 2^-24, like fp16's subnormals, so that the addition rounds correctly.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

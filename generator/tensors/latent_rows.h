@@ -7,10 +7,10 @@
 
 namespace jit {
 
-/// Bytes from row to row of latent_584 in a page, behind whose rows their scales lie. Pages are padded to a multiple.
+/// Bytes between rows of latent_584 in a page, whose scales follow all rows. Pages are padded to a multiple.
 inline constexpr int latent_row_in_page = 576;
 
-/// Checks that rows, and pages, lie as the format has them. Throws Error invalid_argument of field `name`.
+/// Checks that rows and pages have the format's layout. Throws Error invalid_argument of field `name`.
 void check_latent_rows(DType dtype, std::string_view name, const TensorView& tensor);
 
 }  // namespace jit

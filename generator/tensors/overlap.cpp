@@ -9,14 +9,14 @@
 namespace jit {
 namespace {
 
-// A view as one of bytes, so that views of different types can be compared: rows and, inline behind them, their scales.
+// A view in bytes, to compare views of different types, such as rows and the scales stored inline after them.
 struct Bytes {
   std::int64_t shape[max_rank + 1] = {};
   std::int64_t strides[max_rank + 1] = {};
   int rank = 0;
 };
 
-// None where strides are no number of bytes.
+// Nothing if strides overflow as byte counts.
 std::optional<Bytes> bytes_of(const TensorView& view) {
   Bytes bytes;
   const int size = size_of(view.dtype);
@@ -35,20 +35,20 @@ std::optional<Bytes> bytes_of(const TensorView& view) {
   return bytes;
 }
 
-// Whether two views with the same strides over one buffer, as slices of a packed tensor are, share a byte: whether their
-// distance is a difference of two indices. Each dimension takes the whole number of strides just below or above what is
-// left.
+// Whether two views with equal strides, such as slices of a packed tensor, share a byte: whether their
+// distance is a difference of two indices. Tries for each dimension, from the largest stride on, the two
+// nearest multiples.
 bool same_stride_overlap(const Bytes& a, const Bytes& b, std::int64_t distance, unsigned used) {
   int widest = -1;
   for (int i = 0; i < a.rank; ++i) {
-    // A dimension of one may carry any stride.
+    // A dimension of one element may have any stride.
     const bool moves = std::max(a.shape[i], b.shape[i]) > 1;
     if (moves && !(used >> i & 1) && (widest < 0 || std::abs(a.strides[i]) > std::abs(a.strides[widest])))
       widest = i;
   }
   if (widest < 0) return distance == 0;
   const std::int64_t stride = std::abs(a.strides[widest]);
-  // An index of b less one of a, where strides are positive.
+  // Range of an index of b minus one of a, with positive strides.
   std::int64_t least = 1 - a.shape[widest], most = b.shape[widest] - 1;
   if (a.strides[widest] < 0) least = -std::exchange(most, -least);
   if (stride == 0) return same_stride_overlap(a, b, distance, used | 1u << widest);

@@ -14,7 +14,7 @@ inline bool has_elements(const TensorView& tensor) {
   return tensor.rank != 0;
 }
 
-/// Addresses from the first byte of a tensor to behind the last; empty where it has no elements.
+/// Address range from a tensor's first byte to its end; empty without elements.
 struct ByteRange {
   std::intptr_t begin = 0, end = 0;
 
@@ -32,12 +32,12 @@ inline ByteRange byte_range(const TensorView& tensor) {
   return {base + low * bytes, base + (high + 1) * bytes};
 }
 
-/// Whether two elements may share an address: unless, in order of stride, each dimension steps over the one
-/// before.
+/// Whether two elements may share an address: not if, in order of strides, each stride exceeds the extent of
+/// the previous dimensions.
 bool overlaps_itself(const TensorView& tensor);
 
-/// Whether two tensors may share a byte. Views with the same strides over one buffer, as slices of a packed
-/// tensor are, are told apart; others by the range of their addresses alone.
+/// Whether two tensors may share a byte. Exact for views with equal strides, such as slices of a packed
+/// tensor; conservative for others, by address ranges.
 bool overlap(const TensorView& a, const TensorView& b);
 
 }  // namespace jit

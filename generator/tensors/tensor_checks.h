@@ -1,6 +1,6 @@
-// Checks of the tensors of a call. Every check throws Error invalid_argument whose field is the
-// tensor's name, and allocates nothing when there is nothing to say. What a launch asks of each of its tensors is a few
-// comparisons here; the sentences are in tensor_checks.cpp.
+// Checks of a call's tensors. Each throws Error invalid_argument, whose field is the tensor's name, and
+// allocates only to throw. Checks on the launch path are a few inline comparisons; tensor_checks.cpp has the
+// messages.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace jit {
 
 [[noreturn]] void refuse(std::string_view argument, const std::string& message);
 
-/// The refusals of the checks below.
+/// Errors of the checks below.
 [[noreturn]] void refuse_reach(std::string_view name, const TensorView& tensor);
 [[noreturn]] void refuse_rank(std::string_view name, const TensorView& tensor, const Dims& dims);
 [[noreturn]] void refuse_dtype(std::string_view name, const TensorView& tensor, DType dtype);
@@ -26,9 +26,9 @@ namespace jit {
 [[noreturn]] void refuse_rows(std::string_view name, const TensorView& tensor, int alignment);
 [[noreturn]] void refuse_sparse_last(std::string_view name, const TensorView& tensor);
 
-/// No size is negative, and no element further from the first than memory can be.
+/// Checks that sizes are not negative, and offsets of elements within any possible memory.
 inline void check_sizes_and_strides(std::string_view name, const TensorView& tensor) {
-  // Elements from first to last along one dimension: far beyond any memory, and no sum of such overflows.
+  // Limit of the distance of elements along one dimension: far beyond any memory, and sums cannot overflow.
   constexpr std::int64_t max_reach = std::int64_t{1} << 48;
   for (int i = 0; i < tensor.rank; ++i) {
     std::int64_t reach = 0;
@@ -40,7 +40,7 @@ inline void check_sizes_and_strides(std::string_view name, const TensorView& ten
   }
 }
 
-/// It is there and has as many dimensions as these; also checks sizes and strides.
+/// Checks that the tensor is given and its rank allowed; also checks sizes and strides.
 inline void check_rank(std::string_view name, const TensorView& tensor, const Dims& dims) {
   if (tensor.rank < dims.fewest() || tensor.rank > dims.count()) [[unlikely]]
     refuse_rank(name, tensor, dims);
@@ -62,7 +62,7 @@ inline void check_size(std::string_view name, const TensorView& tensor, int dime
 void check_size_at_least(std::string_view name, const TensorView& tensor, int dimension,
                          std::string_view meaning, std::int64_t least);
 
-/// Bytes that the first element is aligned to, a power of two. Anything goes when there are no elements.
+/// Checks the alignment of the first element in bytes, a power of two, if there are elements.
 inline void check_pointer(std::string_view name, const TensorView& tensor, int alignment) {
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
   const bool is_fine = address != 0 && (address & (static_cast<std::uintptr_t>(alignment) - 1)) == 0;
@@ -70,7 +70,7 @@ inline void check_pointer(std::string_view name, const TensorView& tensor, int a
     refuse_pointer(name, tensor, alignment);
 }
 
-/// The elements of each row, which is the last dimension, lie one behind the other, and rows at multiples of `alignment`
+/// Checks that elements of each row (the last dimension) are dense, and that rows have this alignment in
 /// bytes, a power of two.
 inline void check_rows(std::string_view name, const TensorView& tensor, int alignment) {
   const int bytes = size_of(tensor.dtype), last = tensor.rank - 1;
@@ -81,23 +81,23 @@ inline void check_rows(std::string_view name, const TensorView& tensor, int alig
     refuse_rows(name, tensor, alignment);
 }
 
-/// The stride of the last dimension is 1.
+/// Checks that the last dimension has stride 1.
 inline void check_dense_last(std::string_view name, const TensorView& tensor) {
   const int last = tensor.rank - 1;
   if (tensor.shape[last] > 1 && tensor.strides[last] != 1) [[unlikely]]
     refuse_sparse_last(name, tensor);
 }
 
-/// Whether elements from `first_dimension` on lie one behind the other; where there are none, whatever the strides.
+/// Whether elements from `first_dimension` on are dense; true without elements.
 bool is_dense(const TensorView& tensor, int first_dimension = 0);
 
-/// For texts of the user, which get a pointer and nothing that tells of strides.
+/// Checks density for user texts, which get a pointer without strides.
 void check_dense(std::string_view name, const TensorView& tensor);
 
-/// No two elements of an output share memory.
+/// Checks that no two elements of an output overlap.
 void check_no_self_overlap(std::string_view name, const TensorView& tensor);
 
-/// An output shares no memory with an input, or with another output.
+/// Checks that an output overlaps neither an input nor another output.
 void check_no_overlap(std::string_view output_name, const TensorView& output, std::string_view input_name,
                       const TensorView& input);
 

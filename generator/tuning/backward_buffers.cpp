@@ -22,7 +22,7 @@
 namespace jit {
 namespace {
 
-// Bytes of do and of gradients for each batch entry, and of the sums of dq in fp32 that kernels may need.
+// Bytes of do, of gradients, and of dq sums in fp32, which some kernels need, per batch entry.
 std::int64_t gradient_bytes(const AttentionSpec& spec, const AttentionParams& params) {
   const ProblemShape shape = shape_of(params);
   const std::int64_t d = spec.head_dim, dv = spec.value_head_dim(), element = size_of(input_dtype(spec)),
@@ -82,7 +82,7 @@ BackwardBuffers::Sample BackwardBuffers::sample_of(std::int64_t heads, std::int6
   return {.count = std::min(max_sampled_rows, total), .heads = heads, .length = length, .total = total};
 }
 
-// By the cost model's kernel: what is measured here is the one behind it.
+// Computes o and LSE by the cost model's forward kernel: only backward is measured here.
 void BackwardBuffers::compute_outputs(KernelStore& store, CUstream stream) {
   const Target target = native_target(device_);
   const ProblemShape shape = shape_of(forward_.params());

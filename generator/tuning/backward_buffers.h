@@ -1,4 +1,4 @@
-// The tensors that candidates of backward are measured and checked on.
+// Tensors for measuring and checking backward candidates.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@
 
 namespace jit {
 
-/// The programs that fill the inputs and compute the references.
+/// The programs that fill inputs and compute references.
 std::vector<Program> backward_check_programs(const AttentionSpec& spec);
 
-/// The tensors of forward with what a forward kernel makes of them, which is checked, do with random contents, gradients,
-/// and the reference's answer for a sample of their rows.
+/// The forward tensors with a forward kernel's checked outputs, a random do, gradients, and the reference's
+/// results for sampled rows.
 class BackwardBuffers : public TuningBuffers {
  public:
-  /// As ForwardBuffers. `spec` has no sinks.
+  /// Like ForwardBuffers. `spec` has no sinks.
   BackwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                   const AttentionParams& params, CUstream stream);
 
@@ -32,7 +32,7 @@ class BackwardBuffers : public TuningBuffers {
   std::string check(const Plan& plan, CUstream stream) const override;
 
  private:
-  // Rows of one kind that the reference knows: those of queries, or of keys.
+  // Sampled rows of queries or of keys, for which there is a reference.
   struct Sample {
     std::int64_t count = 0, heads = 0, length = 0, total = 0;
   };

@@ -41,8 +41,8 @@ bool BackwardProblem::has_two_passes() const {
   return has(Pass::backward_dq) && has(Pass::backward_dkv);
 }
 
-// Pairs are too many to measure all: both kernels are promising, or one of them is the cost model's first. Throws Error
-// where there are none.
+// Pairs of dQ and dK-dV configs. There are too many to measure: both must be promising, or one of them be the
+// cost model's first. Throws Error if there are none.
 std::vector<Candidate> BackwardProblem::two_pass_candidates(bool exhaustive) const {
   const DeviceLimits limits = device_limits(device());
   const std::vector<Candidate> dq = all_candidates(kernel_spec_, shape_of(Pass::backward_dq), limits);

@@ -8,9 +8,9 @@
 namespace jit {
 namespace {
 
-// So many compile at once on 16 cores, beside what the results are checked with.
+// Number of compiles that run concurrently on 16 cores, with those of reference kernels.
 constexpr std::ptrdiff_t most_candidates = 8;
-// The cost models of two families know little of each other: where both compete, both are measured.
+// Predictions of different families are hard to compare: if two compete, both are measured.
 constexpr std::ptrdiff_t most_of_the_first_family = 5, most_of_another = 2;
 
 }  // namespace

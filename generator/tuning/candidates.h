@@ -1,4 +1,4 @@
-// Which configs the tuner measures on the first run, and when it has seen enough of them.
+// Selects the configs that the tuner measures on the first run, and stops when the others cannot win.
 #pragma once
 
 #include <mutex>
@@ -14,42 +14,41 @@
 
 namespace jit {
 
-/// A list of configs that a call may run, and the clock cycles that its families' cost models expect.
-/// Candidates whose first kernels are of one family, and in one of its forms, are compared by that; of others
-/// the models know little.
+/// A list of configs for a call, and its clock cycles as the cost models predict. Predictions are comparable
+/// among candidates whose first kernels have the same family and form; across families they are less
+/// reliable.
 struct Candidate {
   PlanConfigs configs;
   double cycles = 0;
   double error =
-      fitted_model_error;  ///< by so much, as a factor, the models may misjudge it beside the others
+      fitted_model_error;  ///< factor by which the models may misjudge it relative to other candidates
 
   std::size_t family() const { return family_form(configs.front()); }
 };
 
-/// The configs worth measuring, of those in the order of promise: within the model's error of the first of
-/// their family, one of those that are near-copies of another, and few.
+/// The configs worth measuring, by rank: a few that are within the model's error of the best of their family,
+/// without near-copies.
 std::vector<Candidate> promising(std::span<const Candidate> ranked);
 
-/// The promising configs of calls of one kernel, the cost model's choice first.
+/// The promising configs of a call with one kernel, the cost model's choice first.
 std::vector<Candidate> first_run_candidates(const AttentionSpec& spec, const ProblemShape& shape,
                                             const DeviceLimits& limits);
 
-/// All legal configs in the order of promise.
+/// All legal configs by rank.
 std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemShape& shape,
                                       const DeviceLimits& limits);
 
-/// Calls of two kernels, one after the other, whose cycles add up: each of the first beside each of the second, in the
-/// order of promise.
+/// All pairs of a first and a second kernel, ranked by the sum of their cycles.
 std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const Candidate> second);
 
-/// The prospects of candidates while others are measured, the most promising first. A family's first timing
-/// tells what a predicted cycle takes; a candidate that is predicted further above the fastest timing than
-/// its models' error allows cannot win any more. Thread safe.
+/// Whether candidates may still win while others are measured, in ranked order. A family's first timing
+/// calibrates its predicted cycles; a candidate cannot win if its calibrated prediction exceeds the fastest
+/// timing by more than its models' error. Thread safe.
 class Prospects {
  public:
   explicit Prospects(std::span<const Candidate> candidates);
 
-  /// Candidate `i` took this long, in any unit, the same for all.
+  /// Records the time of candidate `i`, in any unit that all share.
   void add(std::size_t i, double time);
 
   bool may_win(std::size_t i) const;
@@ -62,8 +61,8 @@ class Prospects {
 
   std::span<const Candidate> candidates_;
   mutable std::mutex mutex_;
-  std::vector<Scale> scales_;  // of families that were timed
-  double fastest_ = 0;         // 0: nothing was
+  std::vector<Scale> scales_;  // of timed families
+  double fastest_ = 0;         // 0: nothing is timed
 };
 
 }  // namespace jit

@@ -16,9 +16,9 @@ bool is_empty(const ProblemShape& shape) {
   return shape.batch == 0 || shape.heads_q == 0 || shape.seqlen_q == 0 || shape.seqlen_kv == 0;
 }
 
-// Why the cost models decide, before any record is looked for; null: they may not.
+// Why the cost model decides without a record or tuning; null if it does not.
 const char* why_untuned(const Settings& settings, const TuningProblem& problem) {
-  // Nothing to look at: there is nothing to measure, and no difference to find.
+  // Empty problems: there is nothing to measure.
   if (settings.tuning == TuningMode::off || is_empty(problem.shape())) return "cost model, these sizes";
   if (problem.spec().split_keys != 0 && !has_fixed_bits(problem.spec()))
     return "cost model; with split_keys one config serves all calls that TMA can read, and one all others";
@@ -32,7 +32,7 @@ std::optional<Plan> recorded_plan(ContextState& context, const TuningProblem& pr
   if (!recorded) return std::nullopt;
   try {
     return problem.plan(context, recorded->configs, "recorded: " + recorded->record);
-  } catch (const Error& error) {  // offline without this kernel, say
+  } catch (const Error& error) {  // e.g. offline without this kernel
     context.notify(Event::Kind::warning, fmt::format("the recorded config cannot be used: {}", error.what()));
     return std::nullopt;
   }
@@ -55,7 +55,7 @@ Plan choose_plan(ContextState& context, const TuningProblem& problem,
   if (settings.tuning != TuningMode::recorded && !settings.offline) {
     try {
       return tuned_plan(context, problem);
-    } catch (const std::exception& error) {  // too little memory to tune in, say: no reason not to compute
+    } catch (const std::exception& error) {  // e.g. too little memory to tune: still compute
       context.notify(Event::Kind::warning,
                      fmt::format("tuning failed, the cost model decides: {}", error.what()));
     }

@@ -1,4 +1,4 @@
-// Jobs that run ahead of the thread that waits for them.
+// Jobs that run ahead of the thread that uses their results.
 #pragma once
 
 #include <condition_variable>
@@ -11,17 +11,17 @@
 
 namespace jit {
 
-/// Does jobs on as many threads as there are cores, the lowest first, while the owner uses those that are done. One
-/// that is no longer wanted when its turn comes is passed over. Destruction waits for the jobs that have begun.
+/// Runs jobs on all cores in ascending order, while the owner uses finished ones. Skips a job that is no
+/// longer wanted when its turn comes. The destructor waits for started jobs.
 class CompileAhead {
  public:
-  /// `work(i)` does job i and must not throw; `is_wanted(i)` tells whether it is worth the while. Both are called from
+  /// `work(i)` runs job i and must not throw; `is_wanted(i)` tells whether to run it. Both are called from
   /// any thread.
   CompileAhead(std::size_t count, std::function<void(std::size_t)> work,
                std::function<bool(std::size_t)> is_wanted);
   ~CompileAhead();
 
-  /// Returns when job `i` is done, or was passed over.
+  /// Waits until job `i` is finished or skipped.
   void wait(std::size_t i);
 
  private:
@@ -33,7 +33,7 @@ class CompileAhead {
   std::condition_variable changed_;
   std::size_t next_ = 0;
   std::vector<bool> done_;
-  std::vector<std::jthread> threads_;  // the last member: they are gone before the others are
+  std::vector<std::jthread> threads_;  // declared last: threads end before other members are destroyed
 };
 
 }  // namespace jit

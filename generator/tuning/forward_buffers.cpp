@@ -29,7 +29,7 @@ namespace jit {
 namespace {
 
 constexpr double lse_tolerance = 0.01;
-constexpr float typical_dropout = 0.1f;  // no kernel is faster for another one
+constexpr float typical_dropout = 0.1f;  // its value does not affect speed
 
 }  // namespace
 
@@ -41,8 +41,8 @@ AttentionSpec dense_spec(AttentionSpec spec) {
 }
 
 bool can_time(const AttentionSpec& spec) {
-  if (has_lists(spec)) return false;  // it asks no list, and has keys for each query's own
-  if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference reads no rows of latents
+  if (has_lists(spec)) return false;  // lists are not modeled: here each query would need its own keys
+  if (facts(spec.key_dtype()).row_bytes != 0) return false;  // the reference cannot read latent rows
   const std::vector<FunctorTensorUse> uses = functor_tensor_uses(spec);
   return std::none_of(uses.begin(), uses.end(), [&](const FunctorTensorUse& use) {
     if (use.tensor.access != TensorAccess::pointer) return has_varlen_q(spec);
@@ -62,7 +62,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
     : spec_(spec), device_(device), params_(params) {
   const std::int64_t heads_kv = params_.heads_q / spec_.gqa_ratio;
   const std::int64_t d = spec_.head_dim, dv = spec_.value_head_dim();
-  // Elements of rows of k, and of v beside k.
+  // Columns of a row of k, and of a separate row of v.
   const std::int64_t k_row = stored_columns(spec_, spec_.head_dim),
                      v_row = stored_columns(spec_, spec_.value_head_dim());
   const std::int64_t own_dv = spec_.values_in_keys ? 0 : v_row;
@@ -118,7 +118,7 @@ ForwardBuffers::ForwardBuffers(KernelStore& store, const AttentionSpec& spec, co
   run_reference(store, stream);
 }
 
-// Keys of the call may still be on their way, and are not read here.
+// Marks all keys as arrived: arrivals of the call may be pending, and its keys are not read here.
 void ForwardBuffers::let_keys_be_there() {
   if (!spec_.key_arrivals) return;
   constexpr ArrivalHeader all_there = {};
@@ -129,7 +129,7 @@ void ForwardBuffers::let_keys_be_there() {
   dense_.tensors[tensors.size() - 1] = table;
 }
 
-// An array of the call's own, on the device.
+// An array on the device, owned by these buffers.
 const void* ForwardBuffers::array_of(const void* host, std::size_t bytes) {
   const DeviceBuffer& buffer =
       sequence_arrays_.emplace_back(device_.ordinal, std::max<std::size_t>(4, bytes));
@@ -137,7 +137,7 @@ const void* ForwardBuffers::array_of(const void* host, std::size_t bytes) {
   return buffer.data();
 }
 
-// Makes params_ those of varlen and paged sequences, with arrays of their own for those that the call has.
+// Sets params_ to varlen and paged sequences, with own arrays in place of the call's.
 void ForwardBuffers::describe_sequences() {
   SequenceParams& sequences = params_.sequences;
   const int batch = params_.batch;
@@ -177,7 +177,7 @@ void ForwardBuffers::describe_sequences() {
   }
 }
 
-// Outputs beside o and LSE, if the spec asks for them.
+// Allocates outputs besides o and LSE that the spec requests.
 void ForwardBuffers::describe_outputs() {
   if (!spec_.output.is_none() && !has_narrow_keys(spec_)) params_.outputs.o_raw = nullptr;
   const std::int64_t rows = shape_of(params_).seqlen_q * params_.heads_q * params_.batch;
@@ -197,16 +197,16 @@ void ForwardBuffers::describe_outputs() {
     row.set(params_, buffer.data(), params_.lse_strides);
   }
   if (!spec_.mean_score || has_quantized_output(spec_)) return;
-  // Its gradient, in backward.
+  // The gradient of mean_score, for backward.
   const std::vector<float> zeros(static_cast<std::size_t>(rows));
   params_.outputs.d_mean_score =
       static_cast<const float*>(array_of(zeros.data(), zeros.size() * sizeof(float)));
   params_.outputs.d_mean_score_strides = params_.lse_strides;
 }
 
-// Scales that differ from key to key, or from column to column, where each has its own; else all are 1. So are those of
-// blocks of varlen rows and of pages, which are not the blocks of dense sequences. Means that differ from column to
-// column, and LSE that has lost nothing.
+// Sets scales: different ones per key or column if the spec has them, else a constant; 1 for blocks of varlen
+// rows and of pages, which are not the blocks of dense sequences. Means differ from column to column;
+// lse_shift is zero.
 void ForwardBuffers::describe_scales() {
   DescaleParams &own = params_.descale, &dense = dense_.descale;
   const bool has_blocks = spec_.descale_per == ScaleKind::block;
@@ -218,7 +218,7 @@ void ForwardBuffers::describe_scales() {
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = value(i);
     return static_cast<const float*>(array_of(numbers.data(), numbers.size() * sizeof(float)));
   };
-  // Random bits of whole numbers spread further than a normal sample.
+  // Random bits as integers have a wider distribution than a normal sample.
   const float unit = spec_.key_dtype() == DType::int8   ? 1.0f / 74
                      : spec_.key_dtype() == DType::int4 ? 1.0f / 6
                                                         : 1;
@@ -264,7 +264,7 @@ void ForwardBuffers::describe_scales() {
     const std::int64_t queries = rows_of(dense_.seqlen_q), heads_q = params_.heads_q;
     dense.q = of_rows(dense_.batch * queries * heads_q);
     dense.q_strides = {.batch = queries * heads_q, .seq = heads_q, .head = 1};
-    // Values have one of each KV head at most.
+    // V has at most one scale per KV head.
     dense.v_strides.batch = dense.v_strides.seq = 0;
   }
   own = dense;
@@ -273,12 +273,13 @@ void ForwardBuffers::describe_scales() {
   if (params_.sequences.page_table != nullptr) own.k_strides.batch = own.v_strides.batch = page * heads;
 }
 
-// Scales of blocks of columns, by which random bits are about as wide as a normal sample: of dense sequences, whose rows pages hold in their order.
+// Sets block scales of dense sequences, whose rows pages hold in order, so that random bits are about as wide
+// as a normal sample.
 void ForwardBuffers::describe_block_scales(DescaleParams& dense) {
   const std::int64_t heads = params_.heads_kv, columns = scale_columns(spec_);
   const std::int64_t rows = std::max<std::int64_t>(std::int64_t{dense_.batch} * dense_.seqlen_kv,
                                                    std::int64_t{params_.sequences.pages} * spec_.page_size);
-  const int first = spec_.key_dtype() == DType::nvfp4 ? 0x28 : 125;  // a quarter, of e4m3 and of e8m0
+  const int first = spec_.key_dtype() == DType::nvfp4 ? 0x28 : 125;  // a quarter, in e4m3 and e8m0
   const auto drawn = [&](std::int64_t blocks, TensorStrides& strides) {
     std::vector<unsigned char> bytes(static_cast<std::size_t>(rows * heads * blocks));
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(first + i % 3);
@@ -324,7 +325,7 @@ void ForwardBuffers::run_reference(KernelStore& store, CUstream stream) {
   if (has_quantized_output(spec_) && !spec_.o_descale) give_scales();
 }
 
-// One for all rows, of which the sample is.
+// Sets one output scale for all rows, from the sampled reference.
 void ForwardBuffers::give_scales() {
   float most = 0;
   for (const float x : reference_o_) most = std::max(most, std::abs(x));
@@ -335,7 +336,7 @@ void ForwardBuffers::give_scales() {
 
 void ForwardBuffers::run(const Plan& plan, CUstream stream) const {
   AttentionParams params = params_;
-  params.lse = nullptr;  // as most calls
+  params.lse = nullptr;  // most calls have none
   run_plan(plan, params, memory_, stream);
 }
 
@@ -367,7 +368,7 @@ std::string ForwardBuffers::check(const Plan& plan, CUstream stream) const {
       o_scales_.download(&scale, sizeof scale, static_cast<std::size_t>(lse_at) * sizeof scale, stream);
     o.add(place_of(dense_.o_strides, batch, head, query), &reference_o_[r * o.elements()], stream, scale);
   }
-  // One scale may stand for rows of all sizes, of which small ones are rounded by a tenth of themselves.
+  // One scale may serve rows of all magnitudes, so small ones have rounding errors of up to 10 %.
   const double of_output = has_quantized_output(spec_) ? 0.1 : facts(output_dtype(spec_)).tolerance;
   const double tolerance = std::max(facts(spec_.dtype).tolerance, of_output);
   return o.is_within(tolerance) ? "" : fmt::format("wrong: relative error {:.3g} of the output", o.error());

@@ -1,4 +1,4 @@
-// The tensors that candidates of forward are measured and checked on.
+// Tensors for measuring and checking forward candidates.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,13 @@ std::vector<Program> forward_check_programs(const AttentionSpec& spec);
 /// The spec of the same memory as dense sequences.
 AttentionSpec dense_spec(AttentionSpec spec);
 
-/// q, k, v of the problem's sizes with random contents, an output, and the reference's answer for a sample of
-/// rows. Where lengths are on the device, all sequences are equally long: as long as there is room for, on the average
-/// where they are varlen. Pages lie in order, and sinks are −inf. So the same memory is that of dense sequences,
-/// which the reference computes.
+/// Random q, k, v of the problem's sizes, an output, and the reference's results for sampled rows. If lengths
+/// are on the device, all sequences have the full length, or the average one if varlen. Pages are in order
+/// and sinks are −inf, so that the memory also holds dense sequences, which the reference computes.
 class ForwardBuffers : public TuningBuffers {
  public:
-  /// `params` are the call's. When the tensors, with `more_entry_bytes` for each batch entry, would take more than half of
-  /// the free memory, the batch is cut; when a single batch entry is still too large, throws Error driver_error.
+  /// `params` are the call's. The batch is reduced if the tensors, plus `more_entry_bytes` per batch entry,
+  /// would exceed half of the free memory; throws Error driver_error if a single batch entry does.
   ForwardBuffers(KernelStore& store, const AttentionSpec& spec, const DeviceInfo& device,
                  const AttentionParams& params, CUstream stream, std::int64_t more_entry_bytes = 0);
 
@@ -39,7 +38,7 @@ class ForwardBuffers : public TuningBuffers {
   void run(const Plan& plan, CUstream stream) const override;
   std::string check(const Plan& plan, CUstream stream) const override;
 
-  /// Memory that kernels need beside the tensors.
+  /// Memory that kernels need in addition to the tensors.
   const StreamMemory& memory() const { return memory_; }
   const AttentionParams& params() const { return params_; }
   /// Parameters of the same memory as dense sequences.
@@ -56,13 +55,13 @@ class ForwardBuffers : public TuningBuffers {
   void run_reference(KernelStore& store, CUstream stream);
   void give_scales();
 
-  StreamMemory memory_;  // of its own, so that what candidates need goes with it
+  StreamMemory memory_;  // separate, so that it is freed with the buffers
   AttentionSpec spec_;
   DeviceInfo device_;
   AttentionParams params_;
   AttentionParams dense_;  // the same memory as dense sequences, for the reference
   DeviceBuffer q_, k_, v_, o_, lse_;
-  DeviceBuffer o_scales_;  // of each row, as lse, where o has 8 bits
+  DeviceBuffer o_scales_;  // per row, like lse, if o has 8-bit elements
   std::vector<DeviceBuffer> sequence_arrays_;
   std::vector<float> reference_o_;    // (rows, head_dim_v)
   std::vector<float> reference_lse_;  // (rows)

@@ -95,7 +95,7 @@ void RowComparison::add(std::int64_t place, const float* expected, Stream stream
 double RowComparison::error() const { return std::sqrt(differences_ / std::max(squares_, 1e-30)); }
 
 bool RowComparison::is_within(double tolerance) const {
-  // Not >: a NaN must not pass.
+  // Not >: a NaN must fail.
   return std::sqrt(differences_) <= tolerance * std::sqrt(squares_) + 1e-12;
 }
 

@@ -34,7 +34,7 @@ Selection select_fastest(std::size_t count, const std::function<double(std::size
       if (in[i] && !samples[i].empty() && median(samples[i]) > limit) in[i] = false;
     }
   };
-  // One round measures each candidate once, so that a drift of the clock meets all of them alike.
+  // Measures each candidate once per round, so that clock drift affects all of them alike.
   const auto run_rounds = [&](int rounds) {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t i = 0; i < count; ++i) {
@@ -58,7 +58,7 @@ Selection select_fastest(std::size_t count, const std::function<double(std::size
   run_rounds(policy.opening_rounds);
   drop_slower_than(policy.behind);
   if (!out_of_time) {
-    // The finals count alone: early samples come from a colder chip.
+    // Only final rounds count: early samples come from a cooler chip.
     std::vector<std::vector<double>> opening = samples;
     for (auto& list : samples) list.clear();
     run_rounds(policy.final_rounds);

@@ -17,7 +17,7 @@
 namespace jit {
 namespace {
 
-// Does `step` for each that has no trouble; a failure becomes its trouble.
+// Runs `step` for each config without trouble; records failures as its trouble.
 template <class Step>
 void for_each_sound(std::span<ConfigTiming> timings, const Step& step) {
   for (std::size_t i = 0; i < timings.size(); ++i) {

@@ -1,4 +1,4 @@
-// Configs that are timed for a report: compiled, checked and measured each for itself.
+// Times configs for a report: each is compiled, checked and measured separately.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// Compiles on all cores those that have no trouble; what fails has it then.
+/// Compiles configs without trouble in parallel; records failures as their trouble.
 void compile_configs(ContextState& context, const TuningProblem& problem, std::span<ConfigTiming> timings);
 
 }  // namespace jit

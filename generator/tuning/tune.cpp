@@ -55,7 +55,7 @@ void check_is_tuned(const AttentionSpec& spec) {
       "nothing is tuned");
 }
 
-// The current device, if calls of the spec can be measured there.
+// The current device. Throws Error if calls of the spec cannot be measured on it.
 DeviceInfo device_to_time(const AttentionSpec& spec) {
   DeviceInfo device = device_info(current_device());
   if (!can_time(spec)) {

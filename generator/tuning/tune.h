@@ -11,17 +11,17 @@
 
 namespace jit {
 
-/// Tunes as the context's settings want it, and records the result in the context's cache folder. Throws what
-/// the cost model's own config throws.
+/// Tunes as the context's settings say, and records the result in the context's cache folder. Throws the
+/// errors of the cost model's own config.
 TuningResult tune_and_record(ContextState& context, const TuningProblem& problem);
 
-/// The plan of calls that were not seen before, as the context's settings want it chosen: of a record, else by tuning,
-/// else `untuned`, which is told why. Throws what that one throws.
+/// The plan of new calls, as the context's settings say: from a record, else by tuning, else untuned(why).
+/// Throws the errors of `untuned`.
 Plan choose_plan(ContextState& context, const TuningProblem& problem,
                  const std::function<Plan(std::string why)>& untuned);
 
-/// The problem that is tuned when `arguments` are to be computed on the current device, which is a GPU.
-/// Throws what the public tune() throws.
+/// The tuning problem for `arguments` on the current device, which must be a GPU. Throws the errors of the
+/// public tune().
 ForwardProblem tuning_problem(const AttentionSpec& spec, const AttentionArguments& arguments);
 BackwardProblem tuning_problem(const AttentionSpec& spec, const BackwardArguments& arguments);
 

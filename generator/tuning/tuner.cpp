@@ -25,16 +25,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The part of the time that compiling may take; the rest is for measuring.
+// The share of the time for compiling; the rest is for measuring.
 constexpr double compile_share = 0.6;
-// First samples of a candidate that is checked: enough to tell what cannot win.
+// First samples of a checked candidate: enough to detect that it cannot win.
 constexpr int first_samples = 3;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Candidates to measure. In an exhaustive search any may win, whatever the models say.
+// The candidates to measure. In an exhaustive search, predictions exclude none.
 std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaustive) {
   std::vector<Candidate> candidates = problem.candidates(exhaustive);
   if (exhaustive) {
@@ -43,14 +43,14 @@ std::vector<Candidate> pick_candidates(const TuningProblem& problem, bool exhaus
   return candidates;
 }
 
-// The progress of a candidate.
+// The state of a candidate.
 struct Progress {
-  std::vector<std::shared_ptr<const KernelImage>> images = {};  // once they are compiled
-  std::optional<Plan> plan = {};                                // once it was right and was timed
-  std::string trouble = {};                                     // why it dropped out
+  std::vector<std::shared_ptr<const KernelImage>> images = {};  // once compiled
+  std::optional<Plan> plan = {};                                // once checked and timed
+  std::string trouble = {};                                     // why it was dropped
 };
 
-// A kernel that the assembler could not keep clean is not what its config was meant to be, where its family says so.
+// Whether a kernel spills or serializes wgmma although its family excludes that for its config.
 bool is_unclean(const Candidate& candidate, const Progress& progress) {
   if (progress.images.empty()) return false;
   for (std::size_t i = 0; i < candidate.configs.size(); ++i) {
@@ -65,7 +65,7 @@ int spill_bytes(const Progress& progress) {
   return bytes;
 }
 
-// One search. Candidates are compiled ahead, in the order of promise, and checked and timed as they come.
+// One search: compiles candidates ahead in ranked order, and checks and times them as they become ready.
 class Search {
  public:
   Search(ContextState& context, const TuningProblem& problem, bool exhaustive)
@@ -96,7 +96,7 @@ class Search {
                     static_cast<int>(candidates_.size()));
   }
 
-  // Checks and times all candidates that may win; those that are not clean when no other is left.
+  // Checks and times all candidates that may win; unclean ones only if no clean one works.
   std::unique_ptr<const TuningBuffers> try_candidates(EventTimer& timer) {
     const std::vector<Program> checks = problem_.check_programs();
     const auto work = [&](std::size_t job) {
@@ -107,7 +107,7 @@ class Search {
       }
     };
     const auto is_wanted = [&](std::size_t job) {
-      const bool is_needed = job <= checks.size();  // the cost model's choice, too
+      const bool is_needed = job <= checks.size();  // including the cost model's choice
       return is_needed || (!is_late(compile_share) && prospects_.may_win(job - checks.size()));
     };
     CompileAhead ahead(checks.size() + candidates_.size(), work, is_wanted);
@@ -115,7 +115,7 @@ class Search {
     std::vector<std::size_t> unclean;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       ahead.wait(checks.size() + i);
-      // The cost model's choice is what runs when nothing is better; if it does not compile, nothing will.
+      // The cost model's choice is the default. If it does not compile, the search fails.
       if (i == 0 && progress_[0].images.empty()) {
         progress_[0].images = problem_.build(context_, candidates_[0].configs);
         progress_[0].trouble.clear();
@@ -133,7 +133,7 @@ class Search {
     return buffers;
   }
 
-  // A check is also the warm-up that loads the code.
+  // Checks, then times a candidate. The check also loads the code and warms up.
   void try_candidate(std::size_t i, const TuningBuffers& buffers, EventTimer& timer) {
     Progress& progress = progress_[i];
     if (!progress.trouble.empty()) return;
@@ -226,7 +226,7 @@ class Search {
   std::vector<Progress> progress_;
   Prospects prospects_;
   std::atomic<int> compiled_ = 0;
-  std::optional<std::size_t> default_;  // the first that was tried: the one to beat
+  std::optional<std::size_t> default_;  // the first tried candidate
 };
 
 }  // namespace

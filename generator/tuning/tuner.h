@@ -1,5 +1,5 @@
-// Finding the fastest configs for a problem on a GPU: compile the most promising candidates in parallel, check
-// each against a reference, measure them as they will run, choose deterministically.
+// Finds the fastest configs for a problem on a GPU: compiles promising candidates in parallel, checks each
+// against a reference, measures them, and selects deterministically.
 #pragma once
 
 #include <jit/tuning.h>
@@ -8,9 +8,9 @@
 
 namespace jit {
 
-/// At most `settings.tuning_seconds`, and half of the device's free memory. `exhaustive` takes every config
-/// of the grid for a candidate, and as much time as that needs. A candidate that fails to compile, to load,
-/// to run or to be right drops out and is named in the log. Throws what the cost model's own config throws.
+/// Takes at most `settings.tuning_seconds`, and half of the device's free memory. `exhaustive` makes every
+/// config of the grid a candidate, without a time limit. A candidate that fails to compile, load or run, or
+/// is wrong, is dropped and logged. Throws the errors of the cost model's own config.
 TuningResult tune(ContextState& context, const TuningProblem& problem, bool exhaustive);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The tensors that candidates are measured and checked on.
+// Tensors for measuring and checking candidates.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 
 namespace jit {
 
-/// Tensors of a problem's sizes with random contents, and what a reference makes of them. Nothing of a caller's is written.
+/// Random tensors of a problem's sizes, and the reference's results. The caller's tensors are never written.
 class TuningBuffers {
  public:
   virtual ~TuningBuffers() = default;
 
-  /// Batch entries: those of the call, or as many as half of the free memory has room for.
+  /// Batch entries: the call's, or as many as fit into half of the free memory.
   virtual int batch() const = 0;
 
-  /// Puts the plan's kernels on a stream.
+  /// Launches the plan's kernels on a stream.
   virtual void run(const Plan& plan, CUstream stream) const = 0;
 
-  /// Runs the plan on poisoned outputs and compares sampled rows. Returns what is wrong, beginning with "wrong"; empty
-  /// when nothing is.
+  /// Runs the plan on poisoned outputs and compares sampled rows. Returns an error that begins with "wrong",
+  /// or an empty string.
   virtual std::string check(const Plan& plan, CUstream stream) const = 0;
 };
 

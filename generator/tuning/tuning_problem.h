@@ -1,4 +1,4 @@
-// A problem to tune: all that the tuner, its records and the choice of a plan ask of it.
+// A problem to tune: the interface for the tuner, its records and the choice of a plan.
 #pragma once
 
 #include <memory>
@@ -22,37 +22,37 @@ namespace jit {
 
 struct KernelStore;
 
-/// Calls of a spec of one size on one device. The tensors of mask and score are the caller's own, since their contents
-/// decide which tiles are computed; all others are the tuner's, filled with random numbers.
+/// Calls of a spec with one size on one device. Tensors of mask and score are the caller's, since their
+/// contents decide which tiles are computed; all others are the tuner's, with random numbers.
 class TuningProblem {
  public:
   virtual ~TuningProblem() = default;
 
-  const AttentionSpec& spec() const { return spec_; }  ///< as it was given; of gradients without sinks
+  const AttentionSpec& spec() const { return spec_; }  ///< as given; without sinks for gradients
   const DeviceInfo& device() const { return device_; }
   const ProblemShape& shape() const { return shape_; }
   const AttentionParams& params() const { return params_; }  ///< of the call that wants a plan
-  /// Whether equal inputs must give bitwise identical results where a plan could be faster without.
+  /// Whether equal inputs must give bitwise identical results, even if another plan is faster.
   virtual bool deterministic() const { return false; }
 
-  /// Candidates of the call, in the order of promise: all that is legal, or what is worth a first run.
+  /// The call's candidates by rank: all legal ones, or those worth measuring on a first run.
   virtual std::vector<Candidate> candidates(bool exhaustive) const = 0;
-  /// Why these are no configs of such a call's kernels, in a sentence; empty: they are.
+  /// Why these configs are illegal for the call's kernels, in a sentence; empty if they are legal.
   virtual std::string rejection(const PlanConfigs& configs) const = 0;
-  /// Whether it may run these, which were found elsewhere or earlier: they can read its tensors, too.
+  /// Whether the call can run these recorded configs: they are legal and can read its tensors.
   virtual bool can_run(const PlanConfigs& configs) const = 0;
-  /// The templates with which the kernels of all candidates begin.
+  /// The template entries of all candidates' kernels.
   virtual std::vector<std::string> competing_entries() const = 0;
 
-  /// Compiles the kernels of a plan: those of the configs, then others. Throws what compiling throws.
+  /// Compiles the kernels of a plan, main ones first. Throws the errors of compiling.
   virtual std::vector<std::shared_ptr<const KernelImage>> build(KernelStore& store,
                                                                 const PlanConfigs& configs) const = 0;
-  /// The plan itself, with kernels loaded. Throws what compiling and loading throw.
+  /// The plan, with loaded kernels. Throws the errors of compiling and loading.
   virtual Plan plan(KernelStore& store, const PlanConfigs& configs, std::string why) const = 0;
 
-  /// The programs that `buffers` needs, to be compiled ahead.
+  /// The programs that `buffers` uses, to be compiled ahead.
   virtual std::vector<Program> check_programs() const = 0;
-  /// Throws Error driver_error when a single batch entry is too large for half of the free memory.
+  /// The tensors. Throws Error driver_error if a single batch entry exceeds half of the free memory.
   virtual std::unique_ptr<TuningBuffers> buffers(KernelStore& store, CUstream stream) const = 0;
 
  protected:
@@ -87,10 +87,10 @@ class ForwardProblem : public TuningProblem {
   AttentionSpec kernel_spec_;
 };
 
-/// The gradients of q, k and v: one kernel computes all of them, or one computes dq and another dk and dv.
+/// The gradients of q, k and v, by one kernel or by one for dq and one for dk and dv.
 class BackwardProblem : public TuningProblem {
  public:
-  /// `shape` is of Pass::backward, and tells of all tensors of the call.
+  /// `shape` is of Pass::backward, and describes all tensors of the call.
   BackwardProblem(const AttentionSpec& spec, DeviceInfo device, const ProblemShape& shape,
                   const AttentionParams& params, bool deterministic);
 
@@ -115,11 +115,11 @@ class BackwardProblem : public TuningProblem {
   bool deterministic_;
 };
 
-/// Whether calls of the spec can be measured: not those whose mask or score reads a tensor with a row for each row of
-/// varlen q, because what is measured lies elsewhere.
+/// Whether calls of the spec can be measured: not if a mask or score reads a tensor with a row per row of
+/// varlen q, because measured rows have other offsets.
 bool can_time(const AttentionSpec& spec);
 
-/// The problems of calls, which compute something.
+/// The problems of nonempty calls.
 ForwardProblem forward_problem(const AttentionSpec& spec, const DeviceInfo& device,
                                const AttentionParams& params);
 BackwardProblem backward_problem(const AttentionSpec& spec, const DeviceInfo& device,

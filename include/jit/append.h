@@ -51,12 +51,12 @@ namespace jit {
 /// queries are known at a call.
 struct AppendSpec {
   DType dtype = DType::bf16;  ///< of q, k and v: bf16 or fp16
-  /// Type of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656, latent_584
-  /// or latent_528 (docs/mla.md): k_cache alone, whose rows have k as their last 64 columns and v as those before, 512, 448
-  /// and 448.
+  /// Type of the caches: bf16, fp16, fp8_e4m3, fp8_e5m2, int8, int4, nvfp4 or mxfp4; default: dtype. Or latent_656,
+  /// latent_584 or latent_528 (docs/mla.md): k_cache alone; in its rows v comes first, with 512, 448 or 448 columns,
+  /// and then the 64 columns of k.
   std::optional<DType> cache_dtype = {};
-  /// With caches of FP8 and int8: head: scales belong to heads, and are given; token: to each token and head, and are
-  /// computed. int4 has scales of tokens, nvfp4 and mxfp4 of heads beside those of blocks.
+  /// The scales of FP8 and int8 caches. head: the caller gives one per head; token: the kernel computes one per token
+  /// and head. int4 needs token; nvfp4 and mxfp4 need head, beside their block scales.
   ScaleKind scale_per = ScaleKind::head;
   int head_dim = 128;  ///< of q and k: a multiple of 8 from 8 to 1024
   int head_dim_v = 0;  ///< of v, same rule; 0: head_dim
@@ -92,9 +92,9 @@ struct AppendSpec {
 /// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const AppendSpec& spec);
 
-/// The tensors of one call. The tokens of all requests lie one behind another, (tokens, …); or all of q, k, v, q_out,
+/// The tensors of one call. The tokens of all requests are concatenated, (tokens, …); or all of q, k, v, q_out,
 /// slot_mapping and positions are (batch, seqlen, …). All strides are allowed if the last one is 1; slot_mapping,
-/// seqused_k, cu_seqlens_q, the weights, and positions (except for the axis) are dense.
+/// seqused_k, cu_seqlens_q, the weights, and positions (except for the axis) are dense. The caller owns the memory.
 ///
 /// Arrays are read only on the device. A token is not stored if its slot, page or row in a page does not exist or is
 /// −1, or if it belongs to no request. A token whose position is no row of the table is skipped, and so is its q.
@@ -132,18 +132,17 @@ struct AppendArguments {
   TensorView q_norm_weight = {};  ///< with norm and q: (head_dim)
   TensorView k_norm_weight = {};  ///< with norm: (head_dim)
 
-  /// With FP8 caches: fp32, keys are divided by it, rounded to the nearest even and saturated. With ScaleKind::head
-  /// optional and read: (1) or (heads_kv). With ScaleKind::token written: (pages, page_size, heads_kv), any strides, so
-  /// that scales may lie behind the elements of their row. A row's scale is its largest magnitude divided by the
-  /// largest FP8 number (448 or 57344); 1 if that magnitude is below 2^-100. NaN is ignored, and an infinity counts as
-  /// the largest float.
-  /// int8 has 127 as its largest number; NaN makes the scale of its token NaN. int4 has (most - least) / 15, at least
-  /// 1e-6, and in the lowest four bits the zero point, as vLLM's int4_per_token_head.
+  /// With FP8, int8 and int4 caches: fp32, keys are divided by it, rounded to nearest even and saturated. With
+  /// ScaleKind::head optional and read: (1) or (heads_kv). With ScaleKind::token written: (pages, page_size, heads_kv),
+  /// any strides, so that scales may follow the elements of their row. A row's scale is its largest magnitude divided
+  /// by the largest number (448, 57344; int8: 127), or 1 if that magnitude is below 2^-100. FP8 ignores NaN and counts
+  /// an infinity as the largest float; with int8 NaN makes the token's scale NaN. An int4 scale is (max − min) / 15, at
+  /// least 1e-6, with the zero point in its lowest four bits, as vLLM's int4_per_token_head.
   TensorView k_scale = {};
   TensorView v_scale = {};  ///< the same for v
-  /// With caches of nvfp4 and mxfp4, written: bytes (pages, page_size, heads_kv, head_dim / 16 or 32), the last stride 1: of
-  /// each 16 columns the largest magnitude divided by 6, as e4m3; of each 32 the power of two that leaves numbers below
-  /// 8, as e8m0, from 2^-21 to 2^8. NaN makes the scale of its block NaN.
+  /// With nvfp4 and mxfp4 caches, written: uint8 (pages, page_size, heads_kv, head_dim / 16 or 32), last stride 1.
+  /// nvfp4: the largest magnitude of 16 columns divided by 6, as e4m3. mxfp4: for 32 columns the power of two, from
+  /// 2^-21 to 2^8, that leaves numbers below 8, as e8m0. NaN makes its block's scale NaN.
   TensorView k_block_scales = {};
   TensorView v_block_scales = {};  ///< the same for v
 };

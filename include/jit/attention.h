@@ -79,17 +79,16 @@ class NamedTensors {
 };
 
 /// The tensors of one call. All strides are allowed if the last one is 1. Rows of q, k, v and o are aligned to
-/// spec.alignment bytes. The memory is the caller's, and stays valid until the work on the stream is complete.
+/// spec.alignment bytes. The caller owns the memory, which stays valid until the work on the stream is complete.
 ///
-/// For sequences that are not dense, further arrays say where they begin and end. They have flash-attention's names and
-/// meanings. They are read only on the device: their contents may change between the call and its work on the stream,
-/// as in a graph that is replayed. No content makes a kernel access memory outside of the tensors: boundaries and
-/// lengths are clamped, and a page that does not exist counts as zeros. Query i of a sequence stands at key seqlen_k −
-/// seqlen_q + i of the same sequence.
+/// Varlen, paged and padded sequences need arrays of boundaries and lengths, with flash-attention's names and meanings.
+/// They are read only on the device: their contents may change between the call and its work on the stream, as in a
+/// replayed graph. No content makes a kernel access memory outside the tensors: boundaries and lengths are clamped,
+/// and a page that does not exist counts as zeros. Query i of a sequence has position seqlen_k − seqlen_q + i.
 ///
-/// Tensors of masks and scores have the sizes of the longest possible sequence: seqlen_q is total_q if queries are
-/// varlen; seqlen_kv is total_k, or max_pages · page_size. The bits of mask::draft_tree() are (total_q, words)
-/// then, and the ends of mask::tree() (total_k).
+/// Tensors of masks and scores are sized for the longest possible sequence: seqlen_q is total_q if queries are varlen;
+/// seqlen_kv is total_k if keys are varlen, max_pages · page_size if they are paged. Then mask::draft_tree() reads
+/// (total_q, words), and with varlen keys mask::tree() reads (total_k).
 ///
 /// Padding rows of o and lse are rows beyond seqused_q, and rows outside of the ranges of cu_seqlens_q. They are not
 /// written, unless zero_padding sets them to 0 and −inf.
@@ -119,21 +118,21 @@ struct AttentionArguments {
   /// softmax_scale.
   TensorView sinks = {};
   /// Only with FP8 spec.dtype: fp32 dequantization scales of q, read on the device, any strides. With
-  /// spec.descale_per = head those of its KV head, as k_descale; with token one per row of q; with block one per 64
-  /// rows.
+  /// spec.descale_per = head those of its KV head, as k_descale; with token (batch, seqlen_q, heads_q), one per row;
+  /// with block (batch, ceil(seqlen_q / 64), heads_q), one per 64 rows; without batch if varlen.
   TensorView q_descale = {};
-  /// fp32 dequantization scales of FP8 k, read on the device, any strides. With spec.descale_per = head (heads_kv),
-  /// (1), or (batch, heads_kv), where each size may be 1; optional, 1 if absent. With token one per row, k's shape
-  /// without head_dim, such as (pages, page_size, heads_kv). With block one per 64 rows: (batch, ceil(seqlen_kv / 64),
-  /// heads_kv).
+  /// fp32 dequantization scales of 8- or 4-bit k, read on the device, any strides. With spec.descale_per = head
+  /// (heads_kv), (1), or (batch, heads_kv), where each size may be 1; optional, 1 if absent. With token one per row:
+  /// k's shape without head_dim. With block one per 64 rows: (batch, ceil(seqlen_kv / 64), heads_kv), without batch
+  /// if varlen, for pages (pages, ceil(page_size / 64), heads_kv).
   TensorView k_descale = {};
-  /// Dequantization scales of FP8 v. With FP8 spec.dtype as spec.v_descale_per says: as with head, or, with
-  /// channel, (batch, heads_kv, head_dim_v), where batch and heads_kv may be 1, and batch may be missing; the
-  /// last stride is 1.
+  /// fp32 dequantization scales of 8- or 4-bit v, as k_descale; but with FP8 spec.dtype by spec.v_descale_per: head,
+  /// or channel: (batch, heads_kv, head_dim_v), where batch and heads_kv may be 1, batch may be missing, and the last
+  /// stride is 1.
   TensorView v_descale = {};
-  /// With spec.kv_dtype nvfp4 or mxfp4: bytes, a scale for each 16 columns (e4m3) or 32 (e8m0) of a row of k, k's shape
-  /// with head_dim / 16 or head_dim / 32 in place of its last size; the last stride is 1. Rows of whole words are aligned
-  /// to 4 bytes.
+  /// With spec.kv_dtype nvfp4 or mxfp4: uint8, the scales of k's blocks of 16 (nvfp4, e4m3) or 32 columns (mxfp4,
+  /// e8m0): k's shape with head_dim / 16 or head_dim / 32 as last size and stride 1 there. Rows of a multiple of 4
+  /// bytes are aligned to 4 bytes.
   TensorView k_block_scales = {};
   TensorView v_block_scales = {};  ///< the same for v
   /// With spec.v_mean: fp32 (batch, heads_kv, head_dim_v), as v_descale with channel: the mean that was subtracted from
@@ -143,24 +142,24 @@ struct AttentionArguments {
   /// With spec.lse_shift: fp32, of lse's shape: q times the mean that was subtracted from k. softmax_scale times this
   /// is added to LSE.
   TensorView lse_shift = {};
-  /// With spec.max_logit, in and out: fp32 (heads_q), raised to the largest score of each head that a query of the call
-  /// sees: scaled and behind the score functor, without sinks, before dropout. The caller sets it to −inf before the first
-  /// call that it is of. A NaN among scores raises nothing.
+  /// With spec.max_logit, in and out: fp32 (heads_q). Each element becomes the maximum of itself and the unmasked
+  /// scores of its head, after scale and score functor, without sinks, before dropout. Initialize it to −inf with
+  /// clear_output() (jit/outputs.h); later calls raise it further. NaN scores are ignored.
   TensorView max_logit = {};
-  /// With spec.row_max, in and out: fp32, of lse's shape, any strides: the same for each query. A row without keys, and a
-  /// padding row, keeps its number.
+  /// With spec.row_max, in and out: fp32, of lse's shape, any strides: likewise, one maximum per query. A row without
+  /// keys and a padding row keep their values.
   TensorView row_max = {};
   /// Optional, with spec.output and 16-bit k and v, written: o before the output functor, of o's type and shape. Backward
   /// wants it as its o. Padding rows are not written.
   TensorView o_raw = {};
-  /// With spec.mean_score, written: fp32, of lse's shape, any strides: Σ P · score over the keys of each query, scaled and
-  /// behind the score functor, before dropout. A sink takes its share of P, and its own score is not counted. 0 for a query
-  /// without keys; entropy is lse − mean_score where there is no sink.
+  /// With spec.mean_score, written: fp32, of lse's shape, any strides: Σ P · score over the keys of each query, after
+  /// scale and score functor, before dropout. A sink reduces P, but its logit is not counted. 0 for a query without
+  /// keys. Without a sink, the entropy is lse − mean_score.
   TensorView mean_score = {};
-  /// With spec.out_dtype fp8_e4m3 or int8: fp32, by which elements of o are multiplied to be numbers again. With spec.o_descale
-  /// written, of lse's shape, any strides: the largest magnitude of a row over the largest element's, 1 for a row of less than
-  /// 2^-100. Otherwise read, of lse's shape, where sizes may be 1, as (1, heads_q, 1): positive and finite. What is too large
-  /// becomes the largest element; NaN stays NaN in e4m3, and is 0 in int8.
+  /// With spec.out_dtype fp8_e4m3 or int8: fp32 dequantization scales of o. With spec.o_descale written, of lse's
+  /// shape, any strides: a row's largest magnitude divided by the largest element, or 1 for magnitudes below 2^-100.
+  /// Otherwise read: of lse's shape, where sizes may be 1, as (1, heads_q, 1); positive and finite. Elements saturate;
+  /// NaN stays NaN in e4m3 and becomes 0 in int8.
   TensorView o_descale = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
   /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the
@@ -175,24 +174,24 @@ struct AttentionArguments {
 /// Error invalid_argument, whose field is the argument's name.
 void check_arguments(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The part of these checks that concerns only q, k and v, for callers that allocate o afterwards. Throws the same.
+/// Checks only q, k and v, for callers that allocate o afterwards. Throws as check_arguments() does.
 void check_inputs(const AttentionSpec& spec, const AttentionArguments& arguments);
 
-/// The tensors of one backward call: from the gradients of o and lse it computes those of q, k and v, and further
-/// ones if asked. Strides and alignment are those of forward. Gradients must not overlap any other tensor.
+/// The tensors of one backward call, which computes the gradients of q, k and v, and of others on request. Strides,
+/// alignment and ownership are those of forward. Gradients must not overlap any other tensor.
 ///
-/// Sequences may be varlen, with arrays as in forward, read only on the device. Padding rows of dq, dk and dv are not
-/// written.
+/// Sequences may be dense or varlen, with arrays as in forward, read only on the device. Padding rows of dq, dk and dv
+/// are not written.
 struct BackwardArguments {
-  TensorView d_o;  ///< the gradient of o, of o's shape ("do" in errors)
-  TensorView q;    ///< as in forward
-  TensorView k;    ///< as in forward
-  TensorView v;    ///< as in forward
-  TensorView o;    ///< forward's output; with spec.output its o_raw
-  TensorView lse;  ///< forward's LSE, fp32
-  TensorView dq;   ///< written: the gradient of q, of q's shape
-  TensorView dk;   ///< written: the gradient of k, of k's shape, summed over the query heads of a KV head
-  TensorView dv;   ///< written: the gradient of v, of v's shape, summed likewise
+  TensorView d_o;                ///< the gradient of o, of o's shape, in spec.dtype ("do" in errors)
+  TensorView q;                  ///< as in forward
+  TensorView k;                  ///< as in forward
+  TensorView v;                  ///< as in forward
+  TensorView o;                  ///< forward's output; with spec.output its o_raw
+  TensorView lse;                ///< forward's LSE, fp32
+  TensorView dq;                 ///< written: the gradient of q, of q's shape; fp32 if spec.out_dtype is fp32
+  TensorView dk;                 ///< written: as dq for k; summed over the query heads of a KV head
+  TensorView dv;                 ///< written: as dq for v; summed over the query heads of a KV head
   NamedTensors tensors = {};     ///< the tensors that mask and score read
   TensorView cu_seqlens_q = {};  ///< as in forward
   TensorView cu_seqlens_k = {};  ///< as in forward
@@ -206,17 +205,17 @@ struct BackwardArguments {
   TensorView d_lse = {};    ///< optional: the gradient of lse, of its type and shape ("dlse" in errors)
   TensorView sinks = {};    ///< with spec.sinks: as in forward
   TensorView d_sinks = {};  ///< optional, written: the gradient of sinks, fp32 (heads_q)
-  /// Optional, written: gradients of some of `tensors`, which the score or the output reads, in fp32, bf16 or fp16: under the
-  /// same name, of the same type and shape, with any strides. If a tensor has stride 0, each element has a gradient of its
-  /// own. These gradients are always deterministic. Those of scores take 8 bytes of workspace per element; those of outputs
-  /// are of tensors at places of o, of full size, and padding rows are not written.
+  /// Optional, written: gradients of fp32, bf16 or fp16 tensors that the score or output functor reads, with the same
+  /// names, types and shapes, any strides. Where a tensor has stride 0, each element has its own gradient. They are
+  /// always deterministic. A score's take 8 bytes of workspace per element. An output functor's are those of tensors
+  /// read as_o or as_row, of o's full size; their padding rows are not written.
   NamedTensors d_tensors = {};
   TensorView mean_score = {};    ///< with spec.mean_score: forward's, fp32, of lse's shape
   TensorView d_mean_score = {};  ///< with spec.mean_score: its gradient, of the same shape
 };
 
-/// Checks the arguments of a backward call for `spec`, as the call itself does. Throws Error invalid_argument, whose
-/// field is the argument's name.
+/// Checks the arguments of a backward call for `spec`, as the call itself does. Throws Error invalid_spec if the spec
+/// has no backward; invalid_argument, whose field is the argument's name.
 void check_backward_arguments(const AttentionSpec& spec, const BackwardArguments& arguments);
 
 struct AttentionState;
@@ -228,9 +227,9 @@ class Attention {
  public:
   /// Computes attention on `stream`, on the device of the current context. Returns once the work is queued.
   ///
-  /// The first call of a size class (powers of two of lengths and batch · heads) on a GPU chooses the config: from a
-  /// record, by tuning or by the cost model, as Settings::tuning says. Later calls only launch: they do not compile,
-  /// allocate, read the environment or synchronize.
+  /// The first call of a size class (powers of two of lengths and batch · heads) on a GPU waits for `stream` and
+  /// chooses the config: from a record, by tuning or by the cost model, as Settings::tuning says. Later calls only
+  /// launch: they do not compile, allocate, read the environment or, unless spec.checked, synchronize.
   ///
   /// While `stream` is being captured, nothing is tuned or compiled: the config that was chosen before runs, otherwise
   /// the one that attention() loaded on this device; Error not_prepared if there is neither. A captured launch may run
@@ -238,16 +237,17 @@ class Attention {
   /// counters, mailboxes and workspace are shared by all calls that the same stream captured in the same capture; they
   /// exist until the graph and its instances are destroyed, or the context is.
   ///
-  /// Throws Error invalid_argument, whose field is the argument's name, before anything is launched; launch_failed.
+  /// Throws Error invalid_argument, whose field is the argument's name, before anything is launched; launch_failed. The
+  /// first call also throws what attention() throws.
   void operator()(const AttentionArguments& arguments, Stream stream = nullptr) const;
 
   /// Does everything but the launch: afterwards a call with these sizes only launches, also under capture. The
-  /// tensors of mask and score must have their contents, because tuning reads them. Throws the same, and what
-  /// compiling throws.
+  /// tensors of mask and score must have their contents, because tuning reads them. Throws as a first call does.
   void prepare(const AttentionArguments& arguments) const;
 
-  /// Computes dq, dk and dv on `stream`: on sm_90a in one kernel between two that prepare and round, if a kernel can
-  /// serve the call; otherwise in one kernel for dq, and one for dk and dv. With P = exp(score − lse) and f the score,
+  /// Computes dq, dk and dv on `stream`. On sm_90a and sm_100a, one kernel computes all three, between two that compute
+  /// delta and round dq, if it serves the call; else one computes dq, and one dk and dv. With P = exp(score − lse) and
+  /// f the score functor,
   ///
   ///     delta = rowsum(do ∘ o) − dlse    dS = P ∘ (do vᵀ − delta)        dq = softmax_scale · (dS ∘ f′) k
   ///     dv = Pᵀ do                       dk = softmax_scale · (dS ∘ f′)ᵀ q
@@ -258,15 +258,15 @@ class Attention {
   /// without keys has dq = 0 and adds nothing to the other gradients; its dlse is ignored.
   ///
   /// The library differentiates built-in scores and texts. A text declares with `auto` every variable that depends on
-  /// `score`, or on a tensor whose gradient is wanted, or gives its derivative. Kernels are chosen as Settings::tuning
-  /// says at the first call of a size class on a GPU, whatever config forward was given; later calls only launch.
+  /// `score` or on a tensor whose gradient is wanted, or it states its derivative. The first call of a size class on a
+  /// GPU chooses the kernels as Settings::tuning says, whatever config forward was given; later calls only launch.
   ///
-  /// Throws Error invalid_spec with paged keys; invalid_argument, whose field is the argument's name,
-  /// before anything is launched; compile_failed if a text loses a derivative; not_prepared under capture if nothing
-  /// was prepared; launch_failed.
+  /// Throws Error invalid_spec with FP8, 8- or 4-bit or paged keys, 8-bit o, values_in_keys or list_block;
+  /// invalid_argument, whose field is the argument's name, before anything is launched; compile_failed if a text loses
+  /// a derivative; not_prepared under capture if nothing was prepared; launch_failed.
   void backward(const BackwardArguments& arguments, Stream stream = nullptr) const;
 
-  /// Does everything but the launch. Throws the same.
+  /// Does everything that backward() does but the launch. Throws the same.
   void prepare_backward(const BackwardArguments& arguments) const;
 
   /// The kernels that a backward call with these arguments launches on the current device, in their order. They are
@@ -275,7 +275,7 @@ class Attention {
 
   /// The kernel that a call with these arguments launches on the current device. It is prepared if necessary.
   CompiledKernel kernel(const AttentionArguments& arguments) const;
-  /// The kernel for sizes that no kernel was chosen for.
+  /// The kernel for sizes without a chosen config, as under capture.
   CompiledKernel kernel() const;
 
   /// The spec that it was made for.
@@ -290,7 +290,7 @@ class Attention {
 
 /// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. If `config` is given,
 /// it is used for all sizes and never tuned. A second call with the same spec is a look-up of less than 100 ns, which
-/// loads nothing: on a device that has become current since, the first call or `prepare` loads the kernel. Thread safe.
+/// loads nothing; on another device the first call or `prepare` loads the kernel. Thread safe.
 ///
 /// Throws Error invalid_spec before anything else; unsupported_device, no_valid_config, compile_failed,
 /// nvrtc_unavailable, driver_unavailable, load_failed, offline.

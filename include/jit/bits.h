@@ -19,13 +19,13 @@
 
 namespace jit {
 
-/// Everything that decides the bits of o and LSE of a query beside q, k and v and what mask and score read, as a text:
-/// the version of the arithmetic, the architecture, and of the spec type, head dims, mask, score, output functor,
-/// scale, sinks, positions and split_keys. Calls with one version of NVRTC and equal texts compute bitwise identical results under masks
-/// that count positions from the end, whatever their layouts, batches, chunks, configs and kernel families
-/// (docs/batch-invariance.md says under which). A trainer and an engine compare theirs before
-/// the first step. Pure, thread safe. Throws Error invalid_spec, also where bits depend on more: without split_keys, of FP8,
-/// narrow keys, latents or head dims above 256; unsupported_device for an architecture that known_archs() lacks.
+/// A text with every fact, except q, k, v and the tensors of mask and score, that determines the bits of a query's o
+/// and LSE: the version of the arithmetic, the architecture, and from the spec the type, head dims, mask, score, output
+/// functor, scale, sinks, positions and split_keys. With one version of NVRTC and equal texts, calls compute bitwise
+/// identical results, whatever their layouts, batches, chunks, configs and kernel families, under masks that count
+/// positions from the end (docs/batch-invariance.md). A trainer and an engine compare their texts before the first
+/// step. Pure, thread safe. Throws Error invalid_spec, also if the bits depend on more: without split_keys, with FP8,
+/// 8- or 4-bit keys, latents or head dims above 256; unsupported_device if known_archs() lacks the architecture.
 std::string bits_of(const AttentionSpec& spec, Arch arch);
 /// Texts of a device are those of its architecture.
 std::string bits_of(const AttentionSpec& spec, const DeviceInfo& device);

@@ -59,7 +59,7 @@ namespace jit {
 
 /// The problem that a kernel for block masks is specialized for.
 struct BlockMaskSpec {
-  Mask mask;               ///< that of the attention; none: blocks are those that the caller names
+  Mask mask;               ///< that of the attention; none: the caller lists the blocks (map or lists)
   int block_q = 128;       ///< queries of a block: a multiple of 16 from 16 to 4096
   int block_kv = 128;      ///< keys of a block: the same
   bool varlen_q = false;   ///< whether calls have cu_seqlens_q
@@ -72,8 +72,8 @@ struct BlockMaskSpec {
 /// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const BlockMaskSpec& spec);
 
-/// (batch, heads, block_rows, block_words) of a table: two words for 32 blocks of keys, and one for the order of rows,
-/// which may be missing. Fastest are blocks of which tiles are parts.
+/// (batch, heads, block_rows, block_words) of a table: two int32 words per 32 blocks of keys, and an optional last word
+/// with the schedule order of rows. Blocks whose sides are multiples of the kernels' tile sizes are fastest.
 std::array<std::int64_t, 4> block_mask_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                              std::int64_t heads, std::int64_t seqlen_q,
                                              std::int64_t seqlen_kv);
@@ -88,10 +88,10 @@ std::array<std::int64_t, 4> block_places_shape(const BlockMaskSpec& spec, std::i
 std::array<std::int64_t, 4> block_scores_shape(const BlockMaskSpec& spec, std::int64_t batch,
                                                std::int64_t heads, std::int64_t room);
 
-/// Blocks in lists: for each row of blocks how many, and which columns, as FlexAttention's BlockMask has them; or, of
-/// block-sparse rows (BSR) as SciPy and FlashInfer have them, where in one list of columns each row begins. In any
-/// order; those that are named twice count once, and those outside of the table not at all; a row has no more than
-/// its list has room for, and none where it ends before it begins. Any strides whose last is 1.
+/// Lists of blocks: the number of blocks of each row and their columns, as in FlexAttention's BlockMask; or
+/// block-sparse rows (BSR), as in SciPy and FlashInfer, whose indptr has the first index of each row. In any order.
+/// Duplicates count once; blocks outside the table are ignored; counts are clamped to the capacity; a row whose end is
+/// before its begin is empty. Any strides whose last is 1.
 struct BlockListViews {
   TensorView counts = {};  ///< int32 (batch, heads, rows), the first two of them 1 where one is for all
   /// Int32 (batch, heads, rows, capacity), the same; with indptr (blocks of all rows).
@@ -101,28 +101,28 @@ struct BlockListViews {
 
 /// The tensors and sizes of one call.
 struct BlockMaskArguments {
-  /// int32, written: block_mask_shape() of the sizes below; without the word for the order of rows, which dense calls
-  /// of forward_wgmma look at, work is scheduled as without a table. Batch 1 is for all batch entries, and heads 1
-  /// for all heads: the mask must not depend on what one stands for all of.
+  /// int32, written: block_mask_shape() of the sizes below. Without the last word, which dense calls of forward_wgmma
+  /// read, rows are scheduled as without a table. Batch 1 serves all batch entries, and heads 1 all heads: the mask
+  /// must not depend on them then.
   TensorView block_mask;
-  /// With spec.scores, int32, written: block_places_shape() of the sizes below, with the table's batch and heads. Of
-  /// partial blocks the number of those before, row by row, in the same batch entry and head, which is a place in
-  /// block_scores; -1 of other blocks, and of those that there is no room for.
+  /// With spec.scores, int32, written: block_places_shape() of the sizes below, with the table's batch and heads. For a
+  /// partial block its index in block_scores, which counts partial blocks row by row within a batch entry and head; −1
+  /// for other blocks, and for partial blocks beyond `room`.
   TensorView block_places = {};
-  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows begin at multiples of 16
-  /// bytes. In an order of its own (templates/base/bit_words.cuh). What no place names is left as it is.
+  /// With spec.scores, int32, written: block_scores_shape() of any room, 1 or more. Rows are aligned to 16 bytes. Bit
+  /// order: templates/base/bit_words.cuh. Unused blocks are not written.
   TensorView block_scores = {};
-  std::int64_t seqlen_q = 0;   ///< the most that a sequence has
-  std::int64_t seqlen_kv = 0;  ///< the same
+  std::int64_t seqlen_q = 0;   ///< queries of the longest sequence
+  std::int64_t seqlen_kv = 0;  ///< keys of the longest sequence
   std::int64_t heads_q = 0;    ///< query heads of the attention; 0: those of the table
   std::int64_t total_q = 0;    ///< rows of varlen q
   std::int64_t total_k = 0;    ///< rows of varlen k
   NamedTensors tensors = {};   ///< what the mask reads
-  /// Optional: 0 for blocks of which nothing is seen, whatever the mask says: uint8 (batch, heads, rows, columns), the
-  /// first two 1 where one is for all.
+  /// Optional: uint8 (batch, heads, rows, columns), where batch and heads may be 1 for all: 0 drops a block, whatever
+  /// the mask says.
   TensorView map = {};
-  /// Optional, in place of the map: blocks of which the mask is asked, and blocks of which all is seen. Others are
-  /// empty.
+  /// Optional, in place of the map: blocks for which the mask is evaluated, and blocks whose scores are all kept.
+  /// All others are empty.
   BlockListViews partial = {};
   BlockListViews full = {};       ///< see partial
   TensorView cu_seqlens_q = {};   ///< as in AttentionArguments

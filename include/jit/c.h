@@ -49,7 +49,7 @@ typedef DLTensor jit_tensor;
 /// Where a tensor lies: member by member DLDevice of DLPack.
 typedef struct jit_tensor_device {
   int32_t device_type;  ///< 2, CUDA memory, or 13, managed CUDA memory; also of emulated devices
-  int32_t device_id;    ///< ordinal of the device: that of the context
+  int32_t device_id;    ///< ordinal of the device: must be that of the context
 } jit_tensor_device;
 
 /// An element type: member by member DLDataType of DLPack.
@@ -129,17 +129,17 @@ typedef enum jit_event_kind {
 typedef struct jit_event {
   size_t size;          ///< of this struct, in bytes
   jit_event_kind kind;  ///< what happened
-  int32_t done;         ///< of JIT_EVENT_TUNE
+  int32_t done;         ///< with JIT_EVENT_TUNE: candidates that are measured
   int32_t total;        ///< of JIT_EVENT_TUNE
   int32_t reserved;     ///< 0
   double seconds;       ///< wall time; 0 where it is not known
   const char* message;  ///< one sentence
 } jit_event;
 
-/// The library calls it from any thread, possibly from several at once. It must not use the operation that it hears of.
+/// Called from any thread, possibly from several at once. It must not use the operation that the event is about.
 typedef void (*jit_observer)(void* data, const jit_event* event);
 
-/// Options of a context. Settings that are left out are those of the environment variables JIT_ATTENTION_….
+/// Options of a context. Settings of 0 or null come from the environment variables JIT_ATTENTION_…; device 0 is GPU 0.
 typedef struct jit_context_options {
   size_t size;  ///< sizeof(jit_context_options)
   uint32_t
@@ -148,7 +148,7 @@ typedef struct jit_context_options {
   const char*
       devices;  ///< chooses for the process: "cuda", or "emulated:sm_90a,sm_80"; null: the environment's choice
   const char* cache_dir;               ///< folder of compiled kernels and tuning records
-  uint64_t cache_max_bytes;            ///< kernels that were not used for longest are removed beyond this
+  uint64_t cache_max_bytes;            ///< limit in bytes; least recently used kernels are removed beyond it
   const char* const* readonly_caches;  ///< folders that are searched after cache_dir
   size_t readonly_cache_count;         ///< number of these
   const char* const* packs;            ///< files of kernels (docs/packs.md), searched after the caches
@@ -156,7 +156,7 @@ typedef struct jit_context_options {
   int32_t disk_cache;                  ///< whether kernels are kept on the disk: 1 yes, -1 no
   int32_t offline;                     ///< whether compiling is forbidden: 1 yes, -1 no
   const char* tuning;                  ///< "off", "recorded", "first_run" or "exhaustive"
-  double tuning_seconds;               ///< time limit for one problem
+  double tuning_seconds;               ///< time limit for tuning one problem, in seconds
   const char* templates;               ///< folder that replaces the embedded templates
   const char* nvrtc;                   ///< path of libnvrtc, or of its folder
   jit_observer observer;               ///< receives events; null: none
@@ -209,8 +209,8 @@ void jit_buffer_free(jit_buffer* buffer);
 jit_code jit_buffer_upload(const jit_buffer* buffer, const void* from, size_t bytes, size_t offset,
                            jit_error** error);
 
-/// Copies `bytes` bytes from `offset` of the buffer to the host after the work that `stream` has now; the copy is done
-/// when the call returns. Fails as jit_buffer_upload does, and with the failure of that work.
+/// Copies `bytes` bytes from `offset` of the buffer to the host, after the work already queued on `stream`; complete on
+/// return. Fails as jit_buffer_upload does, and with the error of that work.
 jit_code jit_buffer_download(const jit_buffer* buffer, void* to, size_t bytes, size_t offset, void* stream,
                              jit_error** error);
 
@@ -228,8 +228,8 @@ typedef struct jit_functor {
 typedef struct jit_spec {
   size_t size;  ///< sizeof(jit_spec)
   /// Options as the tool reads them: "--head-dim 128 --mask 'causal && sliding_window(1023)'". Quotes hold a value with
-  /// spaces together; an option without a value means true. The options are the fields of jit::AttentionSpec,
-  /// AppendSpec, MergeSpec, QuantizeSpec or BlockMaskSpec, with dashes, and have their defaults. Null: all defaults.
+  /// spaces together; an option without a value means true. Options are the fields of jit::AttentionSpec, AppendSpec,
+  /// MergeSpec, QuantizeSpec, BlockMaskSpec or KeyMassSpec, with dashes and the same defaults. Null: all defaults.
   const char* text;
   const jit_functor* functors;  ///< what `--mask`, `--score` and `--output` call by text(name)
   size_t functor_count;         ///< number of these
@@ -322,10 +322,10 @@ typedef struct jit_forward_arguments {
   const jit_tensor* cache_leftpad;  ///< optional, int32 (batch): padding rows before the first key
   const jit_tensor* page_table;     ///< with pages: int32 (batch, max_pages)
   const jit_tensor* sinks;          ///< with --sinks: fp32 (heads_q), one extra logit for each head
-  const jit_tensor* q_descale;      ///< with FP8 q: fp32 scales
+  const jit_tensor* q_descale;      ///< fp32 scales of FP8 q, as --descale-per says
   const jit_tensor*
-      k_descale;  ///< with FP8 k: fp32 scales: (heads_kv), (1), (batch, heads_kv), or as --descale-per says
-  const jit_tensor* v_descale;       ///< with FP8 v: the same, or as --v-descale-per says
+      k_descale;  ///< fp32 scales of 8- or 4-bit k: (heads_kv), (1), (batch, heads_kv), or by --descale-per
+  const jit_tensor* v_descale;       ///< likewise of v; with FP8 q as --v-descale-per says
   const jit_tensor* v_mean;          ///< with --v-mean: fp32 (batch, heads_kv, head_dim_v), added to o
   const jit_tensor* lse_shift;       ///< with --lse-shift: fp32, of lse's shape
   const jit_tensor* rng_state;       ///< with --dropout: int64 (2), seed and offset
@@ -335,11 +335,12 @@ typedef struct jit_forward_arguments {
   int32_t only_check;                ///< 1: nothing is computed
   const jit_tensor* k_block_scales;  ///< with --kv-dtype nvfp4 or mxfp4: a byte for 16 or 32 columns of k
   const jit_tensor* v_block_scales;  ///< the same of v
-  const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q), -inf before the first call
+  const jit_tensor* max_logit;       ///< with --max-logit, raised: fp32 (heads_q); initialize it to -inf
   const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
   const jit_tensor* o_raw;  ///< optional with --output, written: o before it, which jit_backward takes as o
   const jit_tensor* mean_score;  ///< with --mean-score, written: fp32, of lse's shape
-  /// With --out-dtype fp8_e4m3 or int8: fp32, written with --o-descale, of lse's shape; else read, where sizes may be 1.
+  /// With --out-dtype fp8_e4m3 or int8: fp32 scales of o, of lse's shape: written with --o-descale; else read, sizes
+  /// may be 1.
   const jit_tensor* o_descale;
 } jit_forward_arguments;
 
@@ -364,7 +365,7 @@ typedef struct jit_backward_arguments {
   const jit_tensor* q;                ///< as in forward
   const jit_tensor* k;                ///< as in forward
   const jit_tensor* v;                ///< as in forward
-  const jit_tensor* o;                ///< forward's output
+  const jit_tensor* o;                ///< forward's output; with --output its o_raw
   const jit_tensor* lse;              ///< forward's LSE
   const jit_tensor* dq;               ///< written: the gradient of q, of q's shape
   const jit_tensor* dk;               ///< written: the gradient of k, of k's shape
@@ -376,7 +377,7 @@ typedef struct jit_backward_arguments {
   const jit_tensor* seqused_q;        ///< as in forward
   const jit_tensor* seqused_k;        ///< as in forward
   const jit_tensor* rng_state;        ///< as in forward
-  const jit_tensor* d_lse;            ///< optional: the gradient of lse
+  const jit_tensor* d_lse;            ///< optional: the gradient of lse, fp32, of its shape
   const jit_tensor* sinks;            ///< with --sinks: as in forward
   const jit_tensor* d_sinks;          ///< optional, written: the gradient of sinks, fp32 (heads_q)
   const jit_named_tensor* d_tensors;  ///< optional, written: gradients of some of `tensors`, of their shapes
@@ -389,8 +390,8 @@ typedef struct jit_backward_arguments {
   const jit_tensor* d_mean_score;     ///< with --mean-score: its gradient, fp32, of lse's shape
 } jit_backward_arguments;
 
-/// Computes the gradients of q, k and v, and if asked those of sinks and of tensors that the score reads. Also fails
-/// with JIT_INVALID_SPEC if keys are paged or the spec has --split-keys.
+/// Computes the gradients of q, k and v, and on request of sinks and of tensors that the score reads. Also fails with
+/// JIT_INVALID_SPEC for paged, FP8, 8- or 4-bit keys, 8-bit o, --values-in-keys or --list-block.
 ///
 /// @code
 /// jit_backward_arguments call = {.size = sizeof(call), .d_o = &d_o, .q = &q, .k = &k, .v = &v, .o = &o,
@@ -439,7 +440,7 @@ typedef struct jit_append_arguments {
 jit_code jit_append(const jit_operation* append, const jit_append_arguments* arguments, void* stream,
                     jit_error** error);
 
-/// A partial result: attention over some of the keys.
+/// A partial result: attention over some of the keys; or several, stacked.
 typedef struct jit_partial_state {
   /// (tokens, heads, head_dim_v), (batch, seqlen, heads, head_dim_v), or (states, tokens, heads, head_dim_v).
   const jit_tensor* o;
@@ -506,7 +507,7 @@ typedef struct jit_quantize_arguments {
 jit_code jit_quantize(const jit_operation* quantize, const jit_quantize_arguments* arguments, void* stream,
                       jit_error** error);
 
-/// Blocks in lists: how many and which columns for each row of blocks, or one list and where each row begins in it.
+/// Lists of blocks: the count and columns of each row, or one list with the first index of each row (indptr).
 typedef struct jit_block_lists {
   const jit_tensor* counts;   ///< int32 (batch, heads, rows)
   const jit_tensor* indices;  ///< int32 (batch, heads, rows, capacity); with indptr (blocks of all rows)
@@ -527,13 +528,13 @@ typedef struct jit_block_mask_arguments {
   int64_t total_k;                  ///< rows of varlen k
   const jit_named_tensor* tensors;  ///< what the mask reads
   size_t tensor_count;              ///< number of these, at most 8
-  const jit_tensor* map;           ///< optional: uint8 (batch, heads, rows, columns), 0 where nothing is seen
-  jit_block_lists partial;         ///< optional: blocks of which the mask is asked
-  jit_block_lists full;            ///< optional: blocks of which all is seen
-  const jit_tensor* cu_seqlens_q;  ///< as in forward
-  const jit_tensor* cu_seqlens_k;  ///< as in forward
-  const jit_tensor* seqused_q;     ///< as in forward
-  const jit_tensor* seqused_k;     ///< as in forward
+  const jit_tensor* map;            ///< optional: uint8 (batch, heads, rows, columns); 0 drops a block
+  jit_block_lists partial;          ///< optional: blocks of which the mask is asked
+  jit_block_lists full;             ///< optional: blocks whose scores are all kept
+  const jit_tensor* cu_seqlens_q;   ///< as in forward
+  const jit_tensor* cu_seqlens_k;   ///< as in forward
+  const jit_tensor* seqused_q;      ///< as in forward
+  const jit_tensor* seqused_k;      ///< as in forward
   const jit_tensor* cache_leftpad;  ///< as in forward
   int32_t only_check;               ///< 1: nothing is computed
   int32_t reserved;                 ///< 0
@@ -582,9 +583,9 @@ typedef enum jit_kernel_part {
   JIT_KERNEL_REPORT = 3   ///< a JSON object: config, why it was chosen, registers, spills, shared memory
 } jit_kernel_part;
 
-/// A part of each kernel that a call launches, one behind another. For attention give `forward` or `backward`, or
-/// neither for the kernel of sizes that no kernel was chosen for. For other operations give neither, and ask for the
-/// source. Kernels are compiled if necessary. Free `text` with jit_text_free. Fails as a first call does, and with
+/// A part of each kernel that a call launches, concatenated. For attention give `forward` or `backward`, or neither for
+/// the kernel of sizes without a chosen config. For other operations give neither; they have the source only. Kernels
+/// are compiled if necessary. Free `text` with jit_text_free. Fails as a first call does, and with
 /// JIT_IO_ERROR for SASS without a disassembler.
 ///
 /// @code

@@ -62,8 +62,8 @@ class CompiledKernel {
   const std::string& name() const;
   /// The generated program; it includes templates, which `dump` writes beside it.
   const std::string& source() const;
-  /// The machine code. An emulated device runs PTX: there it is compiled, or loaded from the cache, when it is asked
-  /// for, and this throws what compiling throws.
+  /// The machine code. For an emulated device, which runs PTX, the first call compiles it or loads it from the cache,
+  /// and throws what compiling throws. Valid as long as the kernel or a copy exists.
   std::span<const std::byte> cubin() const;
   /// Registers, spills and shared memory, as the assembler reports them. Throws as cubin() does.
   const ResourceUsage& resources() const;

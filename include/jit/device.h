@@ -29,7 +29,7 @@ namespace jit {
 struct DeviceInfo {
   int ordinal = 0;        ///< CUDA's ordinal
   std::string name = {};  ///< product name
-  /// Compute capability; without suffix, but of an emulated device what it was asked to be.
+  /// Compute capability: without suffix for a GPU, as requested for an emulated device.
   Arch arch;
   int sm_count = 0;              ///< multiprocessors
   int smem_per_block_optin = 0;  ///< bytes
@@ -42,9 +42,9 @@ struct DeviceInfo {
   bool emulated = false;         ///< whether kernels run on the CPU; their times then mean nothing
 };
 
-/// Chooses for this process, in place of JIT_ATTENTION_DEVICE: "cuda" (the GPUs, the default), "emulated:sm_90a", or
-/// several such as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for another choice than
-/// the one that a first use of a device has made.
+/// Chooses the devices of this process, instead of JIT_ATTENTION_DEVICE: "cuda" (the GPUs, the default),
+/// "emulated:sm_90a", or several, as "emulated:sm_90a,sm_80". Throws Error invalid_argument for other text, and for a
+/// selection that differs from the one in use.
 void use_device(std::string_view selection);
 
 /// All devices, by ordinal. Throws Error driver_unavailable when there is no driver or no GPU, unless
@@ -66,9 +66,9 @@ std::optional<int> device_of_address(std::uintptr_t address);
 /// driver_unavailable, or driver_error when there is no such device.
 bool can_access_peer(int device, int peer);
 
-/// Lets kernels of a device access the memory of another one, from now on; the other way round takes another call. Does
-/// nothing where they may already. Contexts are those of CurrentDevice. Work on emulated devices with peers is kept until
-/// something waits for it, and errors come then, as on a GPU. Throws Error driver_unavailable, or driver_error: they cannot.
+/// Enables kernels of `device` to access memory of `peer`, in this direction only. Does nothing if that is enabled.
+/// Uses the contexts of CurrentDevice. Emulated devices with peers defer work until something waits for it, and then
+/// report its errors, as a GPU does. Throws Error driver_unavailable; driver_error if access is impossible.
 void enable_peer_access(int device, int peer);
 
 /// Ordinal of the device whose CUDA context is current on this thread; 0 when none is current.

@@ -19,9 +19,9 @@
 
 namespace jit {
 
-/// Owns `size()` bytes on one device; movable. Copies are synchronous, and done when the call returns. They
-/// throw Error invalid_argument for bytes outside of the buffer, and like all that reaches the device
-/// driver_error. Several threads may copy at the same time.
+/// Owns `size()` bytes on one device; movable. Copies are complete when the call returns. They throw Error
+/// invalid_argument for bytes outside the buffer; every function that uses the device throws driver_error. Several
+/// threads may copy at the same time.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -42,7 +42,8 @@ class DeviceBuffer {
 
   /// Copies `bytes` bytes from the host to `offset`, and back.
   void upload(const void* from, std::size_t bytes, std::size_t offset = 0) const;
-  /// `stream` orders the copy: null, the default stream, may not be used while another thread captures.
+  /// Copies to the host, after the work on `stream`. Do not use null, the default stream, while another thread
+  /// captures.
   void download(void* to, std::size_t bytes, std::size_t offset = 0, Stream stream = nullptr) const;
   /// Sets every byte to `value`, on `stream`.
   void fill(unsigned char value, Stream stream) const;

@@ -21,9 +21,9 @@
 
 namespace jit {
 
-/// A view of a DLPack tensor; the DLTensor keeps owning the memory. Throws Error invalid_argument for element
-/// types that DType does not have, vectors of lanes, more than four dimensions, and memory that is not a CUDA
-/// device's.
+/// A view of a DLPack tensor, which keeps owning the memory. Throws Error invalid_argument unless elements are bf16,
+/// fp16, fp32, int32, int64 or uint8 of one lane, there are one to four dimensions, and the memory is CUDA device or
+/// managed memory.
 inline TensorView from_dlpack(const DLTensor& tensor) {
   const auto refuse = [](const char* message) {
     throw Error(ErrorCode::invalid_argument, "from_dlpack", "tensor", message);

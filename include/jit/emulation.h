@@ -49,9 +49,8 @@ class LaunchTrace {
   std::shared_ptr<const Record> record_;
 };
 
-/// Collects the launches that this thread makes on emulated devices while the scope lasts, also those that
-/// fail, but not those that were interrupted. Use on one thread, nest like scopes; launches of an inner scope
-/// are collected by the outer one, too.
+/// Collects the launches of this thread on emulated devices while the scope lasts, including failed ones, but not
+/// interrupted ones. Use on one thread, nest like scopes; an outer scope also collects the launches of an inner one.
 class TraceScope {
  public:
   TraceScope();

@@ -32,9 +32,9 @@ enum class ErrorCode {
   nvrtc_unavailable,   ///< libnvrtc (or its builtins) was not found, or is too old
   driver_unavailable,  ///< no CUDA driver or no GPU on this machine
   load_failed,         ///< the driver refused the cubin
-  launch_failed,       ///< the driver refused the launch
+  launch_failed,       ///< the driver refused the launch, or the kernel failed on an emulated device
   driver_error,        ///< any other driver call failed
-  offline,             ///< a kernel is missing from the cache and compiling is forbidden
+  offline,             ///< a kernel is in no cache and no pack, and compiling is forbidden
   not_prepared,        ///< the call would have to compile or tune during stream capture: prepare first
   io_error,            ///< a file that the caller named could not be read or written
 };

@@ -25,16 +25,16 @@
 /// assert(exchange_merge.spec() == spec && !exchange_merge.source().empty());
 /// @endcode
 ///
-/// A rank stores o and LSE of its rows to the buffers of the ranks that receive them, and a flag behind them; it waits for
-/// the flags of its peers, and merges in fp32, in the order of ranks. Equal inputs give bitwise identical results, on all
-/// ranks that receive a row. One kernel does all that: nothing travels by the host or by a collective.
+/// A rank stores o and LSE of its rows, and then a flag, in the buffers of the ranks that receive them. It waits for
+/// the flags of its peers, and merges in fp32, in the order of ranks. Equal inputs give bitwise identical results, on
+/// all ranks that receive a row. One kernel does all that, without the host and without a collective.
 ///
 /// All ranks make the same sequence of calls, with equal specs, tokens and heads, each on one stream. Calls are counted on
 /// the device, so that CUDA graphs replay; all ranks must replay them alike.
 ///
-/// A rank that has not delivered before the deadline, or makes another call, is a fault: rows that wait for it become NaN, and
-/// exchange_fault() says whom they waited for. The context lives on. Every later call over these buffers makes its
-/// rows NaN as well, and tells its peers so, until all ranks have stopped and filled their buffers with 0.
+/// A rank that misses the deadline, or makes another call, causes a fault: rows that wait for it become NaN, and
+/// exchange_fault() names it. The CUDA context stays usable. Every later call over these buffers makes its rows NaN,
+/// too, and tells its peers, until all ranks have stopped and filled their buffers with 0.
 #pragma once
 
 #include <cstddef>
@@ -90,12 +90,12 @@ struct ExchangeMergeArguments {
   TensorView out;
   /// Optional: fp32 (heads, tokens) of the same rows, written; −inf where no rank has keys.
   TensorView out_lse = {};
-  /// A buffer of each rank, this one's included, in the order of ranks: addresses at which this device reaches them, at
-  /// multiples of 16. All 0 before the first call; owned by the caller, for as long as any rank's calls run.
+  /// The buffers of all ranks, in the order of ranks, as addresses in this device's address space that are multiples of
+  /// 16. All 0 before the first call; owned by the caller, for as long as any rank's calls run.
   std::span<void* const> buffers;
-  std::size_t buffer_bytes = 0;  ///< of each, the same number on every rank
+  std::size_t buffer_bytes = 0;  ///< of each buffer, equal on all ranks: exchange_merge_bytes() or more
   int rank = 0;                  ///< of the caller: from 0 to ranks − 1
-  double timeout = 30;           ///< seconds that a row waits for a peer at most
+  double timeout = 30;           ///< longest wait of a row for a peer, in seconds: above 0, at most 1e9
 };
 
 /// Checks the arguments of a call for `spec`, as the call itself does. It needs no device and reads no tensor. Throws
@@ -126,7 +126,7 @@ class ExchangeMerge {
  public:
   /// Exchanges and merges on `stream`, on the device of the current context. The first call on a device, or `prepare`,
   /// loads the kernel there. Later calls only launch: they do not compile, allocate, lock, synchronize or read device
-  /// memory. Without rows nothing is launched, which counts on no rank. Throws Error invalid_argument, whose field is the
+  /// memory. Without rows nothing is launched or counted. Throws Error invalid_argument, whose field is the
   /// argument's name, before anything is launched; not_prepared under capture if no kernel is loaded; launch_failed.
   void operator()(const ExchangeMergeArguments& arguments, Stream stream = nullptr) const;
 

@@ -19,9 +19,9 @@
 
 namespace jit {
 
-/// Reads a functor: the body, with comments on top that declare its constants (true, false, whole or real numbers) and
-/// tensors. Behind a line "// classify:" or "// derivative:" is the text of that member. Lines keep their numbers. Throws
-/// Error invalid_argument for a declaration that cannot be read.
+/// Reads a functor: the body, after comments that declare its constants (true, false, whole or real numbers) and
+/// tensors. A line "// classify:" or "// derivative:" begins the text of that member. Line numbers in compile errors
+/// are those of `text`. Throws Error invalid_argument for a malformed declaration.
 FunctorText parse_functor(const std::string& name, std::string_view text);
 
 }  // namespace jit

@@ -23,8 +23,8 @@ namespace jit {
 /// The form in which a text sees a tensor.
 enum class TensorAccess {
   pointer,  ///< a pointer to const elements (`to_float(x)` converts bf16 and fp16), of a dense tensor
-  as_o,  ///< texts of outputs alone: the number at the place in o that is written; o's shape, where sizes may be 1
-  as_row,  ///< texts of outputs alone: the number of the token and head; o's shape without head_dim, likewise
+  as_o,     ///< only in output functors: the element at the position in o; o's shape, where sizes may be 1
+  as_row,   ///< only in output functors: the element of the token and head; as as_o, without head_dim
 };
 
 /// A tensor that a functor reads. Each call passes a tensor of that name.
@@ -49,8 +49,8 @@ using FunctorConstant = std::variant<bool, std::int64_t, double>;
 ///   b, h                        batch entry and query head
 ///   seqlen_q, seqlen_kv, heads_q
 ///   score                       in score functors: softmax_scale · q·k
-///   value, d                    in output functors, which have no k and seqlen_kv: o in fp32 before it is rounded, 0 in a
-///                               row without keys, and its column; q counts the rows of the sequence's o
+///   value, d                    in output functors, which lack k and seqlen_kv: the element of o in fp32, 0 in a row
+///                               without keys, and its column; q is the row within the sequence's o
 ///   sigmoid(x)                  1 / (1 + e^−x)
 ///   INFINITY                    as in C: a score of -INFINITY drops a key as a mask does
 ///   the names of `constants` and `tensors`, which are local variables

@@ -25,8 +25,8 @@ struct HostTensor {
   std::span<const std::int64_t> shape = {};  ///< sizes of the dimensions; not owned
   const std::byte* data = nullptr;           ///< the first element; not owned
 
-  /// The element as a number. Requires an index for each dimension, within it. Leading indices that the tensor
-  /// has no dimension for are left out, and dimensions of one element broadcast.
+  /// The element as a number. Requires one index per dimension, in range. If there are more indices than dimensions,
+  /// the leading ones are ignored; dimensions of size 1 broadcast.
   double at(std::initializer_list<std::int64_t> index) const;
 };
 

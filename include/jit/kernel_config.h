@@ -171,8 +171,8 @@ struct BackwardWgmma {
   bool operator==(const BackwardWgmma&) const = default;  ///< member by member
 };
 
-/// All gradients in one pass with TMA, tcgen05 and tensor memory: sm_100a and sm_103a, rows aligned to 16 bytes
-/// (templates/backward_tcgen05).
+/// All gradients in one pass with TMA, tcgen05 and tensor memory: sm_100a and sm_103a, head dims up to 128, rows
+/// aligned to 16 bytes (templates/backward_tcgen05).
 struct BackwardTcgen05 {
   int stages = 2;              ///< buffers for tiles of queries
   bool deterministic = false;  ///< blocks take turns when they add to dQ
@@ -204,18 +204,17 @@ using KernelConfig = std::variant<ForwardMmaSync, ForwardWgmma, ForwardSplitKv, 
                                   ForwardTcgen05, BackwardDqMmaSync, BackwardDkvMmaSync, BackwardWgmma,
                                   BackwardTcgen05, BackwardDqWideWgmma, BackwardDkvWideWgmma>;
 
-/// "forward_wgmma": the family that a config is of.
+/// The kernel family of a config: "forward_wgmma".
 std::string_view family_name(const KernelConfig& config);
 
 /// "family=forward_mma_sync tile_q=128 tile_kv=64 …", every field in order.
 std::string to_string(const KernelConfig& config);
 
-/// Reads what to_string writes; fields that are left out keep the values of `base`. A field of one family alone, of
-/// those that compute what `base` does, asks for that family, unless the text names another; a config of another family
-/// than `base` begins with that family's defaults. Throws Error invalid_argument for an unknown field (listing the
-/// known ones) or one that is no field any more (saying what holds in its place), a value that it cannot have, a field
-/// of another family, or one that is given twice. Whether the config is legal for a spec is `config_rejection`'s
-/// matter.
+/// The inverse of to_string; omitted fields keep the values of `base`. A field that only one family has selects that
+/// family, among those that compute the same as `base`, unless the text names another. A family other than base's
+/// starts with its own defaults. Throws Error invalid_argument for an unknown field (listing the known ones), a removed
+/// one (naming its replacement), an illegal value, a field of another family, or a duplicate. config_rejection() says
+/// whether the config is legal for a spec.
 KernelConfig parse_config(std::string_view text, const KernelConfig& base = {});
 
 /// The configs of the kernels that compute a call, in the order in which these run: one, or of gradients in two passes

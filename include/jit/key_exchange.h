@@ -1,6 +1,6 @@
 /// @file
-/// Keys and values of a sequence whose rows are spread over devices, brought by copy engines to the devices whose queries need
-/// them, while the kernel there computes with those that it has.
+/// Exchange of the keys and values of a sequence that is sharded over devices: copy engines bring them to the devices
+/// whose queries need them, while the kernel there already computes with its own.
 ///
 /// @code
 /// // One rank here; a rank of several gives the buffers of all, mapped into its address space.
@@ -23,19 +23,20 @@
 /// exchange.reset(stream);
 /// @endcode
 ///
-/// A small kernel copies the rank's rows to where they stand in the sequence, and copy engines take what others need of them into
-/// their buffers, chunk by chunk, and a word behind each chunk. The kernel of the call
-/// visits its own rows first, then chunks in the order of their words, always the same: equal inputs give bitwise identical
-/// results. Keys that have not come before the deadline count as NaN, so that every row that sees them is NaN, or 0 in o of
-/// int8, and fault() tells whom it waited for. The context lives on.
+/// A small kernel copies the rank's rows to their positions in its buffer. Copy engines then copy the rows that other
+/// ranks need into the buffers of these, in chunks, and write a flag word after each chunk. The attention kernel visits
+/// its own rows first, then chunks in a fixed order, each after its flag: equal inputs give bitwise identical results.
+/// Keys that miss the deadline count as NaN, so that every row that sees them is NaN, or 0 in int8 o, and fault() names
+/// the rank. The CUDA context stays usable.
 ///
 /// All ranks make the same sequence of calls, with equal specs and placements, each on one stream, and launch the kernel of
 /// every call. Calls use the halves of the buffers in turn.
 ///
-/// Calls are counted on the device, so that begin() to end() may be captured into a CUDA graph, kernel included. Replays are
-/// calls as others, in the sequence that is the same on all ranks; the caller orders them and other calls behind one another. A
-/// call that uses the half of the call before it, as the replays of one captured call do, waits until all ranks have begun it
-/// before it computes. Graphs use the exchange's buffers, and keep nothing alive; reset() is for their replays, too.
+/// Calls are counted on the device, so that begin() to end() may be captured into a CUDA graph, kernel included. A
+/// replay is a call like any other in the sequence that all ranks share; the caller orders replays and other calls one
+/// after another. A call that uses the same half as the previous one, as replays of one captured call do, waits until
+/// all ranks have begun it. Graphs use the exchange's buffers but do not keep them alive; reset() also resets their
+/// replays.
 #pragma once
 
 #include <cstddef>
@@ -60,33 +61,34 @@ struct KeyExchangeSpec {
   std::int64_t heads_kv = 1;           ///< heads of keys and values
   int head_dim = 128;                  ///< elements of a key: a multiple of 8
   int head_dim_v = 128;                ///< elements of a value: the same
-  std::int64_t chunk_bytes = 4 << 20;  ///< about so many are copied before the first word; then more
+  std::int64_t chunk_bytes = 4 << 20;  ///< approximate bytes before the first flag; later chunks are larger
 
   bool operator==(const KeyExchangeSpec&) const = default;  ///< member by member
 };
 
-/// Bytes of a rank's buffer, the same on every rank. Throws Error invalid_argument for sizes below 1, a placement whose granule
-/// is no multiple of 128, one of more than 128 ranks, and one by which a rank has no rows.
+/// Bytes of a rank's buffer, the same on every rank. Throws Error invalid_argument for sizes below 1, a granule that is
+/// no multiple of 128, more than 128 ranks, and a rank without rows.
 std::size_t key_exchange_bytes(const KeyExchangeSpec& spec, const Placement& placement);
 
 /// One rank's place in an exchange.
 struct KeyExchangeRank {
   int rank = 0;  ///< from 0 to the placement's ranks − 1
-  /// A buffer of each rank, this one's included, in the order of ranks: addresses at which this device reaches them, at
-  /// multiples of 256. Filled with 0 on all ranks before any rank makes its KeyExchange; owned by the caller, for as long as any rank's calls run.
+  /// The buffers of all ranks, in the order of ranks, as addresses in this device's address space that are multiples of
+  /// 256. Filled with 0 on all ranks before any rank makes its KeyExchange; owned by the caller, for as long as any
+  /// rank's calls run.
   std::span<void* const> buffers;
-  double timeout = 30;  ///< seconds that a kernel waits for a copy at most
-  /// Optional: a word that the device can write, such as pinned memory of the host, 0. It becomes the number of the first call
-  /// that fails, while that runs: what fault() looks for, without waiting. Owned by the caller as buffers are.
+  double timeout = 30;  ///< longest wait of a kernel for a copy, in seconds: above 0, at most 1e9
+  /// Optional: a word, initially 0, that device and host can access, such as pinned memory. The first failing call
+  /// writes its number there, so that the host sees a fault without waiting. Owned by the caller as buffers are.
   std::uint32_t* fault = nullptr;
 };
 
 /// The tensors of a call of attention with spec.key_arrivals; they lie in the rank's buffer.
 struct ArrivingKeys {
-  /// (batch, seqlen, heads_kv, head_dim), of the whole sequence; rows that are not needed hold anything. A row of keys and one of
-  /// values lie behind one another.
+  /// (batch, seqlen, heads_kv, head_dim), of the whole sequence; contents of rows that are not needed are undefined.
+  /// The rows of k and v are interleaved in memory.
   TensorView k;
-  TensorView v;         ///< the same of values
+  TensorView v;         ///< (batch, seqlen, heads_kv, head_dim_v), likewise
   TensorView arrivals;  ///< int32 (rows, 4), the call's tensor "key_arrivals"
 };
 
@@ -116,13 +118,14 @@ class KeyExchange {
   /// Ends the own exchange, and takes over that of `other`.
   KeyExchange& operator=(KeyExchange&& other) noexcept;
 
-  /// Begins a call: copies the rank's rows (batch, rows, heads_kv, …) of `k` and `v` into its own buffer, on `stream`, and
-  /// notes them for send(). Rows of a batch entry lie behind one another; only batch strides are free, and batch entries begin
-  /// at multiples of 16 bytes. Throws Error invalid_argument, before anything is enqueued, for tensors of other shapes, strides
-  /// and addresses; launch_failed.
+  /// Begins a call: copies the rank's rows (batch, rows, heads_kv, …) of `k` and `v` into its own buffer, on `stream`,
+  /// and records them for send(). Batch entries have free strides and are aligned to 16 bytes; otherwise tensors are
+  /// dense. Throws Error invalid_argument, before anything is launched, for other shapes, strides and addresses;
+  /// launch_failed.
   ArrivingKeys begin(const TensorView& k, const TensorView& v, Stream stream);
-  /// Copies the rank's rows into buffers of others, on streams of its own, behind what the stream of begin() had then. Before
-  /// a kernel that may have to be compiled, so that others do not wait for that; else end() does it, behind the launch.
+  /// Copies the rank's rows into the buffers of others, on streams of its own, after the work that the stream of
+  /// begin() had then. Call it before a kernel that may have to be compiled, so that other ranks do not wait for the
+  /// compiler; otherwise end() does it, after the launch.
   void send();
   /// Sends, unless send() has, and orders the work that `stream` gets from now on after the copies.
   void end(Stream stream);
@@ -133,8 +136,8 @@ class KeyExchange {
 
   /// The first fault since the buffer was filled with 0; nothing: none. Waits for `stream`.
   std::optional<KeyExchangeFault> fault(Stream stream) const;
-  /// Begins anew, with call 1 and without a fault, when no rank has a call under way: between two barriers of all ranks, each
-  /// of which resets.
+  /// Restarts with call 1 and without a fault. All ranks call it, between two barriers, while no rank has a call in
+  /// progress.
   void reset(Stream stream);
 
   /// Number of calls of begin(); replays are not known here.

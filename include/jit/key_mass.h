@@ -13,11 +13,11 @@
 /// assert(!key_mass.source().empty() && key_mass.spec().attention.head_dim == 128);
 /// @endcode
 ///
-/// mass[key] = Σ exp(score − lse) over the queries that see the key, where scores are those of attention: scaled, behind
-/// the score functor, under the mask; a sink counts by its part of LSE. Probabilities are those before dropout. A query
-/// whose |lse| is 2^17 / log2(e) = 90,852 or more, as padding has that is masked by a bias of −1e9, has no mass. Sums are fp32 in a fixed order: equal inputs give
-/// bitwise identical results. For the mass of the last queries alone, pass their rows of q and lse: where masks are
-/// aligned to the ends of sequences, they stand where they did.
+/// mass[key] = Σ exp(score − lse) over the queries that see the key. Scores are those of attention, after scale, score
+/// functor and mask, before dropout; a sink counts through LSE. A query with |lse| ≥ 2^17 / log2(e) = 90,852, as
+/// padding has that a bias of −1e9 masks, adds nothing. Sums are fp32 in a fixed order: equal inputs give bitwise
+/// identical results. For the mass of the last queries alone, pass their rows of q and lse: masks that are aligned to
+/// the ends of sequences keep their positions.
 #pragma once
 
 #include <memory>

@@ -47,12 +47,11 @@ struct KeyUnionArguments {
   TensorView counts =
       {};  ///< optional, (rows, heads), any strides: entries that count; cut to what there are
   TensorView
-      lists;  ///< written, dense (⌈rows / queries⌉, heads, room): entries of the union, ascending, each once
-  TensorView members;  ///< written, likewise: bit i says whether row i of the list's has the entry
+      lists;  ///< written, dense (⌈rows / queries⌉, heads, room): the union, ascending, without duplicates
+  TensorView members;  ///< written, likewise: bit i is set if the i-th row of the group has the entry
   TensorView
-      list_counts;  ///< written, dense (⌈rows / queries⌉, heads): entries of the union; what lies behind is kept
-  std::int64_t limit =
-      0;  ///< entries below 0 or from `limit` on are skipped: as many as k has keys, or blocks
+      list_counts;  ///< written, dense (⌈rows / queries⌉, heads): size of the union; the rest is not written
+  std::int64_t limit = 0;  ///< number of keys, or blocks; entries below 0 or ≥ limit are skipped
 };
 
 /// Checks the arguments of a call, as the call itself does: room is at least min(limit, queries · entries), so that nothing is

@@ -54,8 +54,8 @@ namespace jit {
 
 /// The problem that kernels are specialized for.
 struct ListGradientsSpec {
-  /// The spec of the attention: with list_block, keys that are varlen, 16 bits. Fields that concern further
-  /// outputs are ignored.
+  /// The spec of the attention: with list_block, varlen keys, 16-bit q, k and v, without key_arrivals. Fields that
+  /// concern further outputs are ignored.
   AttentionSpec attention = {};
   /// Most bytes of stream-ordered workspace for the lists' parts of dK and dV, which take heads_kv · entries · list_block ·
   /// (head_dim + head_dim_v) · 4 for each list, without head_dim_v where values are columns of keys. By wgmma for those of dQ,
@@ -78,12 +78,12 @@ struct OperationState;
 /// The kernels of one spec on every GPU. Cheap to copy: copies share the kernels. Thread safe.
 class ListGradients {
  public:
-  /// Computes gradients on `stream`, on the device of the current context: dq, dk and dv, all rows of them, and d_sinks if
-  /// given; rows that no query sees, or that are no sequence's, are 0. With values_in_keys there are neither v nor dv, and dk
-  /// is that of the latents. They are deterministic, whatever `deterministic` says. d_tensors are refused. A query whose
-  /// |lse| is 2^17 / log2(e) = 90,852 or more has gradients of 0, and of rows that share a list those behind its sequence add
-  /// nothing to d_sinks. The first call on a device, or `prepare`, loads the kernels
-  /// there. Later calls only launch, also under capture. Throws Error invalid_argument, whose field is the argument's name,
+  /// Computes dq, dk and dv, and d_sinks if given, on `stream`, on the device of the current context. All rows are
+  /// written; rows that no query sees, or that belong to no sequence, are 0. With values_in_keys v and dv are absent,
+  /// and dk is the gradient of the latents. Results are always deterministic. d_tensors are refused. A query with |lse|
+  /// ≥ 2^17 / log2(e) = 90,852 has gradients of 0; rows of a group beyond the end of its sequence add nothing to
+  /// d_sinks. The first call on a device, or `prepare`, loads the kernels there. Later calls only launch, also under
+  /// capture. Throws Error invalid_argument, whose field is the argument's name,
   /// before anything is launched; not_prepared under capture if kernels are not loaded; launch_failed; driver_error when the
   /// device has no room.
   void operator()(const BackwardArguments& arguments, Stream stream = nullptr) const;

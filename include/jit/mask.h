@@ -1,6 +1,6 @@
 /// @file
-/// Which keys a query sees. Masks are immutable values: build them from the functions of namespace jit::mask,
-/// combine them with && || !. Copying shares; comparing compares what they mean for the generated kernel.
+/// Masks: the keys that each query sees. They are immutable values: the functions of namespace jit::mask make them, and
+/// && || ! combine them. Copies share their state; masks with equal texts are equal.
 ///
 /// @code
 /// const jit::Mask window = jit::mask::causal() && jit::mask::sliding_window(1023);  // 1024 keys, with the query's own
@@ -74,12 +74,12 @@ Mask causal(Alignment alignment = Alignment::bottom_right);
 /// (batch), not 0 for the entries that are causal.
 Mask causal_per_request();
 /// The queries of a sequence are a draft, often a tree of tokens, that one call verifies (Leviathan et al., "Fast
-/// Inference from Transformers via Speculative Decoding"; Miao et al., "SpecInfer", for trees). The last seqlen_q
-/// keys of the sequence are the draft's own. A query sees all earlier keys, and those draft keys whose bits are set
-/// in its row: bit j % 32 of word j / 32 is that of key j of the draft. int32 tensor "draft_tree" at launch: (batch,
-/// seqlen_q, words) or (seqlen_q, words) for all, words at least seqlen_q / 32, rounded up; where queries are varlen
-/// (total_q, words), words at least 1. A request there that has more queries than a row has bits is causal: chunks of
-/// prefill beside drafts.
+/// Inference from Transformers via Speculative Decoding"; Miao et al., "SpecInfer", for trees). The last seqlen_q keys
+/// of the sequence are the draft's own. A query sees all earlier keys, and draft key j if bit j % 32 of word j / 32 in
+/// the query's row is set. Each call passes the int32 tensor "draft_tree": (batch, seqlen_q, words), or (seqlen_q,
+/// words) for all batch entries, with at least seqlen_q / 32 words, rounded up; with varlen queries (total_q, words),
+/// at least 1 word. A varlen request with more queries than bits in a row is causal, so that chunks of prefill and
+/// drafts share a batch.
 Mask draft_tree();
 /// A query sees `left` keys before its own position, itself, and `right` keys after it; −1 leaves that side open. These
 /// are flash-attention's window_size_left and window_size_right. A `sliding_window` of w in Hugging Face counts the
@@ -94,11 +94,11 @@ Mask prefix_lengths();
 /// A query sees the keys of its own document. Each call passes the int32 tensors "document_ids_q" (batch, seqlen_q)
 /// and "document_ids_kv" (batch, seqlen_kv); for self-attention pass the same one twice.
 Mask document();
-/// Sequences that share their beginnings, packed depth first: a token stands in front of its subtree, all tokens that
-/// continue it. A query sees the keys up to its own position whose subtrees have not ended: k ≤ p < end of k, with p = q +
-/// seqlen_kv − seqlen_q. Each call passes the int32 tensor "tree_ends", the ends of the keys' subtrees: (batch, seqlen_kv),
-/// or (total_k) where k is varlen, each sequence's counted from its own first key. An end may be any number: no query sees a
-/// key whose end is not behind it. Windows beside it count packed rows, not tokens of a path.
+/// Sequences that share prefixes, packed depth first: a token precedes its subtree, all tokens that continue it. A
+/// query at position p = q + seqlen_kv − seqlen_q sees key k if k ≤ p < tree_ends[k]. Each call passes the int32 tensor
+/// "tree_ends", one past the last row of each key's subtree: (batch, seqlen_kv), or (total_k) for varlen keys, counted
+/// from the first key of the sequence. Any values are safe: a key with an end at or before it is never seen. A sliding
+/// window combined with this mask counts packed rows, not tokens of a path.
 Mask tree();
 /// A query sees a key if a table contains their block, of block_q queries and block_kv keys, and `within` keeps the
 /// key. Each call passes the table, the int32 tensor "block_mask", which jit::block_mask makes (jit/block_mask.h).
@@ -107,8 +107,8 @@ Mask tree();
 Mask block_mask(int block_q, int block_kv, const Mask& within = none());
 /// A block mask with mask bits: partial blocks of the table have one bit per score that says whether it is kept. Each
 /// call passes the int32 tensors "block_mask", "block_places" and "block_scores", which jit::block_mask makes.
-/// `within` is evaluated for partial blocks that have no bits: pass the mask that the table was made of if there may
-/// not be room for all bits. Without it all keys of these blocks are seen.
+/// `within` is evaluated for partial blocks without bits: pass the mask from which the table was made if the bits may
+/// exceed the room. Without it all keys of these blocks are seen.
 Mask block_scores(int block_q, int block_kv, const Mask& within = none());
 /// A mask of your own: `text.body` returns true for the keys that a query sees. Throws Error invalid_spec for names
 /// that are no identifiers or are taken (keywords, macros, names that texts already have), unbalanced brackets,

@@ -42,7 +42,7 @@ struct MatmulArguments {
   TensorView a;  ///< bf16 (m, k)
   TensorView b;  ///< bf16 (n, k)
   TensorView c;  ///< bf16 (m, n), written
-  /// fp32 (splits, m, n), dense, written: sums of each share of k. Of step "split_k" only, which needs it.
+  /// fp32 (splits, m, n), dense, written: the sums of each split. Required by step "split_k", and only there.
   TensorView partial_sums = {};
 };
 

@@ -13,19 +13,19 @@ enum class Alignment {
 /// How the sequences of a batch lie in a tensor.
 enum class SequenceKind {
   dense,   ///< (batch, seqlen, heads, head_dim): each batch entry has room for as many rows
-  varlen,  ///< (rows of all sequences, heads, head_dim): one behind another, from cu_seqlens on
+  varlen,  ///< (rows of all sequences, heads, head_dim): concatenated, delimited by cu_seqlens
   paged,  ///< (pages, page_size, heads, head_dim): pages anywhere, listed in page_table; keys and values only
-  /// As dense, and kernels read how many rows are in use: of gradients, quantizers and dropout, where a call has
-  /// seqused_q or seqused_k.
+  /// As dense, with the rows in use given by seqused_q or seqused_k. Only in QuantizeSpec, and in specs that the
+  /// library derives; AttentionSpec has dense.
   padded,
 };
 
-/// The granularity of the scales of 8-bit rows.
+/// The granularity of the scales of 8- and 4-bit rows.
 enum class ScaleKind {
-  head,  ///< one for all, for each KV head, or for each batch entry and KV head
-  token,  ///< one for each key and KV head, and, where q is of 8 bits, too, for each query and head instead of values
-  channel,  ///< of values: one for each batch entry, or for all, KV head and column
-  block,    ///< of q and k of 8 bits: one for each 64 rows and head, as token has one for each
+  head,     ///< one scale, one per KV head, or one per batch entry and KV head
+  token,    ///< one per key and KV head; with 8-bit q one per row of q and k, and none of v
+  channel,  ///< only of v: one per KV head and column, and per batch entry or for all
+  block,    ///< only of 8-bit q and k: one per 64 rows and head
 };
 /// Rows that share a scale with ScaleKind::block, as they lie: of a batch entry, of all varlen rows, or of a page.
 inline constexpr int scale_block_rows = 64;
@@ -40,8 +40,7 @@ enum class QuantizedScales {
   block,    ///< one for each scale_block_rows rows of a batch entry and head; varlen rows are one entry
 };
 
-/// Whether a quantizer that must know whole sequences before it rounds keeps their rows in shared memory meanwhile, or
-/// reads them twice.
+/// Whether a quantizer whose scales depend on whole sequences keeps their rows in shared memory or reads them twice.
 enum class KeepRows {
   automatic,  ///< where that can be, and is faster
   never,
@@ -63,8 +62,8 @@ enum class Rescale {
   /// Once some maximum of the warp has grown by more than 2^8, or a key may dominate its row, whose rounding would
   /// show. The result is the same up to rounding, because the maximum cancels when the row is normalized.
   lazy,
-  /// As lazy, but maxima are not looked for before a sum of exponentials stands out; beyond 2^40 (fp16: 2^14) the
-  /// tile is computed again.
+  /// As lazy, but maxima are not computed until a sum of exponentials is large; beyond 2^40 (fp16: 2^14) the tile is
+  /// recomputed.
   on_overflow,
 };
 

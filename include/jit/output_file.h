@@ -23,11 +23,11 @@ namespace jit {
 
 class FileSystem;
 
-/// A file to write, by a path. Symbolic links are followed, also to where there is no file yet. A regular file is
-/// replaced in one step once all bytes are on the disk: after a failure, a full disk or the death of the process it is
-/// what it was; a process that is killed as it replaces a file may leave one of a random name, .tmp-…, beside it, which
-/// goes an hour later with the next that is written there. Its permissions stay. Devices, pipes and what the process
-/// has open (/dev/stdout) are written into.
+/// A file to write, given by its path. Symbolic links are followed, also to files that do not exist yet. A regular file
+/// is replaced atomically once all bytes are on disk: after an error, a full disk or the death of the process it is
+/// unchanged, and keeps its permissions. A process that is killed while it replaces a file may leave a file .tmp-…
+/// beside it, which a later write in that folder removes after an hour. Devices, pipes and open files of the process
+/// (/dev/stdout) are written directly.
 class OutputFile {
  public:
   /// Finds the place and tries whether a file can be written there; leaves nothing behind. Throws Error

@@ -67,11 +67,12 @@ OutputFunctor none();
 /// value · σ(gate): tensor "gate" of this dtype (bf16, fp16 or fp32) at each call, of o's shape, sizes of 1 broadcast. Throws
 /// Error invalid_spec for another dtype, as those below do.
 OutputFunctor sigmoid_gate(DType dtype = DType::bf16);
-/// value · σ(gate) with one gate of a token and head: (batch, seqlen_q, heads_q), varlen (total_q, heads_q).
+/// value · σ(gate): tensor "gate" at each call, one per token and head: (batch, seqlen_q, heads_q), varlen (total_q,
+/// heads_q).
 OutputFunctor row_gate(DType dtype = DType::bf16);
-/// value · scale, of row_gate's shape: one scale of each head is (1, 1, heads_q).
+/// value · scale: tensor "scale" at each call, of row_gate's shape; (1, 1, heads_q) is one scale per head.
 OutputFunctor scale(DType dtype = DType::fp32);
-/// value + residual, of o's shape.
+/// value + residual: tensor "residual" at each call, of o's shape.
 OutputFunctor residual(DType dtype = DType::bf16);
 /// One of your own: `text.body` returns the new output. Throws as mask::text does, and for a `derivative`.
 OutputFunctor text(FunctorText text);

@@ -20,9 +20,9 @@
 
 namespace jit {
 
-/// An output of fp32. One that is raised becomes the larger of itself and the call's maximum, −inf where a query sees no key, or
-/// only scores below −2^80, which stand for −inf. So calls, splits of keys and ranks meet in any order with bitwise identical
-/// results. Others are written.
+/// An fp32 output. A raised output becomes the maximum of itself and the call's maximum, which is −inf if a query sees
+/// no key, or only scores below −2^80, which count as −inf. Calls, splits of keys and ranks may therefore raise it in
+/// any order, with bitwise identical results. Other outputs are overwritten.
 struct OutputField {
   std::string_view name;                 ///< of both members, and in Python
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
@@ -39,9 +39,9 @@ inline constexpr std::array output_fields = {
     OutputField{"o_descale", &AttentionSpec::o_descale, &AttentionArguments::o_descale, true, false},
 };
 
-/// Sets a dense output to −inf on `stream`, as it is before the first call, on the device of the current context. A capture
-/// may hold it. Thread safe. Throws Error invalid_argument for a tensor that is not dense fp32, whose sizes are negative, or
-/// whose address is null or not of a multiple of 4; driver_error.
+/// Sets a dense output to −inf on `stream`, on the device of the current context: its state before the first call. May
+/// be captured. Thread safe. Throws Error invalid_argument for a tensor that is not dense fp32, has negative sizes, or
+/// is not aligned to 4 bytes; driver_error.
 void clear_output(const TensorView& output, Stream stream = nullptr);
 
 }  // namespace jit

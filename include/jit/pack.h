@@ -32,7 +32,7 @@ namespace jit {
 struct PackTarget {
   Arch arch;                         ///< the most capable architecture that they run: sm_90a
   bool emulated = false;             ///< emulated devices run PTX, GPUs machine code
-  std::vector<int> multiprocessors;  ///< how many they have: choices of kernels depend on it
+  std::vector<int> multiprocessors;  ///< their numbers of SMs, on which kernel choices depend
 };
 
 /// "sm_90a" or "emulated:sm_90a", with the multiprocessors of the GPUs that are known of the architecture. "sm_90"
@@ -57,7 +57,7 @@ struct PackSizes {
 
 /// A kernel in a pack.
 struct PackedKernel {
-  std::string spec;         ///< "bf16 d128 gqa4 causal"
+  std::string spec;         ///< "bf16 d128 gqa4 mask=causal"
   std::string config;       ///< "family=forward_wgmma …"
   std::string target;       ///< "sm_90a", "sm_90a as PTX"
   std::string name;         ///< as profilers show it
@@ -83,14 +83,13 @@ struct PackContents {
   std::uint64_t bytes = 0;            ///< of the file
 };
 
-/// Compiles what untuned calls of these specs and sizes run on these devices, mixed ones among them, and writes
-/// it to one file: for processes whose Settings::packs name it, with this version of the library and this NVRTC,
-/// and tensors that TMA can map. Of a spec of fp8 also the quantizers of its q, k and v, out of tensors of the type of
-/// o. A spec that some of the devices cannot run is left out for these, with a note. Needs no GPU. Kernels are taken
-/// from the context's cache, and kept there. `jobs` kernels compile at once; 0: as many as there are cores. Progress
-/// comes as events of kind tune, which count choices of kernels, each of which may want a compile. Nothing is written when anything
-/// fails. Throws Error invalid_spec, invalid_argument, unsupported_device, no_valid_config, what compiling throws, and
-/// io_error.
+/// Compiles the kernels that untuned calls of these specs and sizes launch on these devices, mixed calls included, and
+/// writes them to one file, for processes whose Settings::packs name it, with this version of the library and this
+/// NVRTC, and tensors that TMA can map. For FP8 specs it includes the quantizers of q, k and v, from o's type. A spec
+/// that a target cannot run is left out there, with a note event. Needs no GPU. Kernels are taken from the context's
+/// cache and stored there. `jobs` kernels compile at once; 0: one per core. Progress comes as events of kind tune,
+/// which count choices of kernels. After an error nothing is written. Throws Error invalid_spec, invalid_argument,
+/// unsupported_device, no_valid_config, io_error, and what compiling throws.
 PackContents write_pack(const std::string& path, std::span<const AttentionSpec> specs,
                         std::span<const PackTarget> targets, const PackSizes& sizes = {},
                         const Context& context = default_context(), int jobs = 0);

@@ -56,10 +56,10 @@ struct PlacementWork {
   std::span<const IndexRange> needs_of(std::int64_t granule_of_queries) const;
 };
 
-/// The work of a mask whose rows see keys that follow from positions, such as full, causal and window. `documents` holds
-/// the lengths of packed sequences, each of which sees itself alone; empty: there is one. Thread safe. Throws Error
-/// invalid_argument if a size is below 1, a granule is no multiple of 16, lengths do not sum to seqlen, or if only tensors
-/// tell which keys the mask keeps: use work_of_blocks then.
+/// The work of a mask whose kept keys follow from positions, such as full, causal and window. `documents` holds the
+/// lengths of packed sequences, each of which sees itself alone; empty: there is one. Thread safe. Throws Error
+/// invalid_argument if a size is below 1, a granule is no multiple of 16, lengths do not sum to seqlen, or the mask
+/// depends on tensors: use work_of_blocks then.
 PlacementWork work_of_mask(const Mask& mask, std::int64_t seqlen, int granule = 128,
                            std::span<const std::int64_t> documents = {});
 

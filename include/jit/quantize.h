@@ -34,9 +34,9 @@
 /// rounded to the nearest even, and what is too large to the largest element. Equal inputs give bitwise identical
 /// results.
 ///
-/// The rotation does not change q kᵀ. k's mean shifts all scores of a query by softmax_scale · lse_shift, which does
-/// not change the softmax; attention adds it to LSE. Without v's mean attention computes o − v_mean, because
-/// probabilities sum to 1, and adds v_mean; a row that sees no key is 0.
+/// The rotation does not change q kᵀ. Without k's mean, all scores of a query lose softmax_scale · lse_shift, which
+/// does not change the softmax; attention adds it to LSE. Without v's mean, attention computes o − v_mean, because
+/// probabilities sum to 1, and then adds v_mean; a row that sees no key is 0.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,7 @@ struct QuantizeSpec {
   DType out_dtype = DType::fp8_e4m3;  ///< of what is made: fp8_e4m3 or fp8_e5m2
   int head_dim = 128;                 ///< of q and k: a multiple of 8 from 8 to 256
   int head_dim_v = 0;                 ///< of v, same rule; 0: head_dim
-  /// Bytes that every row of q, k and v is aligned to: 16, 8, 4 or 2; rows that are written to as many elements.
+  /// Bytes that every row of q, k and v is aligned to: 16, 8, 4 or 2; rows of outputs to the same number of elements.
   int alignment = 16;
 
   QuantizedScales scales = QuantizedScales::token;       ///< of q and k: given, head, token or block
@@ -82,7 +82,7 @@ struct QuantizeSpec {
   bool rotary_interleaved = false;    ///< pairs are (2j, 2j + 1), else (j, j + rotary_dim / 2)
   DType cos_sin_dtype = DType::fp32;  ///< of cosines and sines: fp32, bf16 or fp16
 
-  bool rotate = false;         ///< q and k by one matrix; head_dim is a power of two then
+  bool rotate = false;         ///< q and k times one random Hadamard matrix; needs head_dim a power of two
   bool center_keys = false;    ///< k without its mean over the tokens of each head
   bool center_values = false;  ///< v without its mean over the tokens of each head
 
@@ -107,10 +107,10 @@ struct QuantizeArguments;
 /// QuantizeSpec::sequences of calls that have the lengths and boundaries of these arguments.
 SequenceKind sequences_of(const QuantizeArguments& arguments);
 
-/// The tensors of one call. All of q, k, v and what is made of them are (batch, seqlen, heads, head_dim), or varlen,
-/// (tokens, heads, head_dim): then those of all sequences are one batch entry without "batch" in the sizes below, and
-/// one mean is that of all. heads_q is a multiple of heads_kv. Any strides whose last is 1; of scales of heads and
-/// tokens any at all. Means, shifts and scales of channels are dense.
+/// The tensors of one call, owned by the caller. q, k, v and their outputs are (batch, seqlen, heads, head_dim), or all
+/// varlen, (tokens, heads, head_dim): then all sequences form one batch entry, which shares means, and the sizes below
+/// lack "batch". heads_q is a multiple of heads_kv. Any strides whose last is 1; scales of heads and tokens have any
+/// strides. Means, shifts and scales of channels are dense.
 ///
 /// Numbers: a scale of a largest magnitude below 2^-100 is 1. NaN stays NaN and takes no part in a scale. An infinity
 /// becomes the largest element; its scale is that of the largest float, which leaves zeros of what shares it. A mean
@@ -141,8 +141,8 @@ struct QuantizeArguments {
   TensorView k_norm_weight = {};  ///< the same
   /// With rotary_dim: (max_pos, rotary_dim), rotary_dim / 2 cosines, then the sines; aligned as rows are.
   TensorView cos_sin = {};
-  /// int64 (batch, seqlen_q): rows of the table; optional where q is not varlen: then a token's place in its batch
-  /// entry. A row of q or k whose position is none of the table's becomes NaN, and is no part of scales.
+  /// int64 (batch, seqlen_q): rows of cos_sin. Optional unless q is varlen; default: the token's index in its batch
+  /// entry. A row of q or k whose position is not in the table becomes NaN, and does not affect scales.
   TensorView q_positions = {};
   TensorView k_positions = {};  ///< the same: (batch, seqlen_kv)
 

@@ -58,12 +58,12 @@ namespace score {
 Score none();
 /// cap · tanh(score / cap). Throws Error invalid_spec unless cap is positive and finite.
 Score softcap(float cap);
-/// score − slope · |q + seqlen_kv − seqlen_q − k|: fp32 tensor "alibi_slopes" (heads_q) or (batch, heads_q)
-/// at launch.
+/// score − slope · |q + seqlen_kv − seqlen_q − k|. Each call passes the fp32 tensor "alibi_slopes", (heads_q) or
+/// (batch, heads_q).
 Score alibi();
-/// score + bias(b, h, q, k): tensor "bias" (batch, heads_q, seqlen_q, seqlen_kv) of this dtype (fp32, bf16 or
-/// fp16) at launch; strides of 0 broadcast, the last stride is 1. Throws Error invalid_spec for another
-/// dtype.
+/// score + bias(b, h, q, k). Each call passes the tensor "bias" of this dtype (fp32, bf16 or fp16), (batch, heads_q,
+/// seqlen_q, seqlen_kv), where each size but the last may be 1; last stride 1. A bias of −inf drops the key. Throws
+/// Error invalid_spec for another dtype.
 Score bias(DType dtype = DType::fp32);
 /// A score of your own: `text.body` returns the new score. Throws as mask::text does.
 Score text(FunctorText text);

@@ -14,8 +14,8 @@
 /// assert(!score_blocks.source().empty() && score_blocks.spec() == spec);
 /// @endcode
 ///
-/// Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key has
-/// −inf; a mean is that of the keys that it sees; NaN stays NaN.
+/// Scores are those of attention, after scale, score functor and mask. The score of a block is the maximum or mean over
+/// the keys that the query sees, −inf if it sees none; NaN propagates.
 ///
 /// Probabilities are exp(score − lse), with the LSE of attention to the same keys, and 0 where a query does not see a key. Key i
 /// stands for strides i to i + key_span − 1 of the sequence, and counts once for each that lies in a block: NSA's compressed

@@ -17,9 +17,9 @@
 ///
 ///      score[token, key] = k_scale[key] · Σ over heads of weights[token, head] · relu(q[token, head] · k[key])
 ///
-/// A list of blocks of 8 keys for each token is a page_table of pages of 8, by which a second indexer scores these alone
-/// (DeepSeek-V4.1). Multiply the weights of a token by the scale of its q. Sums are fp32, in a fixed order. A token sees
-/// keys [start, end); scores of others are not written.
+/// A token sees keys [start, end); other scores are not written. Multiply the weights of a token by the dequantization
+/// scale of its q. Sums are fp32, in a fixed order. For a second indexer (DeepSeek-V4.1), a token's list of blocks of 8
+/// keys serves as page_table with pages of 8 keys, and only these are scored.
 #pragma once
 
 #include <memory>
@@ -52,14 +52,15 @@ void validate(const ScoreKeysSpec& spec);
 /// The tensors of one call. The memory is the caller's. Rows of q and k are aligned to 16 bytes.
 struct ScoreKeysArguments {
   TensorView q;  ///< (tokens, heads, head_dim)
-  /// (keys, head_dim), or (pages, page_size, head_dim): any strides, so that scales may lie behind the keys of a page
+  /// (keys, head_dim), or (pages, page_size, head_dim): any strides of multiples of 16 bytes, so that scales may follow
+  /// the keys of a page.
   TensorView k;
   TensorView k_scale = {};  ///< fp32 (keys), or (pages, page_size), any strides
   TensorView weights;       ///< fp32 (tokens, heads), any strides
   TensorView starts = {};   ///< int32 (tokens), optional: the first key that a token sees
-  TensorView ends = {};  ///< int32 (tokens), optional: the key behind the last one, up to those of `scores`
-  /// int32 (entries, pages of an entry): as many tokens, one behind another, belong to each entry. Keys of a page that is
-  /// not there have score −inf.
+  TensorView ends = {};     ///< int32 (tokens), optional: one past the last key; default: columns of `scores`
+  /// int32 (entries, pages per entry): consecutive groups of tokens / entries tokens share an entry. Keys of a page
+  /// that does not exist have score −inf.
   TensorView page_table = {};
   /// Written with block_max: fp32 (tokens, (keys + 7) / 8), any strides whose last is 1. Blocks of which a token sees no key
   /// are not written.

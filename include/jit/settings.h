@@ -28,7 +28,7 @@ std::string_view to_string(TuningMode mode);
 
 /// The settings of a Context: where kernels are kept, and how they are chosen and compiled.
 struct Settings {
-  std::string cache_dir;                       ///< empty: the user's cache folder
+  std::string cache_dir;                       ///< absolute path; empty: the user's cache folder
   std::uint64_t cache_max_bytes = 1ull << 30;  ///< the least recently used kernels are removed beyond this
   std::vector<std::string> readonly_caches;    ///< searched in this order, after cache_dir
   std::vector<std::string> packs;  ///< files of write_pack(), searched in this order, after the caches

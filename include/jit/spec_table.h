@@ -37,9 +37,9 @@ using SpecMember = std::variant<DType AttentionSpec::*, int AttentionSpec::*, bo
                                 std::optional<DType> AttentionSpec::*, ScaleKind AttentionSpec::*,
                                 std::optional<float> AttentionSpec::*, OutputFunctor AttentionSpec::*>;
 
-/// "dense", "varlen", "paged".
+/// "dense", "varlen", "paged" or "padded".
 std::string_view to_string(SequenceKind kind);
-/// Inverse of to_string; throws Error invalid_argument naming what is accepted.
+/// Inverse of to_string, without "padded"; throws Error invalid_argument naming what is accepted.
 SequenceKind parse_sequence_kind(std::string_view text);
 
 /// "head", "token", "channel", "block".
@@ -52,7 +52,7 @@ struct SpecField {
   std::string_view name;  ///< of the member, in refusals, in Python; with dashes an option of the tool
   SpecMember member;      ///< where the value is
   std::string_view doc;   ///< what it is, its unit, its rule: one phrase
-  /// Whether the kernel is another one for another value; else it is a run-time argument.
+  /// Whether the value is compiled into the kernel; otherwise it is a run-time argument.
   bool is_baked = true;
   /// Whether it is a size of the problem that a kernel may be made for, and need not.
   bool is_size = false;
@@ -93,7 +93,7 @@ bool is_default(const SpecField& field, const AttentionSpec& spec);
 /// Whether k and v are of 8 or 4 bits.
 bool has_narrow_keys(const AttentionSpec& spec);
 
-/// Elements of a row of k or v, which has `head_dim` columns: bytes where numbers are packed.
+/// Stored elements of a row of k or v with `head_dim` columns: bytes if numbers are packed.
 int stored_columns(const AttentionSpec& spec, int head_dim);
 
 /// Columns of k and v that share a scale of a byte; 0: there are none.
@@ -102,8 +102,8 @@ int scale_columns(const AttentionSpec& spec);
 /// Whether q is FP8.
 bool has_fp8_queries(const AttentionSpec& spec);
 
-/// Whether kernels of dense sequences of one length can serve a spec: it has no varlen or paged ones,
-/// no sinks, no latents with split_keys and no keys of another type than q's.
+/// Whether kernels for dense sequences of one length can serve a spec: no varlen or paged sequences, no sinks, no
+/// latents with split_keys, and keys of q's type.
 bool is_plain(const AttentionSpec& spec);
 
 /// Whether all sequences have their rows at places of their own: (batch, seqlen, heads, head_dim) throughout.

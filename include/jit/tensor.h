@@ -23,10 +23,10 @@
 
 namespace jit {
 
-/// Element types. q, k and v are bf16, fp16 or FP8. The FP8 types are those of the OCP "8-bit Floating Point
-/// Specification"; e4m3 has no infinities. int8 and the types behind it occur in KV caches alone (docs/kv-caches.md). An
-/// element of int4, nvfp4 and mxfp4 is a byte with two numbers, the first in its low half: sizes and strides count bytes.
-/// So do those of latents, rows of 656, 584 or 528 bytes. The others occur in LSE and in tensors of masks and scores.
+/// Element types. q, k and v are bf16, fp16 or FP8, as in the OCP "8-bit Floating Point Specification"; e4m3 has no
+/// infinities. int8 and the types after it occur only in KV caches (docs/kv-caches.md), int8 also in o. An element of
+/// int4, nvfp4 and mxfp4 is a byte with two numbers, the first one in the low half; sizes and strides count bytes, also
+/// for latents, rows of 656, 584 or 528 bytes. The other types occur in LSE and in tensors of masks and scores.
 enum class DType : std::uint8_t {
   bf16,
   fp16,

@@ -50,11 +50,11 @@ struct TileMap {
   double computed_share() const;
 };
 
-/// Classifies tiles as kernels do: for built-in masks by their scores, for texts by bounds of q and k
-/// (docs/masks.md), for combinations by their parts. A score whose text is known to return −inf drops keys as a mask
-/// does. Tiles of texts with a `classify` body, which the host cannot run, are partial. `tensors` holds what mask and
-/// score read. 8,192 queries and keys take some seconds. Thread safe. Throws Error invalid_argument for sizes below
-/// 1, a place outside of the shape, more than 2^28 scores or 2^22 tiles, and when a tensor is missing.
+/// Classifies tiles as kernels do: built-in masks by their scores, texts by bounds of q and k (docs/masks.md),
+/// combinations by their parts. A score whose text provably returns −inf drops keys as a mask does. Tiles of texts with
+/// a `classify` body, which the host cannot run, are partial. `tensors` has the tensors that mask and score read. 8,192
+/// queries and keys take some seconds. Thread safe. Throws Error invalid_argument for sizes below 1, a place outside
+/// the shape, more than 2^28 scores or 2^22 tiles, and for a missing tensor.
 TileMap tile_map(const AttentionSpec& spec, const AttentionShape& shape, const TilePlace& place,
                  const std::map<std::string, HostTensor, std::less<>>& tensors = {});
 

@@ -21,9 +21,9 @@
 
 namespace jit {
 
-/// Times pieces of work on the device by events, each `samples` times: one after another, over and over, so that a change
-/// of the GPU's clock meets all. The L2 cache is cold each time. A piece gets the stream to launch on; it runs once more,
-/// untimed, before. Throws Error unsupported_device for an emulated device, and what the work throws.
+/// Times pieces of work on the device by CUDA events, each `samples` times with a cold L2 cache, interleaved so that
+/// changes of the GPU's clock affect all of them. Each piece launches on the stream that it is given, and runs once
+/// untimed before. Throws Error unsupported_device for an emulated device, and what the work throws.
 std::vector<Timing> time_work(std::span<const std::function<void(Stream)>> work, int samples, int device);
 
 }  // namespace jit

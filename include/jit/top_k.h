@@ -15,8 +15,8 @@
 /// assert(!top_k.source().empty() && top_k.spec() == spec);
 /// @endcode
 ///
-/// A row sees its columns [start, end). Of equal scores that of the smaller column is chosen; −0 equals 0; NaN is chosen
-/// after every number, −inf never. Columns are written in ascending order, then −1. Equal inputs give equal results.
+/// A row sees its columns [start, end). The smaller column wins ties; −0 equals 0; NaN ranks below every number, and
+/// −inf is never chosen. Columns are written in ascending order, then −1. Equal inputs give equal results.
 #pragma once
 
 #include <memory>

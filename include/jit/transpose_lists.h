@@ -35,12 +35,12 @@ struct TransposeListsArguments {
       {};  ///< optional, (rows, heads), any strides: entries that count; cut to what there are
   /// Written, dense (heads, limit + 1): the places of entry e begin at [e] and end before [e + 1].
   TensorView starts;
-  /// Written, dense (heads, room), room at least rows · entries: row · entries + i for each list that has the entry as its
-  /// i-th, ascending. What is listed twice has two places. What lies behind the last one is kept.
+  /// Written, dense (heads, room), room at least rows · entries: for entry e, in ascending order, row · entries + i for
+  /// each list whose i-th entry is e. Duplicates occur twice. Elements after the last place are not written.
   TensorView places;
-  /// Entries below 0 or from `limit` on are skipped: as many as there are keys, or blocks.
+  /// The number of keys, or blocks; entries below 0 or ≥ limit are skipped.
   std::int64_t limit = 0;
-  /// Optional, dense (heads, room + limit): written. Without it, memory of the stream is.
+  /// Optional workspace, written: dense (heads, room + limit). Without it the library uses workspace of the stream.
   TensorView scratch = {};
 };
 

@@ -68,24 +68,22 @@ struct TuningResult {
   std::string recorded_in = {};       ///< the cache folder that keeps it; empty: there is none
 };
 
-/// Measures candidates for calls like `arguments` on the current device, with a cold L2 cache, and records
-/// the fastest, for this and later processes: calls of the same size class find it. Candidates are the most
-/// promising configs, within Settings::tuning_seconds and half of the free memory; all legal ones, without
-/// limit of time, when Settings::tuning is exhaustive. Each is checked against a reference first. Of q, k, v
-/// and o only sizes matter, and whether their rows suit TMA; what mask and score read must be there, since it
-/// decides which tiles are computed. Objects that have chosen a config for these sizes already keep it.
-/// Thread safe, but other work on the GPU disturbs the times. Throws Error invalid_spec, invalid_argument
-/// (also when there is nothing to compute), unsupported_device (also for an emulated device, which has no
-/// time to measure), and what the cost model's first config throws.
+/// Measures candidates for calls like `arguments` on the current device, with a cold L2 cache, and records the fastest
+/// for this and later processes: calls of the same size class find it. Candidates are the most promising configs,
+/// within Settings::tuning_seconds and half of the free memory; all legal ones, without time limit, if Settings::tuning
+/// is exhaustive. Each is checked against a reference first. Only sizes and TMA alignment of q, k, v and o matter;
+/// tensors of mask and score must have their contents, which decide which tiles are computed. Objects that have already
+/// chosen a config for these sizes keep it. Thread safe, but other work on the GPU disturbs the times. Throws Error
+/// invalid_spec, invalid_argument (also if there is nothing to compute, or split_keys prevents tuning),
+/// unsupported_device (also for an emulated device), and what the cost model's first config throws.
 TuningResult tune(const AttentionSpec& spec, const AttentionArguments& arguments,
                   const Context& context = default_context());
 
-/// Tunes backward calls like `arguments`, as forward calls above. Candidates are kernels of all gradients,
-/// where there are some for such calls, and pairs of one of dq and one of dk and dv; with `deterministic`
-/// those whose sums have a fixed order. Gradients are the tuner's own, like q, k, v and o: no tensor of the
-/// call is written. What is found serves calls that want gradients of sinks or of what scores read, too: the
-/// kernels of these have nothing to tune. Throws the same, and Error invalid_spec where the spec has no
-/// backward.
+/// Tunes backward calls like `arguments`. Candidates are kernels that compute all gradients, if any serve such calls,
+/// and pairs of a kernel of dq and one of dk and dv; with `deterministic` only those with a fixed order of sums. The
+/// tuner uses its own gradients, q, k, v and o: no tensor of the call is written. The result also serves calls that
+/// request gradients of sinks or tensors, whose kernels have nothing to tune. Throws the same, and Error invalid_spec
+/// where the spec has no backward.
 TuningResult tune(const AttentionSpec& spec, const BackwardArguments& arguments,
                   const Context& context = default_context());
 
@@ -111,18 +109,18 @@ std::vector<PlanConfigs> candidate_configs(const AttentionSpec& spec, const Back
 struct ConfigTiming {
   PlanConfigs configs;                       ///< that were timed
   std::vector<CompiledKernel> kernels = {};  ///< of these, once they are compiled
-  /// Why there are no times: they are not legal, do not compile, do not run, or their result is wrong (then the
-  /// text begins with "wrong"). Empty: there are.
+  /// Why there are no times: the configs are illegal, fail to compile or run, or compute a wrong result (then it begins
+  /// with "wrong"). Empty: there are times.
   std::string trouble = {};
   Timing timing = {};  ///< times of a call
 };
 
-/// Times calls like `arguments` with each of `configs` `samples` times on the current device, on random data with a
-/// cold L2 cache, and in turns, so that clocks and temperature favor none. Each is checked against a reference first;
-/// one that fails has its trouble and leaves the others alone. Sequences whose lengths are on the device are all as
-/// long as there is room for, varlen ones as long as the average, and pages lie in order. Progress comes as events of
-/// kind tune. Throws what tune() throws, but takes split_keys, and Error invalid_argument when the whole batch does not
-/// fit the memory.
+/// Times calls like `arguments` with each of `configs`, `samples` times, on the current device, on random data with a
+/// cold L2 cache, interleaved so that clocks and temperature favor none. Each config is checked against a reference
+/// first; one that fails has its trouble and does not affect the others. If lengths are on the device, all sequences
+/// have the longest possible length, varlen ones the average, and pages are in order. Progress comes as events of kind
+/// tune. Throws what tune() throws, but allows split_keys, and Error invalid_argument if the whole batch does not fit
+/// in memory.
 std::vector<ConfigTiming> time_configs(const AttentionSpec& spec, const AttentionArguments& arguments,
                                        std::span<const PlanConfigs> configs, int samples,
                                        const Context& context = default_context());

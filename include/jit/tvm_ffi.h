@@ -19,8 +19,8 @@ extern "C" {
 /// - Values are tensors, numbers and None. Outputs are among them; a function returns None.
 ///
 /// A call runs on the device of its first tensor and on tvm-ffi's current stream there. It fails with tvm-ffi's
-/// ValueError if an argument is wrong, otherwise with its RuntimeError. Functions may be called from any thread, and need no
-/// lock of Python's.
+/// ValueError if an argument is wrong, otherwise with its RuntimeError. Functions may be called from any thread,
+/// without Python's interpreter lock.
 ///
 /// `library` is the path of libtvm_ffi.so; null: the one that the process has loaded. Register once, before calls.
 /// Fails with JIT_INVALID_ARGUMENT, field "library", if that is not tvm-ffi.

@@ -35,11 +35,11 @@ struct TypicalTensor {
 std::optional<TypicalTensor> typical_tensor(const AttentionSpec& spec, const AttentionShape& shape,
                                             std::string_view name);
 
-/// The share of (query, key) pairs that the mask of `spec` keeps, and its score does not make −inf, from evenly spaced
-/// queries; exact when they are few enough to ask for all. Of texts it comes from bounds of keys that are halved
-/// (docs/masks.md), of a few batch entries, heads and queries; nothing when a text is not followed, has a `classify`
-/// body, or bounds do not tell soon enough. `tensors` has what the mask and such a score read. Takes about a second at
-/// most. Throws Error invalid_argument when a tensor is missing.
+/// The fraction of (query, key) pairs that the mask of `spec` keeps and its score does not make −inf, from evenly
+/// spaced queries; exact if all of them can be evaluated. For texts it comes from bisected bounds of keys
+/// (docs/masks.md), for a few batch entries, heads and queries; nothing if a text cannot be analyzed, has a `classify`
+/// body, or its bounds take too long. `tensors` has the tensors that mask and score read. Takes at most about a second.
+/// Throws Error invalid_argument when a tensor is missing.
 std::optional<double> mask_density(const AttentionSpec& spec, const AttentionShape& shape,
                                    const std::map<std::string, HostTensor, std::less<>>& tensors);
 

@@ -1,6 +1,6 @@
 /// @file
-/// Attention as custom calls of XLA: handlers of its foreign function interface (xla/ffi/api/c_api.h), which XLA or
-/// JAX is given under any name, for all stages:
+/// Attention as custom calls of XLA: handlers of its foreign function interface (xla/ffi/api/c_api.h), to be registered
+/// with XLA or JAX under any name, for all stages:
 ///
 ///      XLA_FFI_REGISTER_HANDLER(api, "jit_attention_forward", "CUDA",
 ///                               (XLA_FFI_Handler_Bundle{.instantiate = jit_xla_attention_forward,
@@ -48,7 +48,7 @@ XLA_FFI_Error* jit_xla_attention_forward(XLA_FFI_CallFrame* call_frame);
 /// @endcode
 XLA_FFI_Error* jit_xla_attention_backward(XLA_FFI_CallFrame* call_frame);
 
-/// Computes attention of memory of the host on an emulated device, on XLA's platform "cpu".
+/// Computes attention in host memory on an emulated device, on XLA's platform "cpu".
 ///
 /// @code
 /// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_forward_cpu;
@@ -56,7 +56,7 @@ XLA_FFI_Error* jit_xla_attention_backward(XLA_FFI_CallFrame* call_frame);
 /// @endcode
 XLA_FFI_Error* jit_xla_attention_forward_cpu(XLA_FFI_CallFrame* call_frame);
 
-/// Computes gradients of memory of the host on an emulated device, on "cpu".
+/// Computes gradients in host memory on an emulated device, on "cpu".
 ///
 /// @code
 /// XLA_FFI_Error* (*const handler)(XLA_FFI_CallFrame*) = jit_xla_attention_backward_cpu;

@@ -118,7 +118,7 @@ def attention(
             if the last one is 1.
         k: Keys (batch, seqlen_kv, heads_kv, head_dim), in q's type or FP8. heads_q is a multiple of heads_kv.
         v: Values (batch, seqlen_kv, heads_kv, head_dim_v), in k's type. None with head_dim_v. Head dims are multiples
-            of 8 from 8 to 512.
+            of 8 from 8 to 512; up to 256 with FP8 q or 4-bit k and v.
         mask: The keys that each query sees. None: all keys.
         score: The function of a score that is applied before the softmax. None: none.
         softmax_scale: A positive factor of q · k. None: 1/sqrt(head_dim).
@@ -129,10 +129,10 @@ def attention(
             "fp8_e5m2" for bytes (uint8).
         layout: "BSHD", the order of dimensions above, or "BHSD": q, k, v and the result are (batch, heads, seqlen,
             head_dim).
-        tensors: The arrays that mask, score and output read, by name. An array without dimensions counts as one element.
+        tensors: The arrays that mask, score and output read, by name, at most 8. A 0-d array counts as one element.
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of q's framework.
-        tuning: When configs are measured: "off", "recorded", "first_run" or "exhaustive". None: as the environment
-            variable JIT_ATTENTION_TUNING says.
+        tuning: When configs are measured: "off", "recorded", "first_run" or "exhaustive". None: that of the
+            environment variable JIT_ATTENTION_TUNING, by default "first_run".
         cu_seqlens_q: int32 (batch + 1). q, the result and out are varlen, (total_q, heads_q, head_dim): sequence b
             has rows cu_seqlens_q[b] to cu_seqlens_q[b + 1].
         cu_seqlens_k: int32 (batch + 1). The same for k and v.
@@ -158,45 +158,46 @@ def attention(
             from v; it is added to o, except in rows that see no key.
         lse_shift: fp32, of LSE's shape, with FP8 q. q times the mean that was subtracted from k; softmax_scale times
             this is added to LSE, before sinks are.
-        o_descale: fp32, with out_dtype "fp8_e4m3" or "int8" and q of 16 bits: what elements of o are multiplied by to be
-            numbers again, of LSE's shape, where sizes may be 1, or (heads_q): positive and finite. Numbers that are too
-            large become the largest element. Without it, return_aux=("o_descale",) finds a scale for each row.
+        o_descale: fp32, with out_dtype "fp8_e4m3" or "int8" and 16-bit q: the dequantization scales of o, of LSE's
+            shape, where sizes may be 1, or (heads_q): positive and finite. Larger numbers saturate. Without it,
+            return_aux=("o_descale",) computes a scale for each row.
         rng_state: int64 (2). Seed and offset of dropout's random numbers. Equal states drop the same probabilities as
             flash-attention does.
         num_splits: The largest number of thread blocks that share the keys of a query. 0: the library chooses.
         zero_padding: Whether to write o = 0 and LSE = −inf to padding rows: rows beyond seqused_q, and rows outside
             the ranges of cu_seqlens_q. Otherwise they are not written.
-        split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence is
-            bitwise identical whatever else the batch holds. 0: it may depend on the batch in its last bits.
+        split_keys: A multiple of 64, not with FP8 q: keys are summed in spans of this length, so that the result of a
+            sequence is bitwise identical in any batch. 0: its last bits may depend on the batch.
         dropout_p: The rate, 0 ≤ dropout_p < 1, at which probabilities are dropped; the others are divided by
-            1 − dropout_p. LSE ignores dropout. Not with page_table or split_keys.
-        block_mask: A table of the blocks that the mask keeps, made by `block_mask` for calls of these sizes.
+            1 − dropout_p. LSE ignores dropout. Not with page_table, split_keys, or k and v of 8 or 4 bits.
+        block_mask: The blocks that the mask keeps, made by `block_mask` for calls of these sizes; `mask` may be
+            omitted.
         kv_dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or "mxfp4": the element type of k and v that are
-            bytes (uint8). With the last three a byte has two numbers, the first in its low half.
-        descale_per: What a scale of k_descale and v_descale belongs to, if their shapes leave it open: "head",
-            "token" or "block".
+            bytes (uint8). The last three pack two numbers per byte, the first in its low half. With head_dim_v
+            "latent_656", "latent_584" or "latent_528".
+        descale_per: The granularity of k_descale and v_descale, if their shapes are ambiguous: "head", "token" or
+            "block".
         head_dim_v: Instead of v: the first head_dim_v columns of k are the values, as in the latent cache of
             multi-head latent attention, 512 of 576. Head dims may then be up to 576 and 512.
-        out_dtype: The result's element type with FP8 q: "bf16", "fp16" or "fp32". None: that of out, or "bf16". With 16-bit
-            q that of q, or on sm_90a "fp32", for parts of a sum over keys, or "fp8_e4m3" and "int8" with o_descale.
+        out_dtype: The result's element type. With FP8 q: "bf16", "fp16" or "fp32"; None: that of out, or "bf16". With
+            16-bit q: q's type; on sm_90a "fp32", for partial results; or "fp8_e4m3" or "int8", with o_descale.
         interpolated_exponentials: With FP8 q, k and v: whether sm_90a may interpolate half of the probabilities if LSE is
             not returned. That is faster; P is rounded by a fifth more than by e4m3 alone.
-        q_positions: int32 (batch, pieces, 4), where batch may be 1: where the queries of a part of a sequence stand in
-            the whole of it. A piece is (row, position, run, stride): its rows begin at `row` of the sequence's own, end
-            where the next piece begins, and row r stands at position + i // run * stride + i % run, i = r − row.
-            Positions ascend. Pieces that are not used have row = 2**31 − 1.
+        q_positions: int32 (batch, pieces, 4), where batch may be 1: the positions of the queries in the whole
+            sequence of which they are a part. A piece is (row, position, run, stride): it begins at row `row` of the
+            part and ends where the next piece begins; row r has position + i // run * stride + i % run with i = r −
+            row. Positions ascend. Unused pieces have row = 2**31 − 1.
         k_positions: The same for keys, beside q_positions or alone.
-        global_seqlens: int32 (batch, 2), where batch may be 1, with either: the numbers of queries and keys of whole
-            sequences. Masks, scores and dropout see positions and these lengths, and `tensors` are those of whole
-            sequences.
-        return_aux: Names of further outputs, in fp32, for 16-bit q, k and v: "max_logit", the largest score of each
-            head that a query sees, (heads_q); "row_max", that of each query, of LSE's shape. Scores are scaled and
-            behind `score`, without sinks. A dict names arrays that the call raises: start with −inf, and pass them to
-            several calls; None there is a new array. Others are written: "mean_score", Σ P · score of each query, of
-            LSE's shape; "o_descale", the scale of each row of o of 8 bits, of LSE's shape; "o_raw", o before `output`, of
-            o's shape and type.
-        output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. `tensors` has what
-            it reads. Not with FP8 q.
+        global_seqlens: int32 (batch, 2), where batch may be 1; required with q_positions or k_positions: numbers of
+            queries and keys of whole sequences. Masks, scores and dropout see positions and these lengths, and
+            `tensors` are those of whole sequences.
+        return_aux: Names of further outputs, fp32 unless noted, for 16-bit q, k and v. Raised: "max_logit" (heads_q),
+            the largest score of each head; "row_max", of LSE's shape, that of each query; after scale and `score`,
+            without sinks. Written: "mean_score", of LSE's shape, Σ P · score of each query; "o_descale", of LSE's
+            shape, the scale of each row of 8-bit o; "o_raw", of o's shape and type, o before `output`. A dict gives
+            arrays, or None for new ones; initialize arrays that are raised to −inf, and pass them to several calls.
+        output: The function that is applied to o in fp32 before it is rounded: a gate, a residual, a text. None:
+            none. It reads arrays of `tensors`. Not with FP8 q.
 
     The arrays from cu_seqlens_q to rng_state are read only on the device, so a captured CUDA graph can be replayed
     with other contents. Query i of a sequence stands at key seqlen_k − seqlen_q + i.
@@ -225,7 +226,7 @@ def attention(
     """
 
 class Attention:
-    """The kernels of one spec on one device, for calls of every size. Made by `prepare`.
+    """The kernels of one spec, for calls of every size on every GPU. Made by `prepare`.
 
     A call costs less than one of `attention`, because the spec is not derived from the arrays again. Immutable; any
     number of threads may call it at the same time.
@@ -448,6 +449,7 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
     Raises:
         InvalidArgumentError: arch cannot be read.
         InvalidSpecError: The library does not serve the spec on this architecture.
+        NoValidConfigError: No config fits the architecture.
 
     Thread safety:
         Threads may call at the same time.
@@ -458,10 +460,11 @@ def candidate_configs(spec: AttentionSpec, arch: str) -> list[dict[str, Any]]:
     """
 
 def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
-    """Everything that decides the bits of o and LSE of a query beside its inputs, as a text.
+    """Returns a text with every fact, except the inputs, that determines the bits of a query's o and LSE.
 
-    Calls with one version of NVRTC and equal texts compute bitwise identical results under masks that count positions from
-    the end, whatever their layouts, batches, chunks, configs and kernel families. A trainer and an engine compare theirs before the first step.
+    With one version of NVRTC and equal texts, calls compute bitwise identical results, whatever their layouts,
+    batches, chunks, configs and kernel families, under masks that count positions from the end. A trainer and an
+    engine compare their texts before the first step.
 
     Args:
         spec: The problem, with split_keys.
@@ -471,8 +474,8 @@ def bits_of(spec: AttentionSpec, device: int | str | None = None) -> str:
         The text: the version of the arithmetic, the architecture, and the fields of the spec that decide.
 
     Raises:
-        InvalidSpecError: Bits depend on more: without split_keys, with fp8, narrow keys, latents or head dims above
-            256.
+        InvalidSpecError: The bits depend on more: without split_keys, with FP8, 8- or 4-bit keys, latents, or head
+            dims above 256.
         UnsupportedDeviceError: No kernels are written for the device's architecture.
         InvalidArgumentError: device cannot be read.
 
@@ -501,15 +504,15 @@ def prepare(
 
     Args:
         spec: The problem.
-        q: With q, k and v, also chooses the config for calls of their sizes, and measures configs if tuning says so.
-            Their contents do not matter.
+        q: If q, k and v are given, the config for calls of their sizes is chosen, too, and measured if tuning says
+            so. Their contents do not matter.
         k: See q.
         v: See q.
         tensors: The arrays that mask and score read, by name, if q, k and v are given.
         layout: "BSHD" or "BHSD": the layout of q, k and v.
         device: Ordinal of the GPU. None: that of q, otherwise the current one. Calls on other GPUs compile at their
             first use there.
-        config: A config for calls of every size, which are then never tuned: a dict of fields, or their text.
+        config: The config for calls of every size: a dict of fields, or their text. Nothing is tuned then.
         tuning: "off", "recorded", "first_run" or "exhaustive". None: as JIT_ATTENTION_TUNING says.
         cu_seqlens_q: As in `attention`; this one and the following ones belong to q, k and v.
         cu_seqlens_k: As in `attention`.
@@ -615,8 +618,8 @@ def attention_backward(
     Two or more kernels are compiled for the problem at its first use, and chosen for its sizes.
 
     Args:
-        do: The gradient of o, of o's shape, bf16 or fp16. All arrays but lse have this type; any strides, if the last
-            one is 1.
+        do: The gradient of o, of o's shape, bf16 or fp16. q, k and v have the same type; for o and the gradients see
+            dq. Any strides, if the last one is 1.
         q: As in the call of `attention`.
         k: As in the call of `attention`.
         v: As in the call of `attention`.
@@ -627,8 +630,8 @@ def attention_backward(
             gives its derivative: declare with ``auto`` every variable that depends on `score`, or on a tensor of
             d_tensors.
         softmax_scale: As in the call of `attention`.
-        dq: An array that receives the gradient of q, and is returned. It must not overlap another array. On sm_90a dq, dk,
-            dv and o may all be fp32, where these gradients are parts of sums.
+        dq: An array that receives the gradient of q, and is returned. It must not overlap another array. dq, dk, dv
+            and o have q's type; on sm_90a all four may be fp32, for gradients that are summed later.
         dk: The same for k.
         dv: The same for v.
         dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
@@ -643,8 +646,8 @@ def attention_backward(
         cu_seqlens_k: As in the call of `attention`, read only on the device.
         seqused_q: As in the call of `attention`, read only on the device.
         seqused_k: As in the call of `attention`, read only on the device.
-        page_table: None: paged keys have no gradients.
-        cache_leftpad: None: padded caches have no gradients.
+        page_table: Must be None: paged keys have no gradients.
+        cache_leftpad: Must be None: left-padded caches have no gradients.
         dlse: The gradient of LSE, fp32, of lse's shape, if the loss depends on LSE.
         mean_score: With d_mean_score: the "mean_score" of `attention`.
         d_mean_score: The gradient of mean_score, fp32, of lse's shape, if the loss depends on it.
@@ -658,7 +661,7 @@ def attention_backward(
         q_positions: As in the call of `attention`.
         k_positions: As in the call of `attention`.
         global_seqlens: As in the call of `attention`.
-        output: As in the call of `attention`, which gave o before it as "o_raw": that is `o` here.
+        output: As in the call of `attention`. Pass the "o_raw" of that call as `o`.
 
     Returns:
         (dq, dk, dv), of the shapes and types of q, k and v; dk and dv are sums over the query heads of a KV head.
@@ -766,10 +769,10 @@ def append(
     Args:
         k: New keys (tokens, heads_kv, head_dim), bf16 or fp16. Any strides, if the last one is 1.
         v: New values (tokens, heads_kv, head_dim_v), in k's type. Head dims are multiples of 8 from 8 to 1024.
-        k_cache: The key cache, which is written: pages (pages, page_size, heads_kv, head_dim), or one row of tokens
-            per request, (batch, capacity, heads_kv, head_dim). k's type or FP8. Any strides whose last is 1, so that
-            a cache with heads before tokens, or with K and V in one array, is passed as a view.
-        v_cache: The value cache, of k_cache's shape with head_dim_v, which is written.
+        k_cache: The key cache, which is written: (pages, page_size, heads_kv, head_dim), or one entry per request,
+            (batch, capacity, heads_kv, head_dim). k's type, FP8, or bytes of a cache_dtype. Any strides whose last is
+            1, so that a cache with heads before tokens, or with K and V in one array, is passed as a view.
+        v_cache: The value cache, of k_cache's shape with head_dim_v, which is written. None with latents.
         slot_mapping: int64 (tokens). page · page_size + row in the page, for each token; −1: the token is not stored.
         seqused_k: int32 (batch). Number of keys of each request. The new tokens are its last keys.
         cu_seqlens_q: int32 (batch + 1). The first token of each request, with seqused_k, if tokens lie one behind
@@ -794,10 +797,10 @@ def append(
         k_norm_weight: (head_dim). Weights of an RMS norm of every key head. None: no norm.
         norm_eps: Added to the mean of squares.
         norm_adds_one: Whether the factors are 1 + weight, as in Gemma.
-        k_scale: fp32, with caches of 8 or 4 bits. Keys are divided by it, rounded to the nearest even and saturated. (1) and
-            (heads_kv) are read; None: 1. (pages, page_size, heads_kv) receives one scale per stored row: the row's
-            largest magnitude divided by the largest number (448, 57344, 127). With "int4" it is (most - least) / 15, and
-            has the row's zero point in its lowest four bits.
+        k_scale: fp32, with 8- or 4-bit caches. Keys are divided by it, rounded to nearest even and saturated. (1) and
+            (heads_kv) are read; None: 1. (pages, page_size, heads_kv) receives one scale per stored row: its largest
+            magnitude divided by the largest number (448, 57344, 127). With "int4" that scale is (max − min) / 15,
+            with the row's zero point in its lowest four bits.
         v_scale: The same for values.
         k_block_scales: With "nvfp4" and "mxfp4": bytes (pages, page_size, heads_kv, head_dim / 16) of e4m3, or
             (…, head_dim / 32) of e8m0, written: the scale of each block of columns.
@@ -812,7 +815,7 @@ def append(
     ignored, and so is its query. Nothing outside of the caches' rows is ever written.
 
     Returns:
-        q_out, or q if q_out is None.
+        q_out, or q if q_out is None; None without q.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
@@ -839,18 +842,18 @@ def key_mass(
     seqused_k: Array | None = None, out: Array | None = None, dtype: OperandDType | DTypeObject | None = None,
     stream: Stream | None = None,
 ) -> ArrayT:
-    """Sums the probabilities of each key over the queries that see it, by which caches are evicted.
+    """Sums the probabilities of each key over the queries that see it: a score for evicting keys from a cache.
 
-    mass[key] = Σ exp(score − LSE), with the scores of attention. Pass the last rows of q and lse alone for the mass
-    of these queries: causal masks and windows are aligned to the ends of sequences.
+    mass[key] = Σ exp(score − LSE), with the scores of attention. For the mass of the last queries alone, pass their
+    rows of q and lse: causal masks and windows are aligned to the ends of sequences.
 
     Args:
         q: Queries, as `attention` has them, bf16 or fp16, with head_dim up to 256.
         k: Keys, dense, varlen or in pages.
         lse: The LSE that `attention` returned for all keys, fp32 (batch, heads_q, seqlen_q) or (heads_q, total_q).
-        mask: The mask of that call.
+        mask: The mask of the call that returned lse.
         score: The score of that call.
-        softmax_scale: That of that call. None: 1/sqrt(head_dim).
+        softmax_scale: The scale of the same call. None: 1/sqrt(head_dim).
         heads: "kv": the sum over the query heads of a KV head. "q": one mass for each query head.
         tensors: The arrays that mask and score read, by name.
         cu_seqlens_q: int32 (batch + 1), with varlen q, as in `attention`.
@@ -886,18 +889,19 @@ def top_k(
 ) -> tuple[ArrayT, ArrayT]:
     """Chooses the k largest scores of each row, exactly: the keys, or blocks of keys, that a query attends to.
 
-    A row sees its columns [start, end). Of equal scores that of the smaller column is chosen; −0 equals 0; NaN is
-    chosen after every number, −inf never. Nothing waits for the device.
+    A row sees its columns [start, end). The smaller column wins ties; −0 equals 0; NaN ranks below every number, and
+    −inf is never chosen. The host does not wait for the device.
 
     Args:
         scores: (rows, columns) or (rows, heads, columns): fp32, bf16 or fp16, any strides whose last is 1.
         k: Columns of a list: 1 to 2,048.
         starts: int32 (rows). The first column that a row sees. None: 0.
-        ends: int32 (rows). The column behind the last one. None: all. Beyond the columns, the nearest counts.
+        ends: int32 (rows). One past the last column. None: all columns. Clamped to the number of columns.
         init_blocks: So many of the first visible columns are chosen whatever their scores.
         local_blocks: The same of the last visible ones. Together at most k.
-        page_table: int32 (entries, pages), with page_size. Each row / entries rows share an entry, and their indices
-            are slots: table[entry, column / page_size] · page_size + column % page_size; −1 where there is no such page.
+        page_table: int32 (entries, pages), with page_size. Consecutive groups of rows / entries rows share an entry.
+            Indices are then slots: table[entry, column / page_size] · page_size + column % page_size, or −1 without
+            such a page.
         page_size: Columns of a page of page_table.
         out: int32 (rows, k) or (rows, heads, k), an array that receives the indices. None: a new one.
         out_counts: int32 (rows) or (rows, heads), an array that receives the counts. None: a new one.
@@ -929,13 +933,13 @@ def transpose_lists(
     Args:
         indices: int32 (rows, heads, entries), any strides but the last, which is 1: the list of each row, in any order.
         counts: int32 (rows, heads). How many of the entries count. None: all.
-        limit: Entries below 0 or from here on are skipped: as many as there are keys, or blocks.
+        limit: Number of keys, or blocks. Entries below 0 or ≥ limit are skipped.
         stream: As in `attention`.
 
     Returns:
-        (starts, places): int32 (heads, limit + 1) and (heads, rows · entries). Key k is in the lists at places[head,
-        starts[head, k] : starts[head, k + 1]], which ascend: row · entries + i where it is the i-th of a row. What is
-        listed twice has two places. Behind the last place of a head anything may stand.
+        (starts, places): int32 (heads, limit + 1) and (heads, rows · entries). places[head, starts[head, k] :
+        starts[head, k + 1]] has, in ascending order, row · entries + i for each list whose i-th entry is k.
+        Duplicates occur twice. Elements after the last place of a head are undefined.
 
     Raises:
         InvalidArgumentError: An array or another argument is wrong. Nothing was launched.
@@ -957,8 +961,8 @@ def score_blocks(
     """Scores blocks of keys: the largest or the mean score of a query with the keys of a block, or their probabilities, summed
     over the heads that share keys. For sm_90a.
 
-    Scores are those of attention: scaled, behind the score functor, under the mask. A block of which a query sees no key
-    has −inf, which `top_k` does not choose; a mean is that of the keys that it sees; NaN stays NaN. Probabilities are
+    Scores are those of attention, after scale, score functor and mask. The maximum or mean is over the keys that the
+    query sees, −inf if it sees none, which `top_k` does not choose; NaN propagates. Probabilities are
     exp(score − lse), and 0 where a query does not see a key: give `top_k` ends.
 
     Args:
@@ -1016,15 +1020,15 @@ def score_keys(
         k_scale: fp32 (keys) or (pages, page_size), any strides. None: 1.
         starts: int32 (tokens). The first key that a token sees. None: 0.
         ends: int32 (tokens). The key behind the last one. None: all.
-        page_table: int32 (entries, pages of an entry). Equally many tokens, one behind another, belong to each entry.
-            Keys of a page that does not exist have score −inf. A list of blocks of 8 keys for each token is a table of
-            pages of 8, by which a second indexer scores these alone (DeepSeek-V4.1), as `top_k` finds their keys.
+        page_table: int32 (entries, pages per entry). Consecutive groups of tokens / entries tokens share an entry.
+            Keys of a page that does not exist have score −inf. For a second indexer (DeepSeek-V4.1), each token's
+            list of blocks of 8 keys serves as a table of pages of 8, and only these keys are scored.
         out: fp32 (tokens, keys), an array that receives the scores; with page_table, of as many keys as are wanted. None:
             a new one. Keys that a token does not see are not written: give `top_k` the same starts and ends.
-        block_out: fp32 (tokens, (keys + 7) / 8), an array that receives the largest score of each 8 keys, but for those
-            of which a token sees none. None: nobody wants them.
-        dtype: What 8-bit and 16-bit integers stand for: "fp8_e4m3", "bf16" or "fp16".
-        stream: As in `attention`, by weights.
+        block_out: fp32 (tokens, (keys + 7) / 8), an array that receives the largest score of each block of 8 keys;
+            blocks without visible keys are not written. None: not computed.
+        dtype: "fp8_e4m3", "bf16" or "fp16": the element type of arrays of integers, which cannot state it.
+        stream: As in `attention`; the default is the current stream of weights' framework.
 
     Returns:
         fp32 (tokens, keys). Equal inputs give bitwise identical results.
@@ -1087,7 +1091,7 @@ def merge(
     """
 
 class ExchangeBuffer:
-    """Memory of a device for `exchange_merge` between devices of one process, filled with 0. Processes of their own have
+    """Device memory, filled with 0, for `exchange_merge` between devices of one process. Separate processes use
     memory that their framework shares, such as torch's symmetric memory.
     """
 
@@ -1097,8 +1101,7 @@ class ExchangeBuffer:
         Args:
             nbytes: Size in bytes.
             device: Ordinal of the device.
-            peers: Ordinals of the devices whose kernels access it; they may access all memory of the device from then
-                on.
+            peers: Ordinals of the devices whose kernels access it. Afterwards they may access all memory of `device`.
         """
     @property
     def address(self) -> int:
@@ -1107,7 +1110,7 @@ class ExchangeBuffer:
     def nbytes(self) -> int:
         """Size in bytes."""
     def clear(self) -> None:
-        """Fills the buffer with 0: what a fault needs, when no call of any rank runs.
+        """Fills the buffer with 0, which clears a fault. Call it on all ranks, while no call of any rank runs.
 
         Raises:
             DriverError: The device failed.
@@ -1131,17 +1134,18 @@ def exchange_merge(
         o: The partial output of this rank: (tokens, heads, head_dim_v). bf16, fp16 or fp32; any strides whose last is 1.
         lse: Its LSE, fp32, natural logarithm: (heads, tokens), any strides. −inf and +inf both mean that the rank has no
             keys for the row; its output is not read. Sinks count once: they belong to the LSE of one rank alone.
-        peers: The address of each rank's buffer, this one's included, as this device reaches it: `ExchangeBuffer.address`,
-            or `buffer_ptrs` of torch's symmetric memory. Each is filled with 0 on all ranks before the first call.
+        peers: The addresses of all ranks' buffers, this rank's included, in this device's address space:
+            `ExchangeBuffer.address`, or `buffer_ptrs` of torch's symmetric memory. Filled with 0 on all ranks before
+            the first call.
         nbytes: Size of each buffer, the same on all ranks: `exchange_merge_bytes` or more.
         rank: The number of this rank among peers.
-        share: The rows that each rank receives: "all"; of n ranks those of the heads, or tokens, from m · rank // n to
-            m · (rank + 1) // n of m.
+        share: The rows that each rank receives: "all"; or "heads" or "tokens": with n ranks and m heads (tokens),
+            those from m · rank // n up to m · (rank + 1) // n.
         out: An array that receives the output.
         out_lse: An array that receives LSE.
         out_dtype: The output's element type: "bf16", "fp16" or "fp32". None: that of out, or of o.
-        timeout: Seconds that rows wait for a rank. Afterwards they become NaN, as all rows of later calls do, and
-            `exchange_fault` tells.
+        timeout: Seconds that rows wait for a rank. Then they become NaN, as do all rows of later calls, and
+            `exchange_fault` returns the reason.
         dtype: "bf16" or "fp16": the element type of arrays of 16-bit integers, which cannot state it.
         stream: A stream's handle, or an object with ``__cuda_stream__``. None: the current stream of the framework of o.
 
@@ -1199,8 +1203,8 @@ def exchange_merge_bytes(
     """
 
 def exchange_fault(address: int, *, stream: Stream | None = None) -> str | None:
-    """The finding of the first call of `exchange_merge` that failed over a buffer: the rank that was waited for, and
-    its state. Waits for the stream.
+    """Returns the fault of the first call of `exchange_merge` that failed over a buffer: the rank that it waited for,
+    and the state of that rank. Waits for the stream.
 
     Args:
         address: That of the rank's own buffer.
@@ -1231,7 +1235,7 @@ def tune(
 
     Args:
         spec: The problem.
-        batch: Batch size of the calls to come. Sizes with the same powers of two share a record.
+        batch: Batch size of the calls to come. Sizes that round up to the same powers of two share a record.
         heads_q: Query heads of the calls to come.
         seqlen_q: Queries of the calls to come.
         seqlen_kv: Keys of the calls to come.
@@ -1242,7 +1246,7 @@ def tune(
         deterministic: With backward: whether the calls to come ask for deterministic gradients.
 
     Returns:
-        What was chosen, and its time.
+        A dict with the chosen configs and their times in microseconds (`jit_attention.typing.TuningReport`).
 
     Raises:
         InvalidArgumentError: An argument is wrong, or the device is emulated and has no time to measure.
@@ -1433,7 +1437,7 @@ def write_pack(
 ) -> list[PackedKernel]:
     """Compiles every kernel that calls of some specs need, and writes them to one file, a pack. Needs no GPU.
 
-    Processes that set JIT_ATTENTION_PACK to the file load these kernels instead of compiling them.
+    Processes that set JIT_ATTENTION_PACK to the absolute path load these kernels instead of compiling them.
 
     Args:
         path: The file.
@@ -1452,7 +1456,7 @@ def write_pack(
         norm_adds_one: With norm: as in `append`.
 
     Returns:
-        One dict per kernel.
+        One dict per kernel (`jit_attention.typing.PackedKernel`).
 
     Raises:
         InvalidSpecError: The library serves a spec on none of the targets.

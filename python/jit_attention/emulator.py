@@ -204,7 +204,7 @@ class Kernel:
             cluster: Blocks of a cluster; default: as the kernel says.
             dynamic_shared: Bytes of shared memory beside what the kernel declares.
             seed: Seed of the order in which warps run and copies complete.
-            level: What is held against the kernel: all that PTX asks for, or what silicon minds.
+            level: "strict": findings are violations of PTX's rules. "silicon": only those that matter on hardware.
             allow: Kinds of findings that are left out.
             step_limit: Warp instructions after which a cluster is given up.
 

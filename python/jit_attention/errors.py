@@ -145,8 +145,8 @@ class RankMismatchError(Error, ValueError):
 
 
 class PeerTimeoutError(Error, TimeoutError):
-    """A rank has not delivered what others need: it is dead, asleep, or in another collective. The message says which one.
-    The process group cannot be used any more; others can."""
+    """A rank has not delivered data that others need: it is dead, stalled, or in another collective. The message
+    names it. The process group is unusable; others still work."""
 
     code = "peer_timeout"
 

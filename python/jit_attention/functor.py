@@ -35,10 +35,10 @@ class FunctorText:
         tensors: Names and element types ("bf16", "fp16", "fp32", "int32", "int64", "uint8") of dense arrays that each
             call passes; in the body they are pointers to the elements.
         derivative: For scores; usually empty. The body of a function that returns the derivative of the new score
-            with respect to ``score``. Of a tensor ``table`` of floating-point type it says ``d_table[i] += x;``,
-            where x is the derivative with respect to element i; tensors that it does not name have no gradient. If it
-            is empty, the library differentiates `body`, which declares with ``auto`` every variable that depends on
-            ``score``, or on a tensor whose gradient is wanted.
+            with respect to ``score``. For the gradient of a floating-point tensor ``table`` it executes
+            ``d_table[i] += x;``, where x is the derivative with respect to element i; other tensors get no gradient.
+            If it is empty, the library differentiates `body`: declare with ``auto`` every variable that depends on
+            ``score`` or on a tensor whose gradient is wanted.
 
     Raises:
         InvalidSpecError: A field cannot become part of a kernel.

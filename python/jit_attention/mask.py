@@ -147,8 +147,8 @@ def causal_per_request() -> Mask:
 def draft_tree() -> Mask:
     """The queries of a sequence are a draft, often a tree of tokens, that one call verifies (speculative decoding).
 
-    The last seqlen_q keys of a sequence are the draft's own. A query sees all earlier keys, and those draft keys
-    whose bits are set in its row: bit j % 32 of word j // 32 belongs to key j of the draft.
+    The last seqlen_q keys of a sequence are the draft's own. A query sees all earlier keys, and draft key j if bit
+    j % 32 of word j // 32 in the query's row is set.
 
     Each call passes ``tensors={"draft_tree": …}``: int32 (batch, seqlen_q, words), or (seqlen_q, words) for all batch
     entries, with words ≥ seqlen_q / 32; with ``cu_seqlens_q`` (total_q, words), with words ≥ 1. A sequence that has
@@ -249,14 +249,15 @@ def document() -> Mask:
 
 
 def tree() -> Mask:
-    """Sequences that share their beginnings, such as the answers to a prompt, packed depth first.
+    """Sequences that share prefixes, such as the answers to a prompt, packed depth first.
 
-    A token stands in front of its subtree, all tokens that continue it. A query sees the keys up to its own position p =
-    q + seqlen_kv − seqlen_q whose subtrees have not ended: ``k <= p < tree_ends[k]``. `jit_attention.tree` makes the ends.
+    A token precedes its subtree, all tokens that continue it. A query at position p = q + seqlen_kv − seqlen_q sees
+    key k if ``k <= p < tree_ends[k]``. `jit_attention.tree` makes the ends.
 
-    Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 holds for all entries; with
-    ``cu_seqlens_k`` (total_k), each sequence's ends counted from its own first key. An end may be any number: no query sees
-    a key whose end is not behind it. Windows beside it count packed rows, not tokens of a path.
+    Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 serves all entries;
+    with ``cu_seqlens_k`` (total_k), counted from the first key of the sequence. Any values are safe: a key with an
+    end at or before it is never seen. A sliding window combined with this mask counts packed rows, not tokens of a
+    path.
 
     Returns:
         The mask.
@@ -349,7 +350,7 @@ def text(
     Args:
         body: The body, such as ``"return q >= k;"``.
         name: Name of the mask, in messages and in names of kernels.
-        classify: The body of a function that classifies a tile of scores. Usually empty: the library derives it.
+        classify: The body of a function that classifies a tile of scores, as in `FunctorText`. Usually empty.
         constants: Names and values that are compiled into the kernel.
         tensors: Names and element types of the arrays that each call passes.
 

@@ -189,9 +189,9 @@ def text(
 ) -> OutputFunctor:
     """One of your own: the body of a C++ function that returns the new output.
 
-    The body may use ``value`` (o in fp32, 0 in a row without keys), ``q`` and ``d`` (row of the sequence and column), ``b``,
-    ``h``, ``heads_q``, ``seqlen_q``, ``sigmoid(x)`` and the names of `constants` and `tensors`. For gradients it declares
-    with ``auto`` every variable that depends on ``value`` or a tensor.
+    The body may use ``value`` (an element of o in fp32, 0 in a row without keys), ``q`` and ``d`` (its row in the
+    sequence and its column), ``b``, ``h``, ``heads_q``, ``seqlen_q``, ``sigmoid(x)`` and the names of `constants` and
+    `tensors`. For gradients declare with ``auto`` every variable that depends on ``value`` or a tensor.
 
     Args:
         body: The body, such as ``"return value * log1pf(expf(gate));"``.

@@ -86,10 +86,9 @@ def quantize_qkv(
 ) -> QuantizedQkv:
     """Quantizes q, k and v to FP8 in one launch, with scales that it computes.
 
-    A row of q or k passes through RMS norm, rotary embedding (both as in `append`) and a rotation, where they are
-    asked for, all in fp32. Then a mean is subtracted from rows of k and v if asked for, rows are divided by a scale,
-    and rounded to the nearest even; larger numbers become the largest one. Equal inputs give bitwise identical
-    results.
+    A row of q or k passes through RMS norm, rotary embedding (both as in `append`) and a rotation, if requested, all
+    in fp32. Then a mean is subtracted from rows of k and v, if requested. Rows are divided by a scale, rounded to
+    nearest even and saturated. Equal inputs give bitwise identical results.
 
     Args:
         q: Queries (batch, seqlen_q, heads_q, head_dim), bf16, fp16 or fp32. Any strides, if the last one is 1. Or
@@ -116,7 +115,7 @@ def quantize_qkv(
             a query by the same number. That changes o with sinks (unless `attention` gets lse_shift), and with scores
             that do more than add, such as softcap.
         center_values: Whether to subtract v's mean over the tokens, which `attention` adds to the result.
-        return_lse_shift: With center_keys: whether to return what `attention` adds to LSE.
+        return_lse_shift: With center_keys: whether to return lse_shift, with which `attention` corrects LSE.
         cu_seqlens_q: int32 (batch + 1), for varlen arrays: sequence b has rows cu_seqlens_q[b] to cu_seqlens_q[b +
             1]. None: one sequence. This array and the next three are read only on the device.
         cu_seqlens_k: The same for k and v.

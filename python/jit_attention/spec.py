@@ -30,60 +30,62 @@ class AttentionSpec:
         head_dim_v: Head dim of v and o, likewise. None: head_dim.
         gqa_ratio: Query heads per KV head: 1 is multi-head attention, heads_q is multi-query attention.
         alignment: Bytes that every row of q, k, v and o is aligned to: 16, 8, 4 or 2. 16 is fastest.
-        seqlen_q: Number of queries that is compiled into the kernel. 0: it is known at a call.
+        seqlen_q: Number of queries, compiled into the kernel, for dense sequences. 0: it is known at a call.
         seqlen_kv: The same for keys.
         sequences_q: How q and o are stored: "dense" or "varlen".
         sequences_kv: How k and v are stored: "dense", "varlen" or "paged".
         page_size: Rows of a page, from 1 to 65536. 0 unless sequences_kv is "paged".
         sinks: Whether each head has a sink: an extra logit in the softmax denominator, without a value vector.
-        dropout: Whether calls drop probabilities, with a rate and a seed of each call. For dense and varlen
-            sequences, without split_keys.
-        split_keys: A multiple of 64: keys are summed in spans of this length, so that the result of a sequence does
-            not depend on the rest of the batch, nor, where `bits_of` has a text, on the layout and the kernel of a
-            call. 0: each call cuts sums as is fastest.
+        dropout: Whether calls drop probabilities, with a rate and a seed of each call. For 16-bit q, k and v, dense
+            and varlen sequences, without split_keys.
+        split_keys: A multiple of 64 up to 2**20, not with FP8 dtype: keys are summed in spans of this length, so that
+            the result of a sequence does not depend on the rest of the batch, nor, if `bits_of` has a text, on layout
+            and kernel. Gradients ignore it. 0: each call splits sums in the fastest way.
         checked: Whether calls check lengths and page tables on the device and that the mask's functions agree, wait
             for it, and raise an error if something is wrong. Slow; for debugging.
         kv_dtype: Element type of k and v, if it is not dtype: "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4" or
-            "mxfp4". Forward only, without dropout.
-        out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32". With 16-bit
-            dtype on sm_90a: "fp32", for parts of sums, that of gradients of q, k and v, too; or "fp8_e4m3" and "int8", with
-            scales of o.
-        descale_per: The elements of k and v of 8 or 4 bits that share a dequantization scale. "head": all, those of a KV head,
-            or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype: those
-            of 64 rows of a head.
+            "mxfp4"; with values_in_keys "latent_656", "latent_584" or "latent_528". Forward only, without dropout.
+        out_dtype: Element type of o. None: dtype, or "bf16" with FP8. With FP8 dtype: "bf16", "fp16" or "fp32". With
+            16-bit dtype: "fp32" (sm_90a), for partial results; gradients of q, k and v are then fp32, too. Or
+            "fp8_e4m3" or "int8", with scales of o.
+        descale_per: The elements of 8- or 4-bit k and v that share a dequantization scale. "head": all, those of a KV
+            head, or those of a KV head and batch entry. "token": those of a key and KV head. "block", with FP8 dtype:
+            those of 64 rows of a head. "int4" has "token", "nvfp4" and "mxfp4" have "head".
         v_descale_per: The same for v, with FP8 dtype: "head", or "channel" for one scale per column.
         v_mean: Whether the mean of each column was subtracted from FP8 v. Calls pass it, and it is added to o.
-        lse_shift: Whether the mean was subtracted from FP8 k. Calls pass what LSE lost by it. Only with scores that
-            add.
+        lse_shift: Whether the mean was subtracted from FP8 k. Calls pass `lse_shift`, which corrects LSE and sinks.
+            Only with scores that add.
         values_in_keys: Whether the values are the first head_dim_v columns of the keys, so that calls have no v: the
-            latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys.
+            latent cache of multi-head latent attention. Forward only, without dropout, with 16-bit keys or latents.
         interpolated_exponentials: With FP8 dtype: whether forward_wgmma may interpolate half of the probabilities in calls
             that do not return LSE, which is faster and less exact.
-        q_positions: Whether calls say where queries stand in a sequence of which they have a part: masks, scores and
-            dropout see these positions and the lengths of whole sequences.
+        q_positions: Whether calls pass the positions of queries in a sequence of which they have a part: masks,
+            scores and dropout see these positions and the lengths of whole sequences.
         k_positions: The same for keys.
-        key_arrivals: Whether keys come from other devices while the kernel computes, as "arrive" of
-            `jit_attention.distributed.attention` has it. With 16-bit q, k and v, on sm_90a.
-        list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: there are no lists. With lists,
-            calls have tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
-        list_slots: With list_block: whether entry e names the keys that lie at e · list_block of varlen k, or of all pages
-            one behind another, and not those that stand there in their sequence. Without mask and score.
+        key_arrivals: Whether keys arrive from other devices during the kernel, as with method "arrive" of
+            `jit_attention.distributed.attention`. For dense 16-bit q, k and v, on sm_90a.
+        list_block: Keys of an entry of the list of keys that each query has, 1 to 128. 0: no lists. With lists, calls
+            pass tensors key_lists and key_counts, queries are varlen, and keys varlen or paged.
+        list_slots: With list_block: whether entry e names rows of varlen k, or of all pages in order, from e ·
+            list_block on, instead of keys of the query's sequence. Without mask and score; page_size is a multiple of
+            list_block.
         list_queries: With list_block: rows of q, 1 to 32, that share a list. With more than 1, calls have key_members, too.
         max_logit: Whether calls raise the largest score of each head, an output that `return_aux` names. With 16-bit q,
             k and v.
         row_max: The same for the largest score of each query.
-        mean_score: Whether calls write the mean of each query's scores, weighted by its probabilities. With 16-bit q, k and
-            v, without split_keys.
-        o_descale: With out_dtype "fp8_e4m3" or "int8": whether calls find a scale for each row of o, an output that
-            `return_aux` names. Otherwise calls are given one.
+        mean_score: Whether calls write the mean of each query's scores, weighted by its probabilities. With 16-bit q,
+            k and v, without split_keys, values_in_keys and list_block.
+        o_descale: With out_dtype "fp8_e4m3" or "int8" and head dims up to 256: whether calls compute a scale for each
+            row of o, an output that `return_aux` names. Otherwise callers pass scales.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
-        output: What happens to o, in fp32, where it is written: a gate, a residual, a text. None: nothing. With 16-bit q.
+        output: The function that is applied to o in fp32 before it is rounded, such as a gate. None: none. With
+            16-bit q.
         softmax_scale: A positive factor of q · k, at most 1e5. None: 1/sqrt(head_dim). It is not compiled in.
 
     Raises:
-        InvalidSpecError: No GPU can be served with this spec. The message has the field, its value, the rule, and
-            what would work.
+        InvalidSpecError: No GPU supports this spec. The message has the field, its value, the rule, and what would
+            work.
 
     Examples:
         >>> spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, mask=ja.mask.causal())

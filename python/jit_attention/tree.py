@@ -1,7 +1,7 @@
-"""Trees of sequences that share their beginnings, such as a prompt and its sampled answers.
+"""Trees of sequences that share prefixes, such as a prompt and its sampled answers.
 
-A segment is a run of tokens without a branch. Packed depth first, each token is stored and computed once, and
-`jit_attention.mask.tree` says who sees whom. The same tokens may lie in pages, a request for each segment.
+A segment is a run of tokens without a branch. Packed depth first, each token is stored and computed once;
+`jit_attention.mask.tree` masks the other paths. The same tokens may be stored in pages, with one request per segment.
 
     tree = ja.tree([1000, 200, 300], [-1, 0, 0])  # a prompt and two answers
     o = ja.attention(q, k, v, mask=ja.mask.tree(), tensors={"tree_ends": tree.ends[None]})
@@ -24,17 +24,17 @@ _MOST_ROWS = 2**31 - 1
 
 @dataclass(frozen=True, eq=False)
 class TreePages:
-    """A tree in pages: the arguments of `jit_attention.attention` by which each segment is a request of its own.
+    """A tree in pages: the arguments of `jit_attention.attention` with one request per segment.
 
-    A segment's keys are those of its ancestors and its own. Whole pages of ancestors are shared; where a segment begins
-    inside of a page, it has that page copied. Arrays are NumPy's.
+    A segment's keys are those of its ancestors and its own. Full pages of ancestors are shared; a segment that begins
+    inside a page copies that page. Arrays are NumPy's.
 
     Attributes:
-        rows: int64 (pages, page_size): the packed row whose key and value stand in each place of each page, so that
-            ``k[rows]`` is the pages' keys. Places behind a page's last key repeat a row.
+        rows: int64 (pages, page_size): the packed row of each slot of each page, so that ``k[rows]`` has the keys in
+            pages. Unused slots at the end of a page repeat a row.
         page_table: int32 (segments, max_pages), of segments in packed order.
         seqused_k: int32 (segments): keys of each segment and its ancestors.
-        cu_seqlens_q: int32 (segments + 1): where each segment's queries begin among packed rows.
+        cu_seqlens_q: int32 (segments + 1): the first packed row of each segment's queries.
         max_seqlen_q: Queries of the longest segment.
     """
 
@@ -54,8 +54,8 @@ class Tree:
         parents: The segment that each one continues; −1: none.
         order: Segments as they are packed: depth first, children by ascending number.
         starts: The first packed row of each segment.
-        ends: int32 (tokens): the row behind each token's subtree, which the mask reads as "tree_ends".
-        positions: int32 (tokens): tokens before each one on its path, for rotary embeddings.
+        ends: int32 (tokens): one past the last row of each token's subtree, the mask's tensor "tree_ends".
+        positions: int32 (tokens): each token's position on its path, for rotary embeddings.
         previous: int64 (tokens): the row whose logits predict each token; −1 where a path begins.
         leaves: Segments that no other continues, in packed order.
 
@@ -126,8 +126,8 @@ class Tree:
     def logprob_rows(self) -> tuple[Any, Any, Any]:
         """Returns which logits predict which tokens, for the logprobs of all sequences that end with a leaf.
 
-        Token `token[i]` of the packed tokens is predicted by row `source[i]` of the logits; those of leaf j are i from
-        `offsets[j]` to before `offsets[j + 1]`. Compute the logprob of each row once, by `previous`, and gather.
+        Row `source[i]` of the logits predicts packed token `token[i]`; leaf j has the indices i from `offsets[j]` up
+        to `offsets[j + 1]`. Compute the logprob of each row once, by `previous`, and gather.
 
         Returns:
             source int64, token int64 and offsets int64 (leaves + 1).
@@ -151,15 +151,15 @@ class Tree:
     def pages(self, page_size: int, **unknown: Nothing) -> TreePages:
         """Lays the tree's keys into pages, with a request for each segment.
 
-        With `split_keys` its o and LSE then have the bits that a rollout over pages had, which the packed form has not: a
-        token's ancestors stand there where the rollout had them. Pass them to `jit_attention.attention_backward` over the
-        packed tensors, with `jit_attention.mask.tree`.
+        With `split_keys`, o and LSE over these pages are bitwise identical to those of a rollout over pages, unlike
+        those over the packed tokens, because each token's ancestors have their positions of the rollout. Pass them to
+        `jit_attention.attention_backward` over the packed tensors, with `jit_attention.mask.tree`.
 
         Args:
             page_size: Keys of a page.
 
         Returns:
-            Pages and who reads them. Queries, and o, are the packed ones.
+            The pages and their page table. Queries and o stay packed.
 
         Raises:
             InvalidArgumentError: The page size is below 1.
@@ -209,11 +209,11 @@ def tree(lengths: Sequence[int], parents: Sequence[int], **unknown: Nothing) -> 
 
     Args:
         lengths: Tokens of each segment, at least 0.
-        parents: For each segment the number of the one that it continues, or −1: it begins a sequence. In any order;
-            several may begin sequences.
+        parents: For each segment the number of its parent, or −1 if it begins a sequence. In any order; several
+            segments may begin sequences.
 
     Returns:
-        Where its tokens stand, and what the mask, positions, logprobs and pages need.
+        The packed layout, with the arrays for mask, positions, logprobs and pages.
 
     Raises:
         InvalidArgumentError: There are not as many parents as lengths, a number is out of range, segments continue each

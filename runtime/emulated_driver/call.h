@@ -1,5 +1,5 @@
-// The frame of every entry point: failures are thrown within the driver, and become a CUresult and a text
-// that the calling thread can ask for.
+// The frame of every entry point: converts thrown failures to a CUresult and a text that the calling thread
+// can query.
 #pragma once
 
 #include <new>
@@ -10,19 +10,19 @@
 
 namespace jit::emulated_driver {
 
-/// Ends an entry point.
+/// A failure, which ends an entry point.
 struct Failure {
   CUresult result = CUDA_ERROR_UNKNOWN;
-  std::string text = {};  ///< a sentence; empty: that of the result
+  std::string text = {};  ///< a sentence; empty: the result's own text
 };
 
 [[noreturn]] inline void fail(CUresult result, std::string text = {}) {
   throw Failure{result, std::move(text)};
 }
 
-/// Forgets what the thread's last call failed with.
+/// Clears the failure of the thread's last call.
 void begin_call() noexcept;
-/// Keeps the text, cut to some 4 KB, for cuGetErrorString in this thread until its next call begins. Returns
+/// Stores the text, cut to some 4 KB, for this thread's cuGetErrorString until its next call begins. Returns
 /// the result.
 CUresult end_call(const Failure& failure) noexcept;
 
@@ -41,7 +41,7 @@ CUresult call(const Body& body) noexcept {
   }
 }
 
-/// Fails with CUDA_ERROR_INVALID_VALUE unless `pointer`, the argument `name`, points somewhere.
+/// Fails with CUDA_ERROR_INVALID_VALUE if `pointer`, the argument `name`, is null.
 inline void require(const void* pointer, std::string_view name) {
   if (!pointer) fail(CUDA_ERROR_INVALID_VALUE, std::string(name) + " is null");
 }

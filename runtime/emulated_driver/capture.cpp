@@ -25,7 +25,7 @@ void require_mode(CUstreamCaptureMode mode) {
   fail(CUDA_ERROR_INVALID_VALUE, "the mode is none of a capture");
 }
 
-// Whether a thread that does not capture by itself is restricted by the capture as well.
+// Whether the capture restricts calls of this thread.
 bool concerns(const Capture& capture, CUstreamCaptureMode thread_mode) {
   const bool is_own =
       capture.thread == std::this_thread::get_id() && capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -42,7 +42,7 @@ void require_valid(const Capture& capture) {
   if (capture.is_invalid) fail(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-// Why a capture that its origin ends is of no use.
+// The result of ending a capture: success, or why its graph is unusable.
 CUresult verdict_of(const Capture& capture) {
   if (capture.is_invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   for (const auto& [member, state] : capture.members) {

@@ -1,5 +1,5 @@
-// Stream capture: which streams put their work into which graph, and which calls that forbids (CUDA
-// programming guide, "Stream Capture").
+// Stream capture: which streams record into which graph, and which calls a capture forbids (CUDA programming
+// guide, "Stream Capture").
 #pragma once
 
 #include <cstddef>
@@ -18,48 +18,47 @@ namespace jit::emulated_driver {
 
 struct Event;
 
-/// A capture that runs. Guarded by Captures.
+/// A running capture. Guarded by Captures.
 struct Capture {
   struct Member {
     std::shared_ptr<Stream> stream;
-    std::size_t works = 0;  ///< that it has put into the graph
-    bool joined = false;    ///< all of them come before some later work of the capture
+    std::size_t works = 0;  ///< number of works that the stream has recorded
+    bool joined = false;    ///< whether later work of the capture depends on all of them
   };
 
   const Stream* origin = nullptr;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::thread::id thread;
-  std::map<const Stream*, Member> members;  ///< the origin and what was forked from it
-  unsigned long long id = 0;                ///< of no other capture
+  std::map<const Stream*, Member> members;  ///< the origin, and streams forked from it
+  unsigned long long id = 0;                ///< unique
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();
-  CUgraph handle = nullptr;  ///< of the graph, from the beginning
+  CUgraph handle = nullptr;  ///< handle of the graph, valid from the beginning
   bool is_invalid = false;
 };
 
-/// All captures that run. Thread safe. What a call must not do makes it fail and invalidates the captures
-/// concerned.
+/// All running captures. Thread safe. A forbidden call fails and invalidates the affected captures.
 class Captures {
  public:
   void begin(const std::shared_ptr<Stream>& stream, CUstreamCaptureMode mode);
-  /// The graph of what was captured. When it is nothing of use, fails; the capture is over all the same.
+  /// Ends the capture and returns its graph. Fails if it is invalid or unjoined, but still ends it.
   CUgraph end(Stream& stream);
   CUstreamCaptureStatus status(const Stream& stream);
-  /// The stream's capture, null when there is none.
+  /// The stream's capture, or null.
   std::shared_ptr<const Capture> capture_of(const Stream& stream);
 
-  /// Adds the work to the stream's capture; false when there is none.
+  /// Records the work in the stream's capture; false if there is none.
   bool take(Stream& stream, const Work& work);
-  /// Notes where the event is in the stream's capture; false when there is none.
+  /// Records the event in the stream's capture; false if there is none.
   bool record(Event& event, const Stream& stream);
-  /// Orders the stream's further work behind the event: a stream that waits for a captured one joins the
-  /// capture. False when the event was not captured.
+  /// Makes the stream's further work wait for the event: a stream that waits for a captured one joins the
+  /// capture. False if the event was not captured.
   bool wait(const std::shared_ptr<Stream>& stream, const Event& event);
 
-  /// For calls that may wait for or disturb any stream of the process.
+  /// Refuses calls that may affect any stream, if a capture forbids them.
   void refuse_unsafe_call(const char* call);
   void refuse_waiting_for(const Stream& stream);
   void refuse_captured(const Event& event);
-  /// For a stream that is destroyed.
+  /// Removes a stream that is being destroyed.
   void forget(Stream& stream);
 
  private:
@@ -71,7 +70,7 @@ class Captures {
   std::vector<std::shared_ptr<Capture>> running_;
 };
 
-/// Sets how far captures restrict the calls of this thread. Returns what was set.
+/// Sets how captures restrict the calls of this thread. Returns the previous mode.
 CUstreamCaptureMode exchange_thread_capture_mode(CUstreamCaptureMode mode);
 
 }  // namespace jit::emulated_driver

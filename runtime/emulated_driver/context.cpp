@@ -8,7 +8,7 @@
 namespace jit::emulated_driver {
 namespace {
 
-// Needs no destructor: contexts are pushed while the program ends, when objects of the thread are gone.
+// Trivially destructible: contexts are pushed during process exit, after thread-local objects are destroyed.
 struct ContextStack {
   std::array<CUcontext, 256> contexts = {};
   std::size_t depth = 0;
@@ -35,7 +35,7 @@ CUcontext current_context_handle() {
   return stack.depth == 0 ? nullptr : stack.contexts[stack.depth - 1];
 }
 
-// The handle was checked when it was pushed, and primary contexts stay.
+// The handle was checked when pushed, and primary contexts are never destroyed.
 Context& current_context() { return *machine().contexts.find(require_current()); }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {

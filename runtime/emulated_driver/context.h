@@ -1,4 +1,4 @@
-// Contexts: the primary one of each device, and which is current on a thread.
+// The primary context of each device, and the current context of a thread.
 #pragma once
 
 #include <atomic>
@@ -20,25 +20,25 @@ struct Context {
   explicit Context(Device& device);
 
   Device& device;
-  /// Held exclusively by work of the legacy default stream, shared by that of streams which wait for it.
+  /// Locked exclusively by work of the legacy default stream, shared by work of blocking streams.
   std::shared_mutex legacy_order;
   const std::shared_ptr<Stream> legacy_stream;
 
-  // A device with peers has these (Peers).
+  // State of devices with peers (Peers).
   std::atomic<bool> is_of_group = false;
-  std::vector<int> queues, blocking_queues;  ///< of its streams; guarded by Peers
+  std::vector<int> queues, blocking_queues;  ///< of the context's streams; guarded by Peers
   std::mutex failures_mutex;
-  std::string failures;  ///< what was found since somebody waited; guarded by failures_mutex
+  std::string failures;  ///< findings since the last wait; guarded by failures_mutex
 
-  // Counts of what leaves streams with no grid that runs, by which each stream knows that there was more of it.
+  // Counts of events that leave streams without running grids; a stream compares them with its last ones.
   std::atomic<std::uint64_t> waits = 0;           ///< for all streams
-  std::atomic<std::uint64_t> legacy_works = 0;    ///< they wait for blocking streams, which wait for them
-  std::atomic<std::uint64_t> blocking_works = 0;  ///< they wait for the legacy stream, which waits for them
+  std::atomic<std::uint64_t> legacy_works = 0;    ///< for blocking streams
+  std::atomic<std::uint64_t> blocking_works = 0;  ///< for the legacy stream
 };
 
-/// Fails with CUDA_ERROR_INVALID_CONTEXT when none is current.
+/// The current context. Fails with CUDA_ERROR_INVALID_CONTEXT if there is none.
 Context& current_context();
-/// The current context as a handle; null when none is current.
+/// The handle of the current context; null if there is none.
 CUcontext current_context_handle();
 
 }  // namespace jit::emulated_driver

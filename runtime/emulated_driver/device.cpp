@@ -11,7 +11,7 @@ namespace jit::emulated_driver {
 namespace {
 
 constexpr int mib = 1 << 20;
-// Addresses of devices lie this far apart, so that each says whose it is.
+// Distance between the address ranges of devices, so that an address identifies its device.
 constexpr std::uint64_t device_stride = std::uint64_t{1} << 40;
 static_assert(emulator::global_begin + max_devices * device_stride <= emulator::global_end);
 

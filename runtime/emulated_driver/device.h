@@ -1,4 +1,4 @@
-// An emulated device: memory, and what of a real one of its architecture programs ask for.
+// An emulated device: its memory, and the properties that programs query.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace jit::emulated_driver {
 
-/// Properties that decide how many blocks share a multiprocessor (CUDA programming guide, "Technical
-/// Specifications per Compute Capability"), and figures of the architecture's usual part.
+/// Properties that decide occupancy (CUDA programming guide, "Technical Specifications per Compute
+/// Capability"), and figures of a typical GPU of the architecture.
 struct DeviceProperties {
   int sm_count = 0;
   int l2_bytes = 0;
@@ -36,7 +36,7 @@ struct Device {
   emulator::Memory memory;
 
   std::string name() const;  ///< "emulated sm_90a"
-  /// An identifier that is the same in every process.
+  /// An identifier that is equal in every process.
   CUuuid uuid() const;
   emulator::TargetArch target() const { return {arch.major, arch.minor, arch.suffix}; }
 };

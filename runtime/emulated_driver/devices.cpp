@@ -1,4 +1,4 @@
-// Entry points that ask for devices.
+// Entry points that query devices.
 #include <algorithm>
 
 #include "runtime/emulated_driver/entries.h"

@@ -1,4 +1,4 @@
-// The entry points of the emulated driver, with the signatures that the table wants.
+// Entry points of the emulated driver, with the signatures of the table.
 #pragma once
 
 #include <type_traits>

@@ -49,8 +49,8 @@ constexpr ResultName result_names[] = {
 };
 #undef JIT_RESULT
 
-// The failure of the thread's last call. Needs no destructor: calls may come while the program ends, when
-// objects of the thread are gone.
+// The failure of the thread's last call. Trivially destructible: calls may come during process exit, after
+// thread-local objects are destroyed.
 struct LastFailure {
   CUresult result = CUDA_SUCCESS;
   std::array<char, 4096> text = {};

@@ -1,4 +1,4 @@
-// Events: a point in a stream, and when it was reached.
+// Events: a point in a stream, and the time when it was reached.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,15 @@ struct Event {
   Context& context;
   const bool is_timed;
 
-  std::mutex mutex;  // guards the time and the mark
+  std::mutex mutex;  // guards time and mark
   std::optional<Clock::time_point> time;
-  emulator::Group::Mark mark;  ///< where it was recorded last, on a device with peers
+  emulator::Group::Mark mark;  ///< the last recording, on a device with peers
 
-  /// Where a capture recorded it last; guarded by Captures.
+  /// The last recording in a capture; guarded by Captures.
   struct CapturedAt {
     std::weak_ptr<Capture> capture;
     const Stream* stream = nullptr;
-    std::size_t position = 0;  ///< of the stream's work
+    std::size_t position = 0;  ///< number of works of the stream before it
   };
   std::optional<CapturedAt> captured;
 };

@@ -1,4 +1,4 @@
-// Entry points of events. Times are the host's: what the emulated work took here.
+// Entry points of events. Times are the host's: how long emulation took.
 #include "runtime/emulated_driver/entries.h"
 #include "runtime/emulated_driver/machine.h"
 

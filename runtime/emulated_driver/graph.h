@@ -1,4 +1,4 @@
-// Graphs of captured work. An instantiated one is a copy.
+// Graphs of captured work. An instantiated graph is a copy.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace jit::emulated_driver {
 
-/// Tells its owner when the last that refers to it is gone.
+/// Calls its owner's `destroy` when the last reference is released.
 struct UserObject {
   UserObject(void* data, CUhostFn destroy) : data(data), destroy(destroy) {}
   ~UserObject() { destroy(data); }
@@ -23,8 +23,8 @@ struct UserObject {
 struct Graph {
   struct Node {
     Work work;
-    const Stream* stream;  ///< that was captured; which one does not matter
-    /// In place of work: the stream goes on behind so many works of another one.
+    const Stream* stream;  ///< identifies the captured stream
+    /// Instead of work: the stream waits for the first `works` works of another one.
     struct Behind {
       const Stream* stream;
       std::size_t works;

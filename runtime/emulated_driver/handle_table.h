@@ -1,5 +1,4 @@
-// Handles that the driver gives out. A handle is a number that is never given out twice, so that one that is
-// stale, made up or of another kind is found out.
+// Driver handles: numbers that are never reused, so that stale, invalid and mistyped handles are detected.
 #pragma once
 
 #include <atomic>
@@ -16,7 +15,7 @@
 
 namespace jit::emulated_driver {
 
-/// The next handle of all kinds together. Far from addresses and from CU_STREAM_LEGACY and
+/// The next handle, unique across all kinds. Distinct from addresses, CU_STREAM_LEGACY and
 /// CU_STREAM_PER_THREAD.
 inline std::uintptr_t next_handle() {
   static std::atomic<std::uintptr_t> next{0x1000};
@@ -27,7 +26,7 @@ inline std::uintptr_t next_handle() {
 template <class Handle, class Object>
 class HandleTable {
  public:
-  /// `kind` is what messages call the object.
+  /// `kind` names the objects in messages.
   explicit HandleTable(std::string_view kind) : kind_(kind) {}
 
   Handle add(std::shared_ptr<Object> object) {
@@ -37,7 +36,7 @@ class HandleTable {
     return handle;
   }
 
-  /// Fails with CUDA_ERROR_INVALID_HANDLE when there is no such object.
+  /// The object. Fails with CUDA_ERROR_INVALID_HANDLE if there is none.
   std::shared_ptr<Object> find(Handle handle) const {
     const std::shared_lock lock(mutex_);
     const auto found = objects_.find(handle);

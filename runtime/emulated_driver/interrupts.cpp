@@ -6,7 +6,7 @@
 
 namespace jit {
 
-/// The scopes of a thread.
+/// The interrupt scopes of a thread.
 class InterruptScopes {
  public:
   static InterruptScope*& innermost() {

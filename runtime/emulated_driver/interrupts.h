@@ -1,11 +1,11 @@
-// Who is asked whether a launch shall be given up: jit::InterruptScope.
+// Queries jit::InterruptScope: whether to abort a launch.
 #pragma once
 
 #include <functional>
 
 namespace jit::emulated_driver {
 
-/// Asks the interrupt scopes of this thread; empty when there are none. Valid while they last.
+/// A function that asks this thread's interrupt scopes, valid as long as they live; empty if there are none.
 std::function<bool()> interrupt_check();
 
 }  // namespace jit::emulated_driver

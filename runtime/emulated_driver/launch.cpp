@@ -1,4 +1,4 @@
-// Launching kernels, and how many of their blocks fit on a multiprocessor.
+// Launches of kernels, and their occupancy.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +17,7 @@
 namespace jit::emulated_driver {
 namespace {
 
-// How many findings the text of an error tells.
+// Number of findings in the text of an error.
 constexpr std::size_t told_findings = 8;
 
 struct LaunchRequest {
@@ -27,14 +27,14 @@ struct LaunchRequest {
   std::vector<std::byte> parameters;
 };
 
-// Registers are given out by warp, in units of 8 for each of its threads.
+// Registers are allocated per warp, in units of 8 per thread.
 int blocks_by_registers(const emulator::Function& kernel, int warps, const DeviceProperties& properties) {
   const int registers = std::max(kernel.register_estimate(), 1);
   const int of_block = (registers + 7) / 8 * 8 * 32 * warps;
   return properties.registers_per_sm / of_block;
 }
 
-// How many blocks share a multiprocessor.
+// Occupancy: blocks per SM.
 int blocks_per_sm(const emulator::Function& kernel, int block_threads, std::size_t dynamic_smem,
                   const DeviceProperties& properties) {
   const int warps = (block_threads + 31) / 32;
@@ -44,11 +44,11 @@ int blocks_per_sm(const emulator::Function& kernel, int block_threads, std::size
                    blocks_by_registers(kernel, warps, properties)});
 }
 
-// How many blocks of a launch the device runs at once: one of each multiprocessor at least.
+// Blocks of a launch that are resident on the device at once, at least one per SM.
 std::uint64_t resident_blocks(const emulator::Function& kernel, const emulator::LaunchShape& shape,
                               const DeviceProperties& properties) {
   const unsigned threads = shape.block[0] * shape.block[1] * shape.block[2];
-  if (threads == 0 || threads > static_cast<unsigned>(max_block_threads)) return 0;  // it will be refused
+  if (threads == 0 || threads > static_cast<unsigned>(max_block_threads)) return 0;  // the launch will fail
   const int each = blocks_per_sm(kernel, static_cast<int>(threads), shape.dynamic_smem_bytes, properties);
   return static_cast<std::uint64_t>(properties.sm_count) * static_cast<std::uint64_t>(std::max(each, 1));
 }
@@ -65,7 +65,7 @@ emulator::LaunchOptions options_of(const LaunchRequest& request, const emulator:
 }
 
 void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
-  // Again, because a graph may run it after its library was unloaded.
+  // Finds the entry again, because a graph may run after its library was unloaded.
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
   const emulator::Function kernel = entry->code(request.device);
   entry->library->make_variables(request.device);
@@ -85,7 +85,7 @@ void run(const LaunchRequest& request, emulator::GridsInFront& in_front) {
   if (!failure.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, failure);
 }
 
-// Checks a launch whose blocks must run at the same time.
+// Checks that all blocks of a cooperative launch fit on the device at once.
 void check_that_all_fit(const emulator::Function& kernel, const emulator::LaunchShape& shape,
                         const Device& device) {
   const std::uint64_t blocks = std::uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
@@ -112,7 +112,7 @@ void apply_attribute(const CUlaunchAttribute& attribute, const Device& device, e
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       shape.cooperative = attribute.value.cooperative != 0;
       return;
-    // Hints.
+    // Ignored hints.
     case CU_LAUNCH_ATTRIBUTE_IGNORE:
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -153,7 +153,7 @@ std::vector<std::byte> parameters_of(const emulator::Function& kernel, void* con
   return block;
 }
 
-// Puts it into the queue of a device with peers.
+// Appends the launch to the queue of a device with peers.
 void put(const LaunchRequest& request, const Place& place) {
   const std::shared_ptr<LoadedEntry> entry = find_entry(request.function);
   const emulator::Function kernel = entry->code(request.device);

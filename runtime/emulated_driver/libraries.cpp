@@ -1,4 +1,4 @@
-// Entry points of libraries and of what their kernels are like.
+// Entry points of libraries and of attributes of kernels.
 #include <elf.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary handle, const char* name
   });
 }
 
-// A CUfunction is the kernel's handle: the context that it is used in tells the device.
+// A CUfunction is the kernel's handle; the current context determines the device.
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   return call([&] {
     require(function, "pFunc");
@@ -112,7 +112,7 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkerne
         return entry->set_dynamic_smem_limit(device, value);
       case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
       case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-        return;  // a wish, or a promise that matters to hardware alone
+        return;  // a preference, or a permission that only hardware needs
       default:
         fail(CUDA_ERROR_INVALID_VALUE,
              "an emulated device cannot set function attribute " + std::to_string(attribute));

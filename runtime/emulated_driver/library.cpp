@@ -15,7 +15,7 @@ std::vector<Library::OnDevice> load_on_all(const std::string& ptx, const Machine
   std::vector<Library::OnDevice> modules;
   for (const auto& device : machine.devices) {
     Library::OnDevice& loaded = modules.emplace_back();
-    // Devices of one architecture share the module, which never changes.
+    // Devices of one architecture share the immutable module.
     const auto twin = std::find_if(machine.devices.begin(), machine.devices.begin() + device->ordinal,
                                    [&](const auto& other) { return other->arch == device->arch; });
     if ((*twin)->ordinal < device->ordinal) {

@@ -1,4 +1,4 @@
-// Libraries: PTX that was loaded, as each device of the machine runs it.
+// Libraries: loaded PTX, as a module per device.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,16 @@ struct Device;
 struct Library;
 struct Machine;
 
-/// A kernel of a library. Its handle is good for as long as the library is loaded.
+/// A kernel of a library. Its handle is valid as long as the library is loaded.
 struct LoadedEntry {
   LoadedEntry(std::shared_ptr<Library> library, std::string name, std::size_t device_count);
 
-  /// Fails with CUDA_ERROR_INVALID_PTX when the device does not run the library's text.
+  /// The code for a device. Fails with CUDA_ERROR_INVALID_PTX if the device cannot run the library's PTX.
   emulator::Function code(const Device& device) const;
 
-  /// Bytes of dynamic shared memory that a launch may ask for; what a block may have without asking, until
-  /// set.
+  /// The most dynamic shared memory of a launch in bytes; until it is set, the default limit of a block.
   int dynamic_smem_limit(const Device& device) const;
-  /// Fails with CUDA_ERROR_INVALID_VALUE when a block of the device cannot have as much.
+  /// Fails with CUDA_ERROR_INVALID_VALUE if a block of the device cannot have that much.
   void set_dynamic_smem_limit(const Device& device, int bytes);
 
   const std::shared_ptr<Library> library;
@@ -40,11 +39,11 @@ struct LoadedEntry {
   std::vector<std::atomic<int>> dynamic_smem_limits_;  // by device; −1: not set
 };
 
-/// Fails with CUDA_ERROR_INVALID_HANDLE.
+/// The kernel of a handle. Fails with CUDA_ERROR_INVALID_HANDLE.
 std::shared_ptr<LoadedEntry> find_entry(CUfunction function);
 
 struct Library {
-  /// Fails with CUDA_ERROR_INVALID_PTX when no device of the machine runs the text.
+  /// Fails with CUDA_ERROR_INVALID_PTX if no device of the machine can run the text.
   Library(const std::string& ptx, Machine& machine);
   ~Library();
   Library(const Library&) = delete;
@@ -52,17 +51,17 @@ struct Library {
 
   /// Whether some device has a kernel of that name.
   bool has(const std::string& name) const;
-  /// Fails with CUDA_ERROR_INVALID_PTX when the device does not run the library's text.
+  /// The device's module. Fails with CUDA_ERROR_INVALID_PTX if the device cannot run the library's PTX.
   const emulator::Module& module(const Device& device) const;
-  /// Makes the library's variables on the device, unless they are there.
+  /// Creates the library's variables on the device unless they exist.
   void make_variables(Device& device) const;
 
   struct OnDevice {
     std::optional<emulator::Module> module;
-    std::string refusal;  ///< why there is none
+    std::string refusal;  ///< why there is no module
   };
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards `entries`
   std::map<std::string, CUkernel, std::less<>> entries;
 
  private:

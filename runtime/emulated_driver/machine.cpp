@@ -44,7 +44,7 @@ Machine& machine() { return *instance(); }
 
 void start(const Options& options, DriverApi& api) {
   instance() = new Machine(options);
-  constexpr int version = 13000;  // what the entry points do is what that driver does
+  constexpr int version = 13000;  // entry points behave as in that driver
   api.version = version;
   api.emulated = true;
 #define JIT_EMULATED_ADDRESS(function, since) api.function = &emulated_driver::function;

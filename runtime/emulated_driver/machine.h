@@ -1,4 +1,4 @@
-// The whole state of the emulated driver: devices, and what there are handles for.
+// The whole state of the emulated driver: its devices, and all objects with handles.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,11 @@ struct Machine {
 
   /// Fails with CUDA_ERROR_INVALID_DEVICE.
   Device& device(CUdevice ordinal) const;
-  /// The device whose memory `address` lies in; null when it is allocated on none.
+  /// The device that has allocated `address`; null if none has.
   Device* device_of(CUdeviceptr address) const;
 };
 
-/// The one that start() made.
+/// The machine that start() created.
 Machine& machine();
 
 }  // namespace jit::emulated_driver

@@ -1,4 +1,4 @@
-// Entry points of memory: allocating, copying, filling, asking about pointers.
+// Entry points of memory: allocating, copying, filling, querying pointers.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -75,14 +75,14 @@ void fill(CUdeviceptr to, std::uint32_t value, int width, std::size_t count) {
   }
 }
 
-// Copies of both kinds of memory, and fills, as work of a stream.
+// Stream works: copies between host and device, in both directions, and fills.
 Work upload_work(CUdeviceptr to, const void* from, std::size_t bytes) {
   return alone([=] { upload(to, from, bytes); },
                [=](const Place& place) {
                  if (bytes == 0) return;
                  require(from, "srcHost");
                  check_range("the destination", to, bytes);
-                 // A real driver has taken it from memory that is not pinned when the call returns.
+                 // Copied now: when the call returns, a real driver has read memory that is not pinned.
                  const auto* const begin = static_cast<const std::byte*>(from);
                  const auto taken = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
                  place.group.upload(place.queue, to, taken->data(), bytes,
@@ -122,7 +122,7 @@ Work fill_work(CUdeviceptr to, std::uint32_t value, int width, std::size_t count
                });
 }
 
-// Work without a stream runs in the default stream, and may not disturb a capture. The host waits for it.
+// Runs work without a stream on the default stream, if no capture forbids it, and waits.
 CUresult now(const char* name, const Work& work) {
   return call([&] {
     Stream& stream = *current_context().legacy_stream;
@@ -176,7 +176,7 @@ CUresult cuMemFree(CUdeviceptr address) {
       Context& owner = *machine().primary_contexts[static_cast<std::size_t>(device->ordinal)];
       if (machine().peers.has(owner)) machine().peers.drain(owner);
     }
-    // Grids that used the memory have ended before it is given again.
+    // Grids that used the memory have ended before it is reused.
     if (device) ++machine().primary_contexts[static_cast<std::size_t>(device->ordinal)]->waits;
     if (device && device->memory.free(address)) return;
     fail(CUDA_ERROR_INVALID_VALUE, hexadecimal(address) + " is not the start of an allocation");
@@ -204,7 +204,7 @@ CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, std::size_t bytes, CUstre
     const std::shared_ptr<Stream> on = find_stream(stream);
     const bool is_captured = machine().captures.status(*on) != CU_STREAM_CAPTURE_STATUS_NONE;
     enqueue(*on, download_work(to, from, bytes));
-    // As a real driver does where the memory is not pinned.
+    // Waits, as a real driver does if the memory is not pinned.
     if (!is_captured && machine().peers.has(on->context)) machine().peers.finish(*on);
   });
 }

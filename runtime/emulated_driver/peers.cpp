@@ -53,7 +53,7 @@ Place Peers::place_of(Stream& stream) {
     stream.context.queues.push_back(stream.queue);
     if (stream.kind == Stream::Kind::blocking) stream.context.blocking_queues.push_back(stream.queue);
   }
-  // The default stream and blocking ones wait for each other.
+  // The default stream and blocking streams wait for each other.
   if (stream.kind == Stream::Kind::legacy) {
     for (const int queue : stream.context.blocking_queues) group_.wait(stream.queue, group_.last(queue));
   } else if (stream.kind == Stream::Kind::blocking && stream.context.legacy_stream->queue >= 0) {
@@ -67,13 +67,13 @@ void Peers::put(Stream& stream, const std::function<void(const Place&)>& put) {
   put(place_of(stream));
 }
 
-// Each captured stream is a queue of its own, behind the stream that the graph is launched on, which goes on behind all.
+// Queues each captured stream separately, after the launching stream, which then waits for all of them.
 void Peers::put(Stream& stream, const Graph& graph) {
   const std::lock_guard lock(mutex_);
   const Place place = place_of(stream);
   const Mark begin = group_.call(place.queue, nullptr);
   std::map<const Stream*, Place> places;
-  std::map<const Stream*, std::vector<Mark>> marks;  // behind so many works
+  std::map<const Stream*, std::vector<Mark>> marks;  // marks after each work
   for (const Graph::Node& node : graph.nodes) {
     if (!places.contains(node.stream)) {
       int queue = place.queue;

@@ -1,5 +1,5 @@
-// Devices that see each other's memory. Their streams are queues of a group: work is kept until a call waits for it, and is
-// then done side by side, so that what is enqueued first may wait for what is enqueued last.
+// Devices with peer access. Their streams are queues of a group: work is queued until a call waits for it,
+// then all queues run concurrently, so that earlier work may wait for later work of another queue.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@ struct Device;
 struct Graph;
 struct Stream;
 
-/// Where work goes, and where what is wrong with it is kept until its context is waited for.
+/// The queue for work, and the context that collects its findings until a call waits for it.
 struct Place {
   emulator::Group& group;
   int queue = 0;
   std::shared_ptr<Context> context;
 
-  /// For work that has ended: keeps what was found.
+  /// A callback for finished work that stores its findings in the context.
   emulator::Group::Ended ended() const;
 };
 
@@ -35,27 +35,27 @@ class Peers {
  public:
   explicit Peers(std::uint64_t seed) : group_(seed) {}
 
-  /// The device's kernels may access the other's memory.
+  /// Lets kernels of the device access the other one's memory.
   void enable(Device& device, Device& other);
   void disable(Device& device, Device& other);
-  /// Whether work of the context is kept.
+  /// Whether work of the context is queued.
   bool has(const Context& context) const;
 
   using Mark = emulator::Group::Mark;
-  /// Puts work in behind what the stream waits for, as `put` says.
+  /// Calls put() with the stream's queue, ordered after its waits.
   void put(Stream& stream, const std::function<void(const Place&)>& put);
   void put(Stream& stream, const Graph& graph);
   Mark last(Stream& stream);
-  /// Further work of the stream is behind the mark.
+  /// Makes further work of the stream wait for the mark.
   void wait(Stream& stream, const Mark& mark);
 
-  /// Does all work of the context; what was found stays for who waits for it.
+  /// Runs all work of the context, and stores its findings until a call waits for it.
   void drain(Context& context);
-  // Do the work up to there, then fail with what was found in the context.
+  // Run the work up to a mark or all of it, then fail if the context has findings.
   void finish(Context& context, const Mark& mark);
   void finish(Stream& stream);
   void finish(Context& context);
-  /// This thread may enqueue work.
+  /// Registers this thread as one that may enqueue work.
   void note_thread();
 
  private:
@@ -66,11 +66,11 @@ class Peers {
 
   mutable std::mutex mutex_;
   emulator::Group group_;
-  std::vector<int> joined_;              // ordinals, by index in the group
+  std::vector<int> joined_;              // ordinals of devices, by index in the group
   std::map<const void*, int> branches_;  // queues of streams in graphs
 };
 
-/// Findings as the text of an error.
+/// Findings as text of an error.
 std::string describe(const std::vector<emulator::Finding>& findings);
 
 }  // namespace jit::emulated_driver

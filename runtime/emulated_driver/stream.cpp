@@ -46,7 +46,7 @@ void Stream::work_behind_waits(const std::function<void(emulator::GridsInFront&)
   work(grids_);
 }
 
-// Counts only grow: their sum tells whether any has.
+// A sum of counters that only grow, so that it changes whenever one does.
 std::uint64_t Stream::waits() const {
   switch (kind) {
     case Kind::legacy:
@@ -96,8 +96,8 @@ CUresult cuStreamDestroy(CUstream handle) {
   return call([&] { machine().captures.forget(*machine().streams.remove(handle)); });
 }
 
-// Work is done when the call that put it there returns, unless there are peers: there is nothing to wait for. But no grid is
-// in front of the next one any more.
+// Without peers, work is done before the call that enqueues it returns, so there is nothing to wait for; but
+// earlier grids no longer overlap later ones.
 CUresult cuStreamSynchronize(CUstream handle) {
   return call([&] {
     const std::shared_ptr<Stream> stream = find_stream(handle);

@@ -1,4 +1,4 @@
-// Streams: what is put on one is done at once, in the caller's thread, unless the stream is captured.
+// Streams: work runs at once, in the caller's thread, unless the stream is captured or its device has peers.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct Capture;
 struct Context;
 struct Place;
 
-/// Something that a stream does. May be called again by graphs. Both throw Failure when it goes wrong.
+/// An operation of a stream. Graphs may run it again. Both functions throw Failure on errors.
 struct Work {
-  /// Does it; gets what launches have left in front of it.
+  /// Runs it; the argument has the grids before it that may still be running.
   std::function<void(emulator::GridsInFront&)> now;
-  /// Puts it into the queue of a device with peers.
+  /// Appends it to the queue of a device with peers.
   std::function<void(const Place&)> later;
 };
 
@@ -28,17 +28,17 @@ struct Stream {
   enum class Kind {
     legacy,        ///< the default stream: it and blocking streams wait for each other
     blocking,      ///< a thread's default stream, or one created without CU_STREAM_NON_BLOCKING
-    non_blocking,  ///< ordered with no other
+    non_blocking,  ///< not ordered with other streams
   };
 
   Stream(Context& context, Kind kind);
 
-  /// Does the work after what other threads are doing on this stream.
+  /// Runs the work after that of other threads on this stream.
   void run(const std::function<void(emulator::GridsInFront&)>& work);
 
   Context& context;
   const Kind kind;
-  const unsigned long long id;       ///< of no other stream of the process
+  const unsigned long long id;       ///< unique in the process
   std::shared_ptr<Capture> capture;  // guarded by Captures
   int queue = -1;                    // in the group of peers; guarded by Peers
 
@@ -48,15 +48,15 @@ struct Stream {
 
   std::mutex order_;
   emulator::GridsInFront grids_;
-  std::uint64_t waits_ = 0;  // that had been when grids_ was last looked at
+  std::uint64_t waits_ = 0;  // value of waits() when grids_ was last used
 };
 
-/// Handles of default streams mean those of the current context. Fails with CUDA_ERROR_INVALID_HANDLE.
+/// The stream of a handle; default streams are the current context's. Fails with CUDA_ERROR_INVALID_HANDLE.
 std::shared_ptr<Stream> find_stream(CUstream handle);
 
-/// Does the work on the stream, or puts it into its queue, or adds it to the stream's capture.
+/// Runs the work on the stream, or queues it, or adds it to the stream's capture.
 void enqueue(Stream& stream, const Work& work);
-/// Work that begins when everything in front of it has ended, and ends before what is behind it begins.
+/// Work that starts after all previous work has ended, and ends before later work starts.
 Work alone(std::function<void()> now, std::function<void(const Place&)> later);
 
 }  // namespace jit::emulated_driver

@@ -1,4 +1,4 @@
-// Tensor maps: the emulator's own bytes in a CUtensorMap.
+// Tensor maps: a CUtensorMap contains the emulator's own encoding.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace {
 
 static_assert(sizeof(CUtensorMap) == emulator::tensor_map_bytes);
 
-// Below what 8 bits hold, so that no wrong number becomes a right one.
+// Clamps to 8 bits, so that no invalid number wraps to a valid one.
 template <class Enum, class Number>
 Enum cast(Number value) {
   return static_cast<Enum>(std::min<unsigned>(static_cast<unsigned>(value), 255));

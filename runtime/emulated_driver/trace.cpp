@@ -12,7 +12,7 @@ struct LaunchTrace::Record {
   emulator::LaunchResult result;
 };
 
-/// The scopes of a thread.
+/// The trace scopes of a thread.
 class TraceScopes {
  public:
   static TraceScope*& innermost() {

@@ -1,5 +1,4 @@
-// The coordinates of tiles that TMA copies: at their first row, or in boxes that end with their sequence
-// (tiles/bounded_box.cuh).
+// Coordinates of tiles that TMA copies: their first row, or boxes that end with their sequence (tiles/bounded_box.cuh).
 #pragma once
 
 #include "backward/tensor_maps.cuh"
@@ -9,7 +8,7 @@
 
 namespace jit {
 
-/// Where the maps are of what is loaded in tiles of `rows`.
+/// The map, or pair of maps, of a tensor that is copied in tiles of `rows` rows.
 JIT_DEVICE const TensorMap& map_of(const TensorMaps& maps, TensorMap TensorMaps::*whole,
                                    TensorMap SequenceMaps::*, int) {
   return maps.*whole;
@@ -19,7 +18,7 @@ JIT_DEVICE BoundedMap map_of(const SequenceMaps& maps, TensorMap TensorMaps::*wh
   return {maps.*whole, maps.*part, rows};
 }
 
-/// The place of the tile of queries from `query` on, and of so many rows of keys from `key` on.
+/// The box of the tile of queries from `query` on, and that of `rows` keys from `key` on.
 template <class Config>
 JIT_DEVICE auto query_box(const SequencesOf<Config>& sequences, int batch, int head, int query) {
   if constexpr (has_entry_lengths<Config>) {

@@ -1,6 +1,6 @@
 // The kernel after a one-pass kernel: it scales and rounds the sums of dQ and writes its rows; each family reads the
-// sums in its own layout. Then the grid adds the gradients of large rows, which the one-pass kernel left out: for dQ in
-// the rows of its blocks, for dK and dV tile by tile.
+// sums in its own layout. Then the grid adds the gradients of large rows, which the one-pass kernel has skipped: to dQ
+// for the rows of each block, to dK and dV tile by tile.
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -14,7 +14,7 @@
 
 namespace jit {
 
-/// Where the numbers of queries of a sequence lie, and what of them is delta.
+/// Returns place(head, query), the index of a query's statistics; stored deltas have the factor below.
 template <class Traits>
 JIT_DEVICE auto statistic_places(const AttentionParams& params,
                                  const SequencesOf<typename Traits::Config>& sequences, int batch) {
@@ -26,8 +26,8 @@ JIT_DEVICE auto statistic_places(const AttentionParams& params,
 }
 inline constexpr float one_pass_delta_factor = -1;
 
-/// Writes dq of the large rows of the block's tile of queries, a warp for each. The tile is found anew, so that the rest of
-/// the kernel keeps nothing in registers for this.
+/// Writes dq of the large rows of the block's tile of queries, one warp per row. Computes the tile again, so that the
+/// rest of the kernel keeps nothing in registers for this.
 template <class Traits>
 JIT_DEVICE void write_large_rows_of_tile(const AttentionParams& params,
                                          const GradientParams& gradient_params) {
@@ -50,7 +50,7 @@ JIT_DEVICE void write_large_rows_of_tile(const AttentionParams& params,
   }
 }
 
-/// Adds what large rows add to keys and values of the batch entries of the grid: blocks take tiles of keys in turn.
+/// Adds the gradients of large rows to dk and dv of the grid's batch entries: blocks take tiles of keys in turn.
 template <class Traits>
 JIT_DEVICE void add_large_rows_by_tiles(const AttentionParams& params,
                                         const GradientParams& gradient_params) {

@@ -1,6 +1,6 @@
-// The adder warp: it adds partial dQ from shared memory to the sums of all blocks in global memory. Pipelines provides
-// the pipeline of an adder, `dq(adder)`, and the records of steps, `dq_info`; its Traits say how dQ is summed
-// (dq_sums.cuh).
+// The adder warp: it adds partial dQ from shared memory to the sums in global memory by TMA reductions. Pipelines
+// provides the pipeline of an adder, `dq(adder)`, and the dQ infos of steps, `dq_info`; its Traits define the layout of
+// sums (dq_sums.cuh).
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -13,13 +13,13 @@
 
 namespace jit {
 
-/// Parts of dQ, or panels of K.
+/// A range of parts of dQ, or of panels of K.
 struct PanelRange {
   int begin;
   int count;
 };
 
-/// Adds the parts of dQ that are an adder's, of the tile of each step, to the sums of all blocks. By a warp.
+/// Adds an adder's parts of dQ of each step to the sums in global memory. By a warp.
 template <class Pipelines>
 class DqAdder {
   using Traits = typename Pipelines::Traits;
@@ -53,8 +53,8 @@ class DqAdder {
   }
 
  private:
-  // Adds part `i` of those of a step to tile `tile` of queries, or stores it where no block adds before: `is_first`, which the
-  // first part finds out.
+  // Adds part `i` of a step to tile `tile` of queries, or stores it if no block adds before. The first part sets
+  // `is_first`.
   JIT_DEVICE void add(unsigned step, int i, int tile, bool& is_first) const {
     const unsigned part = step * parts_.count + i;
     // mutate: AddersTakeNoTurns
@@ -88,7 +88,7 @@ class DqAdder {
   const typename Pipelines::DqPipeline pipeline_;
 };
 
-/// All tiles of keys of the block. `parts_of(adder)` are the parts that an adder adds.
+/// Adds dQ of all tiles of keys of the block. `parts_of(adder)` returns an adder's parts.
 template <class Pipelines, class PartsOf>
 JIT_DEVICE void add_dq(const AttentionParams& params, const GradientParams& gradients, const Turns& turns,
                        int adder, const PartsOf& parts_of, unsigned smem) {

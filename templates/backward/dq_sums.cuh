@@ -1,5 +1,5 @@
-// The sums of dQ of a one-pass kernel: fp32 in global memory, tile after tile. Within a tile numbers have the order in which
-// consumers hold them in registers and write them to shared memory, so that an addition is one bulk copy.
+// The sums of dQ of a one-pass kernel: fp32 in global memory, tile after tile. Elements of a tile are in the order of
+// the consumers' registers, which is also that of shared memory, so that an addition is one bulk copy.
 //
 //     tile (batch entry, head, tile of queries), or (head, place of a tile) of varlen queries (base/varlen_tiles.cuh)
 //       part 0, part 1, … some columns of the tile each
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// Tiles are counted among those of the call.
+/// The sums of a tile of queries, counted in the call.
 template <class Traits>
 JIT_DEVICE float* dq_sums(const GradientParams& gradients, long long tile) {
   return gradients.dq_sums + tile * Traits::dq_tile_floats;

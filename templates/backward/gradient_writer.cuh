@@ -1,5 +1,5 @@
-// Writes dK and dV of a tile of keys: consumers round them into shared memory, and TMA stores them while the consumers
-// compute the next tile. Each warp has buffers of its own and waits for no other warp:
+// The epilogue of dK and dV: consumers round a tile into shared memory, and TMA stores it while they compute the next
+// tile. Each warp has its own buffers and waits for no other warp:
 //
 //     wait until TMA has read what was there │ round, stmatrix │ fence │ start the copy
 //
@@ -19,8 +19,8 @@
 
 namespace jit {
 
-/// The gradients that one warp writes. `Traits` say what the gradients are, and how many places of each warp
-/// of the consumers lie where; `Maps` are TensorMaps or SequenceMaps.
+/// Writes the gradients of one warp. `Traits` define the gradients, and how many buffers each consumer warp has; `Maps`
+/// are TensorMaps or SequenceMaps.
 template <class Traits, class Maps>
 class GradientWriter {
   using Config = typename Traits::Config;
@@ -48,13 +48,13 @@ class GradientWriter {
         [&](const Gradients<Config>& gradients) { return gradients.dk_rows(keys.batch, keys.kv_head); });
   }
 
-  /// Behind the last tile of keys: shared memory ends with the block.
+  /// Waits until TMA has read shared memory, which ends with the block. Called after the last tile of keys.
   static JIT_DEVICE void end() {
     if (by_tma && lane_id() == 0) cp_async_bulk_wait_group_read<0>();  // mutate: TheBlockEndsBeforeItsCopies
   }
 
  private:
-  // The warp's number among those of the block's consumers, or, where all have the same keys, of one of them.
+  // The warp's index in the block's consumers, or in its consumer if all consumers have the same keys.
   static JIT_DEVICE int own_warp() {
     if constexpr (Traits::has_roles) return threadIdx.x % warpgroup_size / warp_size;
     return reread_thread_index() / warp_size - warpgroup_size / warp_size;
@@ -116,10 +116,10 @@ struct WriterOf {
   using type = GradientWriter<Traits, Maps>;
 };
 
-// How a consumer leaves a part of dQ for the warp that adds it to global memory: in shared memory, in the order in which the
-// sums lie, that of the consumer's registers.
+// Passes a part of dQ to the adder warp: through shared memory, in the order of the consumer's registers, in which the
+// sums lie.
 
-/// After the wait for the product, by each thread of the consumer. `part` counts those of the adder, whose pipeline it is.
+/// Writes part `part` of the adder's pipeline. Called after the wait for the product, by each thread of the consumer.
 template <class Pipeline, class Product>
 JIT_DEVICE void put_dq(const Pipeline& pipeline, unsigned part, const Product& dq) {
   pipeline.producer_acquire(part);  // mutate: NoWaitForTheAdder
@@ -130,7 +130,7 @@ JIT_DEVICE void put_dq(const Pipeline& pipeline, unsigned part, const Product& d
     store_shared(own + n * warpgroup_size * 16, dq.registers[0][n]);
 }
 
-/// Behind put_dq. What is started between the two does not wait for the fence.
+/// Commits the part, after put_dq(). Work started between both does not wait for the fence.
 template <class Pipeline>
 JIT_DEVICE void pass_dq(const Pipeline& pipeline, unsigned part) {
   fence_proxy_async_shared();  // mutate: NoFenceBehindDq

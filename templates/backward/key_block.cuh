@@ -1,4 +1,4 @@
-// The tile of keys of a block, in kernels of dK and dV with a block for each: dense or varlen.
+// The tile of keys of a block, in kernels of dK and dV with one block per tile: dense or varlen.
 #pragma once
 
 #include "base/gradient_params.cuh"
@@ -16,8 +16,8 @@ struct KeyBlock {
   int k_begin;
 };
 
-/// The tile of keys of this block, in a grid of (…, key tiles, batch). With varlen keys the grid is (…, places of
-/// tiles), and a place may have no tile.
+/// The tile of keys of this block, in a grid of (…, key tiles, batch); with varlen keys, in a grid of (…, places of
+/// tiles), in which places may be empty.
 template <class Config>
 JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients, int kv_head) {
   const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);

@@ -11,14 +11,14 @@ namespace jit {
 struct KeyPlace {
   int batch;
   int kv_head;
-  int k_begin;  ///< outside of the sequence where the place is empty: negative, or behind its last key
-  unsigned round = 0;  ///< how many tiles of keys the block has had before
+  int k_begin;         ///< outside of the sequence if the place is empty: negative, or after its last key
+  unsigned round = 0;  ///< index of the tile among those of the block
 };
 
-/// No tile is left; the tile that was taken is behind the last one.
+/// no_key_tile: no tile is left; empty_key_tile: the tile that was taken lies after the last one of its head.
 inline constexpr int no_key_tile = -1, empty_key_tile = -2;
 
-/// With the sequences of its batch entry, which cost nothing to make anew where they are dense.
+/// A tile of keys and the sequences of its batch entry; dense ones are constructed on each use, which is free.
 template <class Config, bool on_device = has_entry_lengths<Config>>
 struct KeyTile : KeyPlace {
   JIT_DEVICE KeyTile(const AttentionParams&, const KeyPlace& place) : KeyPlace(place) {}
@@ -27,7 +27,7 @@ struct KeyTile : KeyPlace {
     return DenseSequences<Config>(params);
   }
 };
-/// Read once, where they must be.
+/// Reads the sequences once, if their lengths are on the device.
 template <class Config>
 struct KeyTile<Config, true> : KeyPlace {
   Sequence q;

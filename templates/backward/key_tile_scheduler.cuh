@@ -1,4 +1,4 @@
-// The tile scheduler of backward: the next tile of keys of a block, or of a pair of blocks.
+// The tile scheduler of backward kernels: the next tile of keys of a block, or of a pair of blocks.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -9,14 +9,14 @@
 
 namespace jit {
 
-/// The number of those that asked before, of `all`, the last of whom leaves the counter at 0. By a whole warp.
+/// The number of earlier requests, out of `all`; the last request resets the counter to 0. By a whole warp.
 JIT_DEVICE int take_number(unsigned* taken, int all) {
   int number = 0;
   if (lane_id() == 0) number = static_cast<int>(atomic_inc_acq_rel(taken, static_cast<unsigned>(all) - 1));
   return uniform(number);
 }
 
-/// Blocks, or pairs of them, that tiles are scheduled to, and which of them this is.
+/// The number of blocks, or pairs of blocks, that take tiles, and this block's index among them.
 template <class Config>
 JIT_DEVICE int takers() {
   return static_cast<int>(gridDim.x) / (Config::pair ? 2 : 1);
@@ -26,19 +26,19 @@ JIT_DEVICE int own_taker() {
   return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);  // mutate: AllBeginWithTheFirstTile
 }
 
-/// Whose tile of keys is which.
+/// How tiles of keys are assigned to blocks.
 enum class Schedule { any, shared_heads, drawn };
 template <class Config>
 inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::any
                                         : has_entry_lengths<Config> ? Schedule::drawn
                                                                     : Schedule::shared_heads;
 
-/// Schedules a launch's tiles in their order (tensor_maps.cuh): a block takes whichever is next when it has started its last
-/// load. By the producer's warp.
+/// Schedules a launch's tiles dynamically, in order (tensor_maps.cuh): a block takes the next tile when it has started
+/// its last load. By the producer warp.
 ///
-/// A block begins with the one that its own index is the number of. But where blocks wait for one another, and the host knows
-/// no lengths, all tiles are drawn, the first ones, too, and a block waits for those alone that were drawn before its own: the
-/// unfinished one with the smallest number waits for no other, however many are resident.
+/// A block begins with the tile of its own index. But if blocks wait for each other, and only the device knows lengths,
+/// all tiles are drawn from the counter, including the first ones, and a block waits only for tiles with smaller
+/// numbers: the smallest unfinished one waits for none, however many blocks are resident.
 template <class Config, Schedule scheduling = schedule_of<Config>>
 class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
@@ -54,7 +54,7 @@ class KeyTileScheduler {
     }
     return tiles_.tile(own_taker<Config>());
   }
-  // Each block asks once without a result, or never, where there are as many tiles as blocks.
+  // Each block makes one request without a result, or none if there are as many tiles as blocks.
   JIT_DEVICE int next() const {
     const int tiles = tiles_.count(), given = draws_first ? 0 : takers<Config>();
     const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);
@@ -66,9 +66,9 @@ class KeyTileScheduler {
   const TakenTiles<Config> tiles_;
 };
 
-/// Where blocks wait for one another, as many as share a head have all of its keys, a tile each in a round, and then those
-/// of another head. Their order is another one in each round, there and back, as a causal mask leaves more of the first
-/// tiles. Blocks are numbered as they begin, so that those that share a head begin one after another.
+/// Static schedule for blocks that wait for each other: `sharers` blocks take all keys of a head, a tile each per
+/// round, then those of another head. Their order is reversed in every other round, since a causal mask leaves more
+/// queries to the first tiles. Blocks are numbered as they begin, so that blocks of a head begin one after another.
 template <class Config>
 class KeyTileScheduler<Config, Schedule::shared_heads> {
  public:
@@ -82,7 +82,7 @@ class KeyTileScheduler<Config, Schedule::shared_heads> {
     round_begin_ = 0;
     return tile();
   }
-  // In the last round of a head there may be no tile for all: who has none takes part without.
+  // In the last round of a head there may be fewer tiles than blocks; blocks without a tile skip the round.
   JIT_DEVICE int next() {
     do {
       place_ = schedule_.turns.visits.sharers - 1 - place_;
@@ -101,10 +101,10 @@ class KeyTileScheduler<Config, Schedule::shared_heads> {
   }
 
   const KeySchedule& schedule_;
-  const int tiles_;  // of a head, at least as many as share it
-  int head_;         // of the launch
-  int place_;        // among those that share it
-  int round_begin_;  // first tile of these
+  const int tiles_;  // tiles of a head, at least as many as blocks that share it
+  int head_;         // current head, counted in the launch
+  int place_;        // index among the blocks that share the head
+  int round_begin_;  // first tile of the round
 };
 
 }  // namespace jit

@@ -1,11 +1,11 @@
-// The tiles of keys of a block, one after another. The producer finds the next one and announces it by a tile info beside the
-// keys:
+// The tiles of keys of a block, one after another. The producer takes the next one and announces it by a tile info that
+// accompanies the keys:
 //
-//     producer  wait for a free stage of keys │ tile info and keys of the next tile │ its queries …
+//     producer  acquire a stage of keys │ tile info and keys of the next tile │ its queries …
 //     others    wait for the keys │ read the tile info │ the steps of the tile │ release the stage
 //
-// So the next tile's keys and first queries are copied while gradients of this one are stored; with two stages of keys they
-// are copied while this one is computed.
+// So the next tile's keys and first queries are copied while gradients of this one are stored or, with two stages of
+// keys, while this one is computed.
 //
 // Pipelines provides `keys`, whose stage advances with each tile, and `key_tile_info`, the place of a stage's tile info.
 #pragma once
@@ -18,17 +18,17 @@
 
 namespace jit {
 
-/// How many times the producer arrives for a tile of keys: with V and with K.
+/// Arrivals of the producer for a tile of keys: one with V and one with K.
 inline constexpr int key_arrivals = 2;
 
-/// By the producer, when no warp reads the previous tile info any more.
+/// Writes the tile info of a stage. By the producer, once the stage is acquired.
 template <class Pipelines>
 JIT_DEVICE void store_key_info(const Pipelines& pipelines, unsigned round, int tile, bool has_queries) {
   store_shared(pipelines.key_tile_info(round), tile);
   store_shared(pipelines.key_tile_info(round) + 4, has_queries);
 }
 
-/// Tells that no query sees the tile, or that no tile is left. By a whole warp.
+/// Commits a tile that no query sees, or the end of all tiles. By a whole warp.
 template <class Pipelines>
 JIT_DEVICE void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
   pipelines.keys.producer_acquire(round);
@@ -37,10 +37,9 @@ JIT_DEVICE void tell_no_queries(const Pipelines& pipelines, unsigned round, int 
   for (int i = 0; i < key_arrivals; ++i) mbarrier_arrive(pipelines.keys.full_at(round));
 }
 
-/// Waits for the keys of the tile that is `round`-th of the block, and calls `f` with it, whether queries see it, and the
-/// number of steps before it; `f` returns that of those behind it, in place of `step`. False, and nothing is called,
-/// behind the last one. By whole warps, each of which says once for each tile that it needs neither tile info nor
-/// keys any more (Pipelines::keys).
+/// Waits for the block's `round`-th tile of keys and calls `f` with it, whether queries see it, and the index of its
+/// first step; `f` returns the index after its last step, which replaces `step`. Returns false, without a call, after
+/// the last tile. By whole warps, each of which must release the stage of keys once per tile.
 template <class Config, class Pipelines, class F>
 JIT_DEVICE bool with_key_tile(const AttentionParams& params, const Pipelines& pipelines, unsigned round,
                               unsigned& step, F f) {

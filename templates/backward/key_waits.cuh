@@ -1,4 +1,4 @@
-// Backward over keys that arrive from other devices while the kernel computes: the order of tiles, and the waits of a block
+// Backward over keys that arrive from other devices while the kernel runs: the order of tiles, and the waits of a block
 // before it loads one.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// All keys are there.
+/// Does not wait: all keys are in memory.
 template <class Config>
 class KeyWaits {
  public:
@@ -19,7 +19,7 @@ class KeyWaits {
   JIT_DEVICE bool wait(int) { return true; }
   JIT_DEVICE bool wait_for_all() { return true; }
 };
-/// They come. What is computed with keys that do not come in time is NaN. By whole warps.
+/// Waits for keys that arrive. Results that need keys that do not arrive in time are NaN. By whole warps.
 template <has_arrivals Config>
 class KeyWaits<Config> {
  public:
@@ -29,7 +29,7 @@ class KeyWaits<Config> {
     if constexpr (Config::deterministic) griddepcontrol_wait();
   }
 
-  /// Until the tile that begins with a key is there. False: it is not in time.
+  /// Waits until the tile that begins with `key` has arrived. False: it did not in time.
   JIT_DEVICE bool wait(int key) {
     if (arrivals_.pieces() == 0) return true;
     const int words = arrivals_.granule(key / arrival_granule).words;
@@ -41,7 +41,7 @@ class KeyWaits<Config> {
   typename Config::Arrivals arrivals_;
 };
 
-/// The order in which tiles of keys are taken (tensor_maps.cuh), which the host knows.
+/// The order in which blocks take tiles of keys (tensor_maps.cuh), known on the host.
 template <class Config>
 class TakenTiles {
  public:
@@ -52,14 +52,14 @@ class TakenTiles {
  private:
   const TileOrder& order_;
 };
-/// Own keys first, those of all heads, while others come. Keys that the rank does not need are not taken.
+/// Takes the rank's own keys first, of all heads, while others arrive. Keys that the rank does not need are not taken.
 template <has_arrivals Config>
 class TakenTiles<Config> {
   static_assert(arrival_granule % Config::tile_kv == 0);
   static constexpr int tiles_of_granule = arrival_granule / Config::tile_kv;
 
  public:
-  // The table is read from the caches of a multiprocessor, which may hold that of the call before until then.
+  // Waits for the previous grid: until then the SM's caches may hold the table of the previous call.
   JIT_DEVICE TakenTiles(const AttentionParams& params, const TileOrder& order)
       : order_(order), arrivals_(params) {
     griddepcontrol_wait();

@@ -1,5 +1,5 @@
-// The gradients of an output functor f: from dY, the gradient of f's result, the first kernel that reads dY computes the
-// gradient of f's argument o, and those of the tensors T that f read,
+// Gradients of an output functor f. From dY, the gradient of its result, the first kernel that reads dY computes the
+// gradient of its argument o, and those of the tensors T that it reads,
 //
 //     dO = dY ∘ ∂f/∂value        dT = dY ∘ ∂f/∂T,  summed over the columns of a row where T has one number for it
 //
@@ -16,17 +16,17 @@
 
 namespace jit {
 
-inline constexpr int row_lanes = 8;      ///< that share a row
-inline constexpr int piece_columns = 8;  ///< that a lane reads at once
-inline constexpr int no_slot = -1;       ///< of a derivative with respect to no tensor
+inline constexpr int row_lanes = 8;      ///< lanes that share a row
+inline constexpr int piece_columns = 8;  ///< columns that a lane reads at once
+inline constexpr int no_slot = -1;       ///< slot for the derivative with respect to the value
 
-/// Whether o was a function of the result of attention.
+/// Whether an output functor was applied to o.
 template <class Config>
 concept differentiates_output = requires {
   typename Config::OutputFunctor;
 };
 
-/// Where a gradient has what belongs to a row of o: the last of its dimensions are o's, without columns `of_rows`.
+/// The row of a gradient for a row of o. Its last dimensions are those of o, without columns if `of_rows`.
 template <class T>
 JIT_DEVICE T* gradient_row(const TensorGradient& gradient, bool of_rows, int batch, int row, int head) {
   const long long* const strides = gradient.strides + (of_rows ? 1 : 0);
@@ -34,7 +34,7 @@ JIT_DEVICE T* gradient_row(const TensorGradient& gradient, bool of_rows, int bat
   return static_cast<T*>(gradient.data) + batch * strides[0] + row * strides[1] + head * strides[2];
 }
 
-/// A piece of a row of a gradient, whose columns may lie apart.
+/// Stores a piece of a row of a gradient, whose columns may be strided.
 template <class T>
 JIT_DEVICE void store_gradients(T* row, long long stride, int column, const float (&values)[piece_columns]) {
   if (stride == 1 && reinterpret_cast<unsigned long long>(row + column) % chunk_bytes == 0)
@@ -46,8 +46,8 @@ JIT_DEVICE void store_gradients(T* row, long long stride, int column, const floa
   }
 }
 
-/// One row, by the lanes of a group, of which some may have no row. `dY` times the derivatives are in fp32, and dO is left
-/// rounded in `d_o`.
+/// Gradients of one row, by a group of lanes; some groups of a warp may have no row. Gradients of tensors are computed
+/// in fp32.
 template <class Config>
 class RowGradients {
   using Functor = typename Config::OutputFunctor;
@@ -58,7 +58,7 @@ class RowGradients {
   JIT_DEVICE RowGradients(const BlockContext& context, const GradientParams& gradients, int query)
       : functor_(context), rows_(context, query), context_(context), gradients_(gradients), query_(query) {}
 
-  /// All that is read of a piece.
+  /// The inputs of a piece.
   struct Piece {
     float y[piece_columns];  ///< dY, which becomes dO
     float o[piece_columns];  ///< o before the functor
@@ -74,7 +74,7 @@ class RowGradients {
   /// A piece from column `d` on.
   JIT_DEVICE void differentiate(Piece& piece, int d) {
     auto& [y, o, numbers] = piece;
-    unsigned seen = 0;  // a derivative takes in all links of a chain that read the tensor
+    unsigned seen = 0;  // a derivative includes all functors of a chain that read the tensor
     Functor::for_each_tensor([&]<class Tensor>() {
       const TensorGradient& gradient = gradients_.tensors[Tensor::slot];
       if (gradient.data == nullptr || (seen >> Tensor::slot & 1) != 0) return;
@@ -97,7 +97,7 @@ class RowGradients {
       y[i] *= functor_.template derive<no_slot>(Dual(o[i], 1), query_, d, numbers, i).derivative;
   }
 
-  /// Behind the last piece: what belongs to the row. By a whole warp; `exists` is whether the lane has a row.
+  /// Writes the sums of the row, after its last piece. By a whole warp; `exists`: whether the lane has a row.
   JIT_DEVICE void write_sums(bool exists) {
     Functor::for_each_tensor([&]<class Tensor>() {
       if constexpr (Tensor::is_of_rows) {
@@ -130,7 +130,7 @@ class RowGradients {
   float sums_[max_functor_tensors] = {};
 };
 
-/// Calls f(piece, d) for the lane's pieces of a row, of which two are on their way at once: stores of f keep loads behind them.
+/// Calls f(piece, d) for the lane's pieces of a row, loading two at once, since stores of f delay later loads.
 template <class Config, class T, class U, class F>
 JIT_DEVICE void for_pieces(const RowGradients<Config>& row, const T* y, const U* o, F f) {
   constexpr int at_once = 2, step = row_lanes * piece_columns;
@@ -150,7 +150,7 @@ JIT_DEVICE void for_pieces(const RowGradients<Config>& row, const T* y, const U*
   }
 }
 
-/// Where the gradient of o before the functor lies for a sequence and head.
+/// Rows of the gradient of o before the functor, of a sequence and head.
 template <class Config>
 JIT_DEVICE typename Config::Element* raw_gradient_rows(const RawGradient& raw, const BlockContext& context) {
   const int batch = Config::sequences_q == SequenceKind::varlen ? 0 : context.batch;
@@ -158,7 +158,7 @@ JIT_DEVICE typename Config::Element* raw_gradient_rows(const RawGradient& raw, c
          context.head * raw.strides.head + context.q_begin * raw.strides.seq;
 }
 
-/// Rounds a piece, leaves it in `target`, and makes of it what is read there.
+/// Rounds a piece, stores it to `target`, and replaces `values` by the rounded ones.
 template <class Element>
 JIT_DEVICE void leave_rounded(Element* target, float (&values)[piece_columns]) {
   unsigned words[piece_columns * sizeof(Element) / 4];

@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Byte offsets from the start of dynamic shared memory. The block's own tiles stay; gradients leave through their places.
+/// Byte offsets from the start of dynamic shared memory. Own tiles stay; gradients are stored through them.
 ///
 ///     | Q or K | dO or V | stage 0: K or Q | V or dO | LSE | delta | stage 1 … |
 ///
@@ -15,7 +15,7 @@ namespace jit {
 struct PassSmem {
   int own;      ///< Q, or K
   int own_v;    ///< dO, or V
-  int other;    ///< of stage 0: K, or Q
+  int other;    ///< K, or Q, of stage 0
   int other_v;  ///< V, or dO
   int lse_log2;
   int delta;

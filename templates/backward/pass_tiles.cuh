@@ -6,8 +6,8 @@
 //
 //     wait for tile n ─ barrier ─ load tile n + ahead ─ the step of tile n
 //
-// The barrier also says that every warp is done with the tile before, whose stage the load overwrites; a single stage is
-// loaded behind a barrier of its own.
+// The barrier also guarantees that every warp has finished the previous tile, whose stage the load overwrites; a single
+// stage is loaded after a barrier of its own.
 #pragma once
 
 #include "base/element.cuh"
@@ -20,8 +20,8 @@
 
 namespace jit {
 
-/// Traits of a block of `warps` warps that owns `own_rows` rows, to which `other_rows` come at a time. Where rows are
-/// long, there are as many warps for each part of the columns of gradients.
+/// Traits of a block of `warps` warps that owns `own_rows` rows and takes `other_rows` of the other side at a time.
+/// With wide heads, each part of the columns of gradients has as many warps.
 template <class Config, int own_rows, int other_rows, int warps = Config::warps,
           int stage_count = Config::stages>
 struct PassTraits {
@@ -45,9 +45,9 @@ struct PassTraits {
   // mutate: GradientsOfTheFirstPart
   static JIT_DEVICE int part() { return parts == 1 ? 0 : warp_id() / warps; }
   static constexpr int stages = stage_count;
-  static constexpr int ahead = stages - 1;  ///< tiles that the loads are ahead
+  static constexpr int ahead = stages - 1;  ///< tiles by which loads run ahead
 
-  // Scores of one warp.
+  // Accumulators of one warp.
   using Scores = Accumulator<MmaLayout, warp_rows, other_rows>;
   using Gradient = Accumulator<MmaLayout, warp_rows, part_columns>;  ///< of Q or K
   using ValueGradient = Accumulator<MmaLayout, warp_rows, part_columns_v>;
@@ -58,7 +58,7 @@ struct PassTraits {
   using OtherTile = SmemTile<other_rows, padded / per_chunk>;
   using OtherTileV = SmemTile<other_rows, padded_v / per_chunk>;
 
-  // The block's producers of tiles of head_dim, or head_dim_v, columns.
+  // Copies of tiles of head_dim, or head_dim_v, columns by the block.
   template <class Tile>
   using Copy = TileCopy<Tile, Config::head_dim, threads, Config::alignment, typename Config::Element>;
   template <class Tile>
@@ -68,8 +68,8 @@ struct PassTraits {
   using OwnRowsV = TileFragments<OwnTileV, warp_rows / 16>;
 };
 
-/// Closes the group of what was loaded before, which is older than all that is waited for, and starts the copies of the
-/// first tiles: `load(i, stage)` starts those of the tile `i` ahead.
+/// Commits the group of earlier loads, then starts the copies of the first tiles: `load(i, stage)` starts those of the
+/// tile `i` ahead.
 template <class Traits, class Tiles, class Load>
 JIT_DEVICE void load_first_tiles(const Tiles& tiles, const Load& load) {
   cp_async_commit_group();
@@ -80,7 +80,7 @@ JIT_DEVICE void load_first_tiles(const Tiles& tiles, const Load& load) {
   }
 }
 
-/// Calls `step(stage)` for each tile when it has come. Behind it no copy is in flight and no warp reads shared memory.
+/// Calls `step(stage)` for each tile when it has arrived. Then no copy is in flight and no warp reads shared memory.
 template <class Traits, class Tiles, class Load, class Step>
 JIT_DEVICE void for_each_tile(Tiles& tiles, const Load& load, const Step& step) {
   constexpr int ahead = Traits::ahead;

@@ -1,7 +1,7 @@
 // The kernel before a one-pass kernel. It writes −delta, with delta = rowsum(dO ∘ O) − dLSE, and log2 Σ exp(score) of
-// each query, zeros for the sums of dQ (unless the first block to add stores: turns.cuh), and the words of a tile's
-// queries, if the mask has any. A block has a tile of queries. With dropout, gradients of scores, and so delta, are
-// computed times the share of scores that is kept.
+// each query, zeros for the sums of dQ (unless the first block to add stores: turns.cuh), and the range of words of a
+// tile's queries, if the mask has words. A block has a tile of queries. With dropout, gradients of scores, and so
+// delta, are computed times the probability of keeping a score.
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -21,7 +21,7 @@ namespace jit {
 
 inline constexpr int prepare_threads = 256;
 
-/// Zeros where dQ of a tile of queries, counted among those of the call, is summed. By all threads of a block.
+/// Clears the sums of dQ of a tile of queries, counted in the call. By all threads of a block.
 template <class Traits>
 JIT_DEVICE void clear_sums(const GradientParams& gradients, long long tile) {
   uint4* const sums = reinterpret_cast<uint4*>(dq_sums<Traits>(gradients, tile));
@@ -40,8 +40,8 @@ JIT_DEVICE void write_query_range(const SequencesOf<Config>& sequences, const Gr
   if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
 }
 
-/// Finds the origins of large rows. By a warp, of the rows of the block's tile that it has. The tile is found anew, so that
-/// the rest of the kernel keeps nothing in registers for this.
+/// Finds the origins of large rows among a warp's rows of the block's tile. Computes the tile again, so that the rest
+/// of the kernel keeps nothing in registers for this.
 template <class Traits>
 JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams& gradients,
                              int rows_at_once) {
@@ -67,7 +67,7 @@ JIT_DEVICE void find_origins(const AttentionParams& params, const GradientParams
   }
 }
 
-/// Makes dO of a row and the lane's part of its product with O. By a whole warp.
+/// Computes dO of a row, and returns the lane's part of its dot product with O. By a whole warp.
 template <class Config, class Rows, class OutputRows>
 JIT_DEVICE float prepare_row(const BlockContext& context, const GradientParams& gradients,
                              const Rows& do_rows, const OutputRows& o_rows, int query, bool exists,
@@ -100,7 +100,7 @@ JIT_DEVICE float write_mean_statistic(const Gradients<Config>& gradients,
   return d_mean;
 }
 
-/// With an output functor dO is made first, of the gradient of what the functor returns, and left in `raw`.
+/// Prepares a tile of queries. With an output functor, first computes dO and writes it to `raw`.
 template <class Traits, class... Raw>
 JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientParams& gradient_params,
                                  const Raw&... raw) {

@@ -1,5 +1,5 @@
-// The kernel of a deterministic call beside prepare.cuh, before a one-pass kernel: it records the order of additions
-// (backward/turns.cuh), clears the counter of additions, and clears sums that no block adds to. A block has a tile of
+// The second kernel before a deterministic one-pass kernel, next to prepare.cuh: it records the order of additions
+// (backward/turns.cuh), clears the counters of additions, and clears sums to which no block adds. A block has a tile of
 // queries.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Outputs of kernels of dQ beside their sums: statistics of their queries, which the kernel of dK and dV reads, and
-// large rows.
+// Further outputs of dQ kernels: statistics of their queries, which the kernel of dK and dV reads, and large rows.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -14,7 +13,7 @@
 
 namespace jit {
 
-/// Writes the large rows among a warp's queries, of which there are `count`, over what was stored.
+/// Writes dq of the large rows among a warp's `count` queries, over the stored rows.
 template <class Config>
 JIT_DEVICE void write_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
                                  const SequencesOf<Config>& sequences, int batch, int head, int first_query,

@@ -11,9 +11,9 @@ JIT_DEVICE void store_query_info(unsigned info, const QueryTileInfo& value) {
   store_shared(info + 4, value.query);
   store_shared(info + 8, value.flags);
 }
-/// By each lane for itself.
+/// Reads the flags in each lane by itself.
 JIT_DEVICE int load_own_query_info_flags(unsigned info) { return load_shared(info + 8); }
-/// By whole warps.
+/// Read parts of a tile info. By whole warps.
 JIT_DEVICE int load_query_info_head(unsigned info) { return load_shared_by_warp(info); }
 JIT_DEVICE int load_query_info_query(unsigned info) { return load_shared_by_warp(info + 4); }
 JIT_DEVICE int load_query_info_flags(unsigned info) { return load_shared_by_warp(info + 8); }

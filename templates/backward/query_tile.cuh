@@ -19,7 +19,7 @@ JIT_DEVICE int query_tiles(const AttentionParams& params) {
   }
 }
 
-/// The index of the first tile of a head of a batch entry, whose sequences these are, among all of the call. Those that lists
+/// The index in the call of the first tile of a head; `sequences` are those of the batch entry. Those that lists
 /// have put together are counted so.
 template <class Config>
 JIT_DEVICE long long first_query_tile(const AttentionParams& params, const SequencesOf<Config>& sequences,
@@ -35,7 +35,7 @@ JIT_DEVICE long long first_query_tile(const AttentionParams& params, const Seque
   }
 }
 
-/// The tile of queries of a block that has one: with varlen queries perhaps an empty place, whose first query does not exist.
+/// The tile of queries of a block. With varlen queries the place may be empty; then its first query does not exist.
 struct QueryTile {
   int batch;
   int head;

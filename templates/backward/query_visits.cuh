@@ -12,8 +12,8 @@
 
 namespace jit {
 
-/// In which order a block visits the tiles of queries of a head. Where all keys see all queries, each begins at its own
-/// diagonal: blocks that began together would add to the same rows of dQ all the time. Of drawn tiles of keys TurnTiles know.
+/// The order in which a block visits the tiles of queries of a head. If all queries see all keys, each block begins at
+/// its own diagonal, so that concurrent blocks add to different rows of dQ. For drawn tiles of keys see TurnTiles.
 template <class Config>
 JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& schedule,
                             const KeyTile<Config>& keys) {
@@ -27,7 +27,7 @@ JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& sc
   }
 }
 
-/// Ranges of the words of tiles of queries, as prepare.cuh leaves them. Requires: griddepcontrol_wait.
+/// Ranges of the words of tiles of queries, written by prepare.cuh. Requires: griddepcontrol_wait.
 template <class Config>
 class QueryRanges {
  public:

@@ -1,4 +1,4 @@
-// A pipeline whose stage and phase follow from a count of steps that continues from one tile of keys to the next.
+// A pipeline whose stage and phase follow from a step index that continues from one tile of keys to the next.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -8,8 +8,8 @@
 
 namespace jit {
 
-/// `stages`, a power of two, tiles and their mbarriers at shared addresses: `full` ends a phase when the tile has come,
-/// `empty` when every reader is done with it.
+/// `stages` (a power of two) tiles and their mbarriers in shared memory: `full` completes a phase when the tile has
+/// arrived, `empty` when all consumers have released it.
 template <int stages, int stage_bytes>
 struct StepPipeline {
   static_assert((stages & (stages - 1)) == 0, "steps count stages");
@@ -29,13 +29,13 @@ struct StepPipeline {
   JIT_DEVICE unsigned tile(unsigned step) const { return tiles + stage(step) * stage_bytes; }
   JIT_DEVICE unsigned full_at(unsigned step) const { return full + stage(step) * 8; }
   JIT_DEVICE unsigned empty_at(unsigned step) const { return empty + stage(step) * 8; }
-  /// Whether the tile has come. Does not wait.
+  /// Whether the stage is full. Does not wait.
   JIT_DEVICE bool is_full(unsigned step) const { return mbarrier_test_parity(full_at(step), round(step)); }
   JIT_DEVICE void consumer_wait(unsigned step) const { mbarrier_wait_parity(full_at(step), round(step)); }
   JIT_DEVICE void producer_acquire(unsigned step) const {
     mbarrier_wait_parity(empty_at(step), round(step) ^ 1);
   }
-  /// This warp has filled, or read, its part.
+  /// Arrive when this warp has filled (commit) or read (release) its part of the stage.
   JIT_DEVICE void producer_commit(unsigned step) const { arrive(full_at(step)); }
   JIT_DEVICE void consumer_release(unsigned step) const { arrive(empty_at(step)); }
 

@@ -9,23 +9,23 @@
 
 namespace jit {
 
-// In which order blocks take tiles of keys, whichever is next. Compiled by the host and by NVRTC.
+// The order in which blocks take tiles of keys. Host and NVRTC compile this.
 //
-// Under a causal mask a head's first tiles have many steps and its last ones few, times the query heads that share them. If
-// one head's tiles followed those of another, the last head's long ones would begin late, and their blocks would end long
-// after all others. So the first tiles of several heads come together, then their second ones, and so on: the longest first
-// ("Bounds on Multiprocessing Timing Anomalies", Graham). Heads that come together share no queries, so they are few.
+// Under a causal mask a head's first tiles have many steps and its last ones few, times the query heads that share
+// them. If heads followed one another, the last head's long tiles would begin late, and their blocks would end long
+// after all others. So the first tiles of a few heads, which share no queries, come together, then their second ones,
+// and so on: the longest first ("Bounds on Multiprocessing Timing Anomalies", Graham).
 //
 // Tiles of one head are scheduled in ascending order: blocks may wait for those that were scheduled before
 // (key_tile_scheduler.cuh).
 
 struct TileOrder {
-  int key_tiles;       ///< of a head
+  int key_tiles;       ///< tiles of keys of a head
   int heads;           ///< KV heads of the launch, of all batch entries
-  int heads_together;  ///< from 1 on; the last ones may be fewer
+  int heads_together;  ///< heads whose tiles are interleaved, at least 1; the last group may be smaller
 
   JIT_HOST_DEVICE constexpr int count() const { return key_tiles * heads; }
-  /// The tile that is taken as the `number`-th, counted head by head.
+  /// The tile that is taken `number`-th; tiles are counted head by head.
   JIT_HOST_DEVICE constexpr int tile(int number) const {
     const int first_head = number / (heads_together * key_tiles) * heads_together;
     const int of_these = number - first_head * key_tiles;
@@ -34,7 +34,7 @@ struct TileOrder {
   }
 };
 
-/// Rows of dK and dV that a warp copies to global memory at once, and bytes of its place for them.
+/// Rows of dK and dV that a warp stores at once, and bytes of its buffer for them.
 inline constexpr int gradient_rows = 16;
 JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v) {
   const int dk = panel_tile_bytes(gradient_rows, head_dim), dv = panel_tile_bytes(gradient_rows, head_dim_v);
@@ -43,14 +43,14 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// How blocks share tiles of keys (key_tile_scheduler.cuh).
 struct KeySchedule {
-  unsigned* taken;  ///< tiles of keys that blocks asked for, or blocks that began, 0 between launches
+  unsigned* taken;  ///< requests for tiles of keys so far, or blocks that have begun; 0 between launches
   TileOrder
       order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
-  Turns turns;  ///< of a deterministic kernel
+  Turns turns;  ///< turns of a deterministic kernel
 };
 
-/// The third parameter: where the operands lie, in boxes of a panel of a tile's rows, and dK and dV, in boxes of a warp's, how
-/// blocks share tiles of keys and in a deterministic kernel how they take turns.
+/// The third parameter: tensor maps of the operands, with boxes of a panel of a tile's rows, and of dK and dV, with
+/// boxes of a warp's rows; how blocks share tiles of keys and, in a deterministic kernel, take turns.
 struct TensorMaps {
   TensorMap q;
   TensorMap k;
@@ -61,9 +61,9 @@ struct TensorMaps {
   KeySchedule schedule;
 };
 
-/// Tensor maps where only the device knows how long sequences are.
+/// Tensor maps if lengths of sequences are known only on the device.
 struct SequenceMaps : TensorMaps {
-  TensorMap bounded_q;  ///< as q, for boxes that are there in part (tiles/bounded_box.cuh)
+  TensorMap bounded_q;  ///< as q, for boxes that exist in part (tiles/bounded_box.cuh)
   TensorMap bounded_k;
   TensorMap bounded_v;
   TensorMap bounded_do;

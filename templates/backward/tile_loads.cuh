@@ -10,8 +10,8 @@
 
 namespace jit {
 
-/// The copies of a tile of keys and of the tiles of queries that see it. `Maps` are TensorMaps or SequenceMaps. Of Pipelines
-/// it uses `keys`, `q` and `d_o`, and the places of what comes with their stages. All are started by one thread.
+/// TMA copies of a tile of keys and of the tiles of queries that see it. `Maps` are TensorMaps or SequenceMaps. Of
+/// Pipelines it uses `keys`, `q` and `d_o`, and the addresses of the data that accompanies their stages. By one thread.
 template <class Pipelines, class Maps>
 class TileLoads {
  protected:
@@ -34,7 +34,7 @@ class TileLoads {
         keys_(keys),
         pipelines_(pipelines) {}
 
-  /// The block's values, with which keys are there, too.
+  /// Loads the block's values; they complete at the barrier of keys.
   JIT_DEVICE void load_values(unsigned round) const {
     const unsigned full = pipelines_.keys.full_at(round);
     mbarrier_arrive_expect_tx(full, VTile::bytes);
@@ -46,14 +46,14 @@ class TileLoads {
     load_tile<KTile>(pipelines_.k(round), k_map(), full, own_box(keys_.k_begin));
   }
 
-  /// NaN in place of keys and values. By a whole warp.
+  /// Writes NaN instead of keys and values. By a whole warp.
   JIT_DEVICE void poison_keys(unsigned round) const {
     fill_with_nan(pipelines_.k(round), KTile::bytes + VTile::bytes);
     fence_proxy_async_shared();  // mutate: PoisonedKeysUnseen
     __syncwarp();
   }
 
-  /// Q and LSE, which scores need; `place` is that of the tile's first query among the statistics of all.
+  /// Loads Q and LSE; `place` is the index of the tile's first query in the statistics.
   template <class Box>
   JIT_DEVICE void load_queries(unsigned step, const Box& box, long long place) const {
     const unsigned full = pipelines_.q.full_at(step);
@@ -84,7 +84,7 @@ class TileLoads {
   static JIT_DEVICE void fill_with_nan(unsigned place, int bytes) {
     for (int word = lane_id(); word < bytes / 4; word += warp_size) store_shared(place + word * 4, -1);
   }
-  // The place of the keys of a block that begin with `first_key`.
+  // The box of the block's keys, which begin with `first_key`.
   JIT_DEVICE auto own_box(int first_key) const {
     return key_box<Config>(sequences_, keys_.batch, keys_.kv_head, first_key, Traits::own_keys);
   }

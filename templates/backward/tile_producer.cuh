@@ -1,4 +1,4 @@
-// The producer warp of a one-pass kernel: it loads keys and values of a tile, and the tiles of queries that see them.
+// The producer warp of a one-pass kernel: it loads tiles of keys and values, and the tiles of queries that see them.
 #pragma once
 
 #include "backward/boxes.cuh"
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// The steps of a tile of keys as a function of for_each_key_tile. `round` counts tiles. Keys that are not there are NaN.
+/// Loads the steps of a tile of keys; returns the next step. `round` counts tiles. Unless `is_there`, keys are NaN.
 template <class Loads, class Pipelines, class Maps, class Config>
 JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientParams& gradients,
                                const Maps& maps, const KeyTile<Config>& keys, int key_tile, unsigned round,
@@ -47,14 +47,14 @@ JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientPara
     tell_no_queries(pipelines, round, key_tile);
   }
   // mutate: ProducerDoesNotWait
-  griddepcontrol_wait();  // for what prepare.cuh leaves; keys are not among it
-  // Keys behind the last one are zeros, whose probabilities may be infinite.
+  griddepcontrol_wait();  // for the results of prepare.cuh; keys do not depend on them
+  // Keys after the last one are zeros, whose probabilities may be infinite: such tiles must be masked.
   const bool has_end_of_keys = k_end < keys.k_begin + Config::tile_kv;
   for (; tiles.has(0); ++step, tiles.advance()) {
     const bool is_last = !tiles.has(1);
     const int head = tiles.head(0), query = tiles.query(0);
     if constexpr (touches_queries<typename Config::Mask>) {
-      if (tiles.is_partial()) {  // consumers would wait for memory in each step
+      if (tiles.is_partial()) {  // prefetches for consumers, which would wait for memory in each step
         const typename Config::Mask mask(sequences.context(keys.batch, head));
         mask.touch(query, minimum(query + Config::tile_q, sequences.q(keys.batch).length));
       }

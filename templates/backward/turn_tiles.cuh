@@ -1,7 +1,7 @@
-// The tiles of queries that a block of keys visits where blocks draw tiles of keys and take turns (turns.cuh), as
-// QueryTiles has them (problem/query_tiles.cuh): descending from the last tile, each for all query
-// heads that share the keys. So blocks of one head advance through the queries at the same rate, however many tiles the mask
-// leaves to each.
+// The tiles of queries that a tile of keys visits if blocks draw tiles of keys and take turns (turns.cuh), with the
+// interface of QueryTiles (problem/query_tiles.cuh): descending from the last tile, each for all query heads that share
+// the keys. So blocks of one head advance through the queries at the same rate, however many tiles the mask keeps for
+// each.
 #pragma once
 
 #include "base/params.cuh"
@@ -13,7 +13,7 @@
 
 namespace jit {
 
-/// By whole warps. Tile i of the look-ahead is i steps in front, one at most.
+/// The look-ahead is one tile. By whole warps.
 template <class Config, class Ranges = NoQueryRanges>
 class TurnTiles {
   using Mask = typename Config::Mask;
@@ -89,7 +89,7 @@ class TurnTiles {
             .partial = __ballot_sync(full_warp, asked.partial)};
   }
 
-  // Leaves out the places behind the last one that is seen: while the tile of keys before is computed.
+  // Cuts off the places after the last visible one; overlaps with the previous tile of keys.
   JIT_DEVICE void cut_end() {
     if constexpr (asks_by_lanes) {
       while (end_ > 0) {
@@ -105,7 +105,7 @@ class TurnTiles {
     }
   }
 
-  // The first place from one on that is seen, or the end, as a step.
+  // The first visible place from `place` on, or the end, encoded as own_ and next_.
   JIT_DEVICE int find(int place) {
     if constexpr (asks_by_lanes) {
       while (place < end_) {
@@ -135,9 +135,9 @@ class TurnTiles {
   int first_head_;
   int seqlen_q_;
   int tiles_;
-  int end_;  ///< behind the last place that is seen
-  // Steps: a place, counted in heads of the last tile of queries and then those of the one in front of it, times two, and
-  // whether it is partial.
+  int end_;  ///< end of the visible places
+  // Current and next step: 2 · place + (whether it is partial). Places count the heads of the last tile of queries,
+  // then those of the tile before it, and so on.
   int own_, next_;
 };
 

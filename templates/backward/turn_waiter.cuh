@@ -1,8 +1,8 @@
-// The warp of a block that keeps the order of additions to dQ (turns.cuh): it waits for the additions before.
+// The warp of a block that waits for its turn to add to dQ (turns.cuh): until all earlier additions are visible.
 //
-// It reads from the stages of Pipelines' `q` the counts of a step, at `turn_counts`, and its record, at `dq_info`, and signals
-// through `turns` that it is a step's turn. Traits say whether a block `adds_by_tma`, and how many `dq_adders` add to a tile of
-// queries for a tile of keys.
+// It reads the counts (`turn_counts`) and the dQ info (`dq_info`) of a step from the stages of Pipelines' `q`, and
+// signals through `turns` that it is the step's turn. Traits provide `adds_by_tma`, and `dq_adders`, the additions per
+// tile of queries and tile of keys.
 #pragma once
 
 #include "backward/key_tiles.cuh"
@@ -15,7 +15,7 @@
 
 namespace jit {
 
-/// Waits until so many additions are there, and perhaps that of the other block of a pair. By one thread.
+/// Waits until `count` additions are visible, possibly also that of the peer block of a pair. By one thread.
 template <class Traits>
 JIT_DEVICE void wait_for_additions(const int* additions, int count) {
   using Config = typename Traits::Config;
@@ -25,14 +25,14 @@ JIT_DEVICE void wait_for_additions(const int* additions, int count) {
   if constexpr (Traits::adds_by_tma) fence_proxy_async();
 }
 
-/// The counter of what has been added to tile `tile` of queries, of those of the batch entry of `keys`.
+/// The counter of additions to tile `tile` of queries of the batch entry of `keys`.
 template <class Config>
 JIT_DEVICE int* additions(const AttentionParams& params, const Turns& turns, const KeyTile<Config>& keys,
                           int tile) {
   return turns.additions + first_query_tile<Config>(params, keys.sequences(params), keys.batch, 0) + tile;
 }
 
-/// The steps of a tile of keys. `waits` where blocks wait for one another.
+/// Waits for the turns of all steps of a tile of keys. `waits`: whether blocks wait for each other.
 template <class Pipelines, class Config>
 JIT_DEVICE unsigned wait_for_turns(const AttentionParams& params, const Turns& turns,
                                    const Pipelines& pipelines, const KeyTile<Config>& keys, bool waits,
@@ -53,7 +53,7 @@ JIT_DEVICE unsigned wait_for_turns(const AttentionParams& params, const Turns& t
   }
   return step;
 }
-/// All tiles of keys of the block.
+/// Waits for the turns of all tiles of keys of the block.
 template <class Pipelines>
 JIT_DEVICE void wait_for_turns(const AttentionParams& params, const Turns& turns, unsigned smem) {
   using Config = typename Pipelines::Traits::Config;
@@ -66,8 +66,8 @@ JIT_DEVICE void wait_for_turns(const AttentionParams& params, const Turns& turns
       });
 }
 
-/// Waits until it is the turn of a step. Returns whether it is the first: then it stores, since no kernel has written zeros.
-/// By each warp that adds dQ.
+/// Waits until it is the turn of a step. Returns whether its addition is the first one, which stores, since no kernel
+/// has written zeros. By each warp that adds dQ.
 template <class Pipelines>
 JIT_DEVICE bool take_turn(const Pipelines& pipelines, unsigned step) {
   pipelines.turns.consumer_wait(step);

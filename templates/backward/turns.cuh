@@ -1,16 +1,16 @@
 // The order in which blocks add to dQ in deterministic mode: sums of floats depend on it.
 //
-// Tiles of keys that the mask leaves add in the order of the scheduled times of their visits (visits.cuh): if all steps take
-// equally long, no block waits. The kernel before counts how many tiles add before each one (write_turns.cuh). One warp of a
-// block waits for these while dQ is computed. Beside a consumer of dQ, another warp signals finished additions, so that the
-// consumer need not wait for them. The first block to add stores, so dQ needs no zeros.
+// Tiles of keys that the mask keeps add in the order of the scheduled times of their visits (visits.cuh): if all steps
+// take equally long, no block waits. An earlier kernel counts how many tiles add before each one (write_turns.cuh). One
+// warp of a block waits for these additions while dQ is computed. If a consumer adds dQ, another warp signals finished
+// additions, so that the consumer need not wait for them. The first block to add stores, so that dQ needs no zeros.
 //
 // There is no deadlock: a block waits only for steps with earlier times, of blocks that share its head, and these begin one
 // after another (key_tile_scheduler.cuh).
 //
-// Where only the device knows lengths, the first tile of keys adds first (visits.cuh), and tiles of queries are visited in
-// descending order (turn_tiles.cuh). Blocks draw tiles of keys in ascending order and wait for those drawn before. Where
-// boundaries do not ascend, so that places of tiles may be empty, no block waits.
+// If lengths are known only on the device, the first tile of keys adds first (visits.cuh), and tiles of queries are
+// visited in descending order (turn_tiles.cuh). Blocks draw tiles of keys in ascending order and wait for those drawn
+// before. If the boundaries of sequences are not ascending, so that places of tiles may be empty, no block waits.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -24,7 +24,7 @@
 
 namespace jit {
 
-/// The visits of a block to the tiles of queries of each head with the tile of keys that it has.
+/// The visits of the tiles of queries of each head by a block with tile `keys`.
 template <class Config>
 JIT_DEVICE Visits own_visits(const AttentionParams& params, const HeadVisits& visits,
                              const KeyTile<Config>& keys) {
@@ -32,7 +32,7 @@ JIT_DEVICE Visits own_visits(const AttentionParams& params, const HeadVisits& vi
                        visits.begins_backward(keys.batch * params.heads_kv + keys.kv_head));
 }
 
-/// The count, or the word, of tile 0 of keys at a tile of queries, counted among those of the call.
+/// The index of the count, or word, of key tile 0 at a tile of queries; tiles of queries are counted in the call.
 template <class Config>
 JIT_DEVICE long long first_turn(const AttentionParams& params, long long query_tile) {
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
@@ -45,14 +45,13 @@ JIT_DEVICE long long first_turn(const AttentionParams& params, long long query_t
   }
 }
 
-/// How many add before tile `key_tile`, of whose word these are.
+/// The number of additions before that of tile `key_tile`, whose word this is.
 JIT_DEVICE int additions_before(const TurnWord& word, int key_tile) {
   // mutate: ATileIsBeforeItself
   return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
 }
 
-/// Whether varlen sequences begin one behind another, so that each tile of theirs has a place of its own. By a whole
-/// warp.
+/// Whether the boundaries of varlen sequences ascend, so that each tile has a place of its own. By a whole warp.
 template <class Config>
 JIT_DEVICE bool boundaries_ascend(const AttentionParams& params) {
   const VariableSequences<Config> sequences(params);
@@ -66,7 +65,7 @@ JIT_DEVICE bool boundaries_ascend(const AttentionParams& params) {
   return __all_sync(full_warp, ascend);  // mutate: NobodyLooksAtThem
 }
 
-/// Whether blocks wait for one another. One that has all keys of a head adds in its own order. By a whole warp.
+/// Whether blocks wait for each other; a block with all keys of a head adds in its own order. By a whole warp.
 template <class Config>
 JIT_DEVICE bool have_turns(const AttentionParams& params, const Turns& turns) {
   if constexpr (has_entry_lengths<Config>) {
@@ -76,7 +75,7 @@ JIT_DEVICE bool have_turns(const AttentionParams& params, const Turns& turns) {
   }
 }
 
-/// Starts the copy of what says whose turn is when at a tile of queries, counted among those of the call. By one thread.
+/// Starts the copy of the counts, or words, of a tile of queries, counted in the call. By one thread.
 template <class Config>
 JIT_DEVICE void load_turns(const AttentionParams& params, const Turns& turns, long long query_tile,
                            int key_tile, unsigned place, unsigned full) {
@@ -90,7 +89,7 @@ JIT_DEVICE void load_turns(const AttentionParams& params, const Turns& turns, lo
   }
 }
 
-/// How many add before a tile of keys, of what has been copied. By a whole warp.
+/// The number of additions before that of a tile of keys, from the copied counts or words. By a whole warp.
 template <class Config>
 JIT_DEVICE int loaded_turn(unsigned place, int key_tile) {
   if constexpr (has_entry_lengths<Config>) {

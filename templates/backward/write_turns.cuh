@@ -9,8 +9,8 @@
 
 namespace jit {
 
-/// Asks the mask about each of `tiles` of keys at a tile of queries, and calls `f` with a tile's index and whether it adds.
-/// By all threads of a block.
+/// Classifies each of `tiles` of keys at a tile of queries, and calls `f` with the tile's index and whether it adds. By
+/// all threads of a block.
 template <class Config, class F>
 JIT_DEVICE void for_each_adder(const BlockContext& context, int first_query, const KeyTiles& tiles, F f) {
   const typename Config::Mask mask(context);
@@ -28,8 +28,8 @@ JIT_DEVICE void for_each_adder(const BlockContext& context, int first_query, con
 
 /// Writes the counts of tile `tile` of the call, `queries`. Returns how many add. By all threads of a block.
 ///
-/// Tiles of keys whose visits mix in time (HeadVisits::contested) are taken together: the block first records which of them
-/// the mask leaves, then compares their times.
+/// Tiles of keys whose visits interleave (HeadVisits::contested) are handled together: the block first records which
+/// ones the mask keeps, then compares their times.
 template <class Config>
 JIT_DEVICE int write_turn_counts(const AttentionParams& params, const Turns& turns,
                                  const BlockContext& context, const QueryTile& queries, long long tile) {
@@ -40,7 +40,7 @@ JIT_DEVICE int write_turn_counts(const AttentionParams& params, const Turns& tur
   const bool backward = visits.begins_backward(batch * params.heads_kv + head / Config::gqa_ratio);
   int* const counts = turns.before + first_turn<Config>(params, tile);
   for (int i = key_tiles + threadIdx.x; i < padded_turn_counts(key_tiles); i += blockDim.x) counts[i] = 0;
-  int before = 0;  // of those that are through
+  int before = 0;  // additions of earlier groups of tiles
   for (int begin = 0; begin < key_tiles;) {
     const KeyTiles all = visits.contested(begin, backward);
     const KeyTiles tiles{all.begin, minimum(all.end, key_tiles)};
@@ -63,7 +63,7 @@ JIT_DEVICE int write_turn_counts(const AttentionParams& params, const Turns& tur
   return before;
 }
 
-/// Which of the tiles of keys of a word add to the tile of queries from `first_query` on. By a warp.
+/// A bit for each tile of keys of a word that adds to the tile of queries from `first_query` on. By a warp.
 template <class Config>
 JIT_DEVICE unsigned adders_of_word(const BlockContext& context, int first_query, int word) {
   const typename Config::Mask mask(context);
@@ -97,7 +97,7 @@ JIT_DEVICE int write_turn_words(const AttentionParams& params, const Turns& turn
   TurnWord* const words = turns.words + first_turn<Config>(params, tile);
   const int key_tiles = (context.seqlen_kv + Config::tile_kv - 1) / Config::tile_kv;
   const int own_warp = warp_id();
-  int before = 0;  // of the words that are through
+  int before = 0;  // additions of earlier words
   const int end = padded_turn_words(key_tiles);
   for (int begin = 0; begin < end; begin += warps) {
     const int word = begin + own_warp;

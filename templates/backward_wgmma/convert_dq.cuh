@@ -1,5 +1,5 @@
-// The sums of dQ become its rows (backward/convert_dq.cuh): a block has a tile of queries, and a warpgroup of it a part of
-// their columns.
+// Converts the sums of dQ to its rows (backward/convert_dq.cuh): a block has a tile of queries, and each of its
+// warpgroups a part of the columns.
 #pragma once
 
 #include "backward/convert_dq.cuh"

@@ -1,8 +1,8 @@
-// Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks through
-// the tiles of queries that see them, those of all heads that share the keys: dK and dV are sums in registers, and dQ of
-// each step is added to sums in global memory, which convert_dq.cuh rounds at the end. backward/prepare.cuh runs before: only
-// the producer waits for it (griddepcontrol.wait). Every other warp reads its results, or adds to sums that it clears, only
-// behind a barrier of a stage that the producer filled after its wait.
+// Attention backward in one pass with TMA and wgmma, for sm_90a. A block owns a tile of keys at a time and walks
+// through the tiles of queries that see them, of all heads that share the keys: dK and dV are accumulated in registers,
+// and dQ of each step is added to sums in global memory, which convert_dq.cuh rounds at the end. backward/prepare.cuh
+// runs before; only the producer waits for it (griddepcontrol.wait). Every other warp reads its results, or adds to
+// sums that it clears, only after a full barrier of a stage that the producer loaded after its wait.
 #pragma once
 
 #include "backward/dq_adder.cuh"
@@ -27,18 +27,17 @@ namespace jit::backward_wgmma {
 
 enum class WarpRole {
   producer,        ///< loads keys, values and queries (producer.cuh)
-  dq_adder,        ///< adds what consumers leave of dQ to the sums of all blocks (dq_adder.cuh)
-  turn_waiter,     ///< waits until the block may add (turn_warps.cuh)
-  turn_passer,     ///< says when the block has added
+  dq_adder,        ///< adds parts of dQ from consumers to the sums in global memory (dq_adder.cuh)
+  turn_waiter,     ///< waits until the block may add (backward/turn_waiter.cuh)
+  turn_passer,     ///< signals that the block has added (turn_warps.cuh)
   idle,            //
-  row_consumer,    ///< has 64 keys of the block (row_consumer.cuh)
-  value_consumer,  ///< has scores and dV of all of them (role_consumers.cuh)
-  key_consumer,    ///< has gradients of scores and dK (role_consumers.cuh)
-  query_consumer   ///< has dQ (query_consumer.cuh)
+  row_consumer,    ///< computes all products of 64 keys of the block (row_consumer.cuh)
+  value_consumer,  ///< computes scores and dV of all keys (role_consumers.cuh)
+  key_consumer,    ///< computes gradients of scores and dK (role_consumers.cuh)
+  query_consumer   ///< computes dQ (query_consumer.cuh)
 };
 
-/// Roles of the producers' warps: the one that loads, adders, the one that waits for turns, and those that
-/// pass them.
+/// Roles of the warps of the producer warpgroup: the producer, the adders, the turn waiter, and the turn passers.
 template <class Config>
 JIT_DEVICE WarpRole role_of_producer(int warp) {
   constexpr int first_adder = 1, waiter = first_adder + KernelTraits<Config>::adder_warps;
@@ -49,7 +48,7 @@ JIT_DEVICE WarpRole role_of_producer(int warp) {
   return KernelTraits<Config>::adds_by_tma ? WarpRole::idle : WarpRole::turn_passer;
 }
 
-/// Where all consumers have the same role, the role is a constant: a variable would take a register.
+/// The role of a consumer; a constant if all have the same one, since a variable would take a register.
 template <class Config>
 JIT_DEVICE WarpRole role_of_consumer() {
   using Traits = KernelTraits<Config>;
@@ -60,7 +59,7 @@ JIT_DEVICE WarpRole role_of_consumer() {
   return consumer == 0 ? WarpRole::value_consumer : WarpRole::key_consumer;
 }
 
-/// A warp of the producers. `Maps` are TensorMaps or SequenceMaps.
+/// Runs a warp of the producer warpgroup. `Maps` are TensorMaps or SequenceMaps.
 template <class Config, class Maps>
 JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                              unsigned smem) {
@@ -83,7 +82,7 @@ JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams
   }
 }
 
-/// A warp of a consumer that sums gradients of keys.
+/// Runs a consumer that sums gradients of keys.
 template <class Consumer, class Config, class Maps>
 JIT_DEVICE void sum_gradients(const AttentionParams& params, const GradientParams& gradients,
                               const Maps& maps, const DropoutParams& dropout, unsigned smem) {
@@ -94,7 +93,7 @@ JIT_DEVICE void sum_gradients(const AttentionParams& params, const GradientParam
   Consumer::end();
 }
 
-/// A warp of a consumer. Each role begins with its share of registers, which ptxas takes for all that follows.
+/// Runs a consumer. Each role begins with setmaxnreg, whose register count ptxas assumes for all code after it.
 template <class Config, class Maps>
 JIT_DEVICE void run_consumer(const AttentionParams& params, const GradientParams& gradients, const Maps& maps,
                              const DropoutParams& dropout, unsigned smem) {

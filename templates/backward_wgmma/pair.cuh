@@ -1,5 +1,5 @@
-// Two blocks of a cluster that share a tile of keys, where a block owns too few of them: what is added to dQ in global
-// memory for each tile of queries is a sum over the keys of both.
+// A pair of blocks (a cluster) that shares a tile of keys, if one block owns too few: each addition to dQ in global
+// memory then sums over the keys of both.
 //
 //                 first block                                  second block
 //     owns        the first 64 keys                            the last 64
@@ -8,8 +8,8 @@
 //     dQ          the first half of the panels of K,           the other half
 //                 a sum over the keys of both
 //
-// So each block adds a half of dQ, and multiplies as much as it would alone. (A pair that exchanges dS is an idea of pull
-// request 2889 of flash-attention.) The first block's producer takes tiles of keys and tells the other one's.
+// So each block adds half of dQ, and multiplies as much as it would alone. (Exchanging dS in a pair is an idea of pull
+// request 2889 of flash-attention.) The first block's producer takes tiles of keys and sends them to the other one's.
 #pragma once
 
 #include "backward/dq_adder.cuh"
@@ -21,7 +21,7 @@
 
 namespace jit::backward_wgmma {
 
-/// Which block of its pair this is; 0 where there are none.
+/// The rank of this block in its pair; 0 without pairs.
 template <class Config>
 JIT_DEVICE int pair_rank() {
   if constexpr (Config::pair) return cluster_rank();
@@ -55,11 +55,11 @@ JIT_DEVICE PanelRange parts_of_adder(int adder) {
   return {adder, 1};
 }
 
-/// Which panel of a tile of dS is of the block's own keys, and which of the other one's.
+/// The panel of a tile of dS of the block's own keys, and that of the peer's keys.
 inline constexpr int own_ds_panel = 0, peer_ds_panel = 1;
 
-/// Sends dS of a step to the other block, when all warps of the consumer have written theirs: by all of its threads, in
-/// place of StepPipeline::producer_commit. Each block's `full` waits for the other one's bytes, too.
+/// Sends dS of a step to the peer, once all warps of the consumer have written theirs; replaces
+/// StepPipeline::producer_commit. Each block's `full` also waits for the peer's bytes. By all threads of the consumer.
 template <class Config>
 JIT_DEVICE void send_ds(const Pipelines<Config>& pipelines, unsigned step) {
   using Traits = KernelTraits<Config>;
@@ -76,7 +76,7 @@ JIT_DEVICE void send_ds(const Pipelines<Config>& pipelines, unsigned step) {
   }
 }
 
-/// This warp has read dS of a step: both blocks write it anew.
+/// Releases dS of a step for this warp, in both blocks, since both write it.
 template <class Config>
 JIT_DEVICE void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned step) {
   pipelines.ds.consumer_release(step);
@@ -86,7 +86,7 @@ JIT_DEVICE void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned ste
   }
 }
 
-/// Tells the second block's producer which tile of keys is next. By a whole warp, `round` counts tiles.
+/// Sends the next tile of keys to the second block's producer. By a whole warp; `round` counts tiles.
 template <class Config>
 JIT_DEVICE void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
   pipelines.schedule.producer_acquire(round);
@@ -94,7 +94,7 @@ JIT_DEVICE void tell_tile(const Pipelines<Config>& pipelines, unsigned round, in
     store_async(cluster_address(pipelines.schedule.tiles, 1), make_float2(__int_as_float(tile), 0),
                 cluster_address(pipelines.schedule.full, 1));
 }
-/// Returns the tile of keys that the second block's producer was told.
+/// Receives the next tile of keys in the second block's producer.
 template <class Config>
 JIT_DEVICE int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
   if (lane_id() == 0) mbarrier_arrive_expect_tx(pipelines.schedule.full, 2 * static_cast<int>(sizeof(float)));
@@ -106,8 +106,7 @@ JIT_DEVICE int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
   return tile;
 }
 
-/// Schedules a block's tiles, one after another; of a pair the first block's scheduler does, and tells the second
-/// one's.
+/// Schedules a block's tiles; in a pair the first block's scheduler does so, and sends each tile to the second block.
 template <class Config>
 class BlockScheduler {
  public:
@@ -140,7 +139,7 @@ class BlockScheduler {
   unsigned round_ = 0;
 };
 
-/// Behind the inits of barriers, and in the end, where the other block may still read or tell this one: by all threads.
+/// Synchronizes the pair, after barrier initialization and at the end, as the peer accesses this block. By all threads.
 JIT_DEVICE void meet_pair() {
   cluster_arrive();
   cluster_wait();

@@ -1,35 +1,35 @@
 // The pipelines of a one-pass kernel, and the tile infos that go with tiles of queries.
 //
-//                  filled by                    read by          empty when
-//     K, V         the producer, by TMA         consumers        each consumer warp says so
-//     Q and LSE    the producer, by TMA         consumers        the same
-//     dO, delta    the producer, by TMA         consumers        Q is: it is read last
-//     dS           each consumer warp           both consumers   the next dS is full
-//     dQ           the warps of one consumer    its adder        TMA has read it
+//                  written by                   read by          released by
+//     K, V         the producer, by TMA         consumers        each consumer warp
+//     Q and LSE    the producer, by TMA         consumers        each consumer warp
+//     dO, delta    the producer, by TMA         consumers        with Q, which is read last
+//     dS           each consumer warp           both consumers   when the next dS is full
+//     dQ           the warps of one consumer    its adder        the adder, once TMA has read it
 //
-// Beside a consumer of dQ (has_query_consumer), rows:
+// With a dQ consumer (has_query_consumer), and consumers of rows:
 //
-//     dS           each warp of rows            that of dQ       each of its warps says so
-//     dQ           the warps of that of dQ      the adder        TMA has read it
+//     dS           each row consumer warp       dQ consumer      each of its warps
+//     dQ           the dQ consumer's warps      the adder        the adder, once TMA has read it
 //
-// With roles (has_roles), and dQ as beside a consumer of it:
+// With roles (has_roles), and dQ as with a dQ consumer:
 //
-//     Q and LSE    the producer, by TMA         those of dV and dK    each of their warps says so
-//     dO, delta    the producer, by TMA         those of dV and dK    the same
-//     W            the warps of that of dV      that of dK            each of its warps says so
-//     dS           the warps of that of dK      that of dQ            each of its warps says so
+//     Q and LSE    the producer, by TMA         dV and dK consumers   each of their warps
+//     dO, delta    the producer, by TMA         dV and dK consumers   each of their warps
+//     W            the dV consumer's warps      dK consumer           each of its warps
+//     dS           the dK consumer's warps      dQ consumer           each of its warps
 //
 // In a pair of blocks (pair.cuh) both blocks fill dS, and the dQ consumers of both read it.
 //
-// Where blocks take turns to add dQ (backward/turns.cuh):
+// If blocks take turns to add dQ (backward/turns.cuh):
 //
-//     turns        the warp that waits for them     who adds dQ                  each of their warps says so
-//     additions    the warps of the consumer of dQ  the warp that passes turns   it has passed the turn
+//     turns        the turn waiter              all warps that add dQ   each of these warps
+//     additions    the dQ consumer's warps      a turn passer           the turn passer, once it has signaled
 //
-// A consumer that adds dQ from registers needs no pipeline of dQ. It does so in turns, and where shared memory is short.
+// Consumers that add dQ from registers, in deterministic mode or without a buffer, need no pipeline of dQ.
 //
-// Pipelines advance by a stage with each tile of queries, across tiles of keys, so that one count of steps gives all stages.
-// The pipeline of keys advances with each tile of keys (backward/key_tiles.cuh), that of dQ with each part that its adder adds.
+// Pipelines advance with each tile of queries, across tiles of keys, so that one step index determines all stages. The
+// pipeline of keys advances with each tile of keys (backward/key_tiles.cuh), that of dQ with each part of an adder.
 #pragma once
 
 #include "backward/key_tiles.cuh"
@@ -47,8 +47,8 @@ struct Pipelines {
   using Traits = KernelTraits<Config>;
   static constexpr int statistic_bytes = Config::tile_q * static_cast<int>(sizeof(float));
   StepPipeline<Traits::stages_keys, Traits::KTile::bytes + Traits::VTile::bytes>
-      keys;                   ///< goes on with each tile of keys
-  StepPipeline<1, 0> values;  ///< only says when V of a tile has been read; with early values
+      keys;                   ///< advances with each tile of keys
+  StepPipeline<1, 0> values;  ///< only empty barriers, for V of a tile; with early values
   StepPipeline<Config::stages, Traits::QTile::bytes> q;
   StepPipeline<Traits::stages_do, Traits::DoTile::bytes> d_o;
   StepPipeline<Traits::stages_ds, Traits::DsTile::bytes> ds;
@@ -72,13 +72,13 @@ struct Pipelines {
         schedule(address, Traits::layout.schedule),
         smem(address) {}
 
-  /// Bytes that an adder by TMA adds at once.
+  /// Bytes of a part of dQ that an adder adds by one TMA reduction.
   static constexpr int dq_part_bytes = Traits::dq_part_floats * static_cast<int>(sizeof(float));
   using DqPipeline = StepPipeline<Traits::layout.dq_places, dq_part_bytes>;
   JIT_DEVICE DqPipeline dq(int adder) const {
     return {smem, Traits::layout.dq, adder * Traits::layout.dq_places};
   }
-  /// Where it is recorded which tile dQ of a step belongs to.
+  /// Shared address of the dQ info of a step: the tile of queries that its dQ belongs to.
   JIT_DEVICE unsigned dq_info(unsigned step) const {
     return smem + Traits::layout.dq_infos + step % stages_dq_infos * 4;
   }
@@ -102,12 +102,11 @@ struct Pipelines {
   JIT_DEVICE unsigned query_rows(unsigned step) const {
     return smem + Traits::layout.query_rows + q.stage(step) * statistic_bytes;
   }
-  /// This warp needs V of the `round`-th tile no more.
+  /// Releases V of the `round`-th tile for this warp.
   JIT_DEVICE void arrive_values_empty(unsigned round) const {
     if constexpr (Traits::has_early_values) values.consumer_release(round);
   }
-  /// Places of the block's `round`-th tile of keys: K and V, and where it is recorded which it is, as
-  /// for_each_key_tile reads it.
+  /// Shared addresses of the block's `round`-th tile of keys: K, V, and its tile info, as for_each_key_tile reads it.
   JIT_DEVICE unsigned k(unsigned round) const { return keys.tile(round); }
   JIT_DEVICE unsigned v(unsigned round) const { return keys.tile(round) + Traits::KTile::bytes; }
   JIT_DEVICE unsigned key_tile_info(unsigned round) const {
@@ -115,7 +114,7 @@ struct Pipelines {
   }
 };
 
-/// By one thread, before any other use; then a __syncthreads.
+/// Initializes all pipelines. By one thread, before any other use; a __syncthreads must follow.
 template <class Config>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;

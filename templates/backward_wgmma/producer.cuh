@@ -28,7 +28,7 @@ class PairLoads : public TileLoads<Pipelines<Config>, Maps> {
                         own_panels<Config>(pair_rank<Config>()).count * KTile::panel_bytes);
     Base::poison_keys(round);
   }
-  /// The block's keys, and what it multiplies of the other one's.
+  /// Loads the block's keys, and the panels of the peer's keys that it multiplies.
   JIT_DEVICE void load_keys(unsigned round) const {
     const int rank = pair_rank<Config>();
     const PanelRange of_peer = own_panels<Config>(rank);
@@ -43,7 +43,7 @@ class PairLoads : public TileLoads<Pipelines<Config>, Maps> {
   }
 
  private:
-  // The place of the keys that block `block` of the pair owns.
+  // The box of the keys that block `block` of the pair owns.
   JIT_DEVICE auto box_of_block(int block) const {
     return this->own_box(keys_of_block(this->keys_, block).k_begin);
   }

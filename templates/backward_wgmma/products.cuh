@@ -7,9 +7,9 @@
 //     dK += dS Q        start_dk
 //     dQ  = dSᵀ K       start_dq          of all keys of the block: dS comes through shared memory
 //
-// Keys are rows of S, so that accumulators of S and dP are, packed, the A operands of dV and dK as they lie. Each product is
-// a group of its own. In which order a consumer starts them, and for which it waits, is its schedule:
-// row_schedules.cuh for consumers of rows, role_consumers.cuh for roles, which have some of the products each.
+// Keys are rows of S, so that packed accumulators of S and dP are the A operands of dV and dK. Each product is a wgmma
+// group. The order in which a consumer issues products, and its waits, are its schedule: row_schedules.cuh for
+// consumers of rows, role_consumers.cuh for roles, each of which computes some of the products.
 #pragma once
 
 #include "backward/gradient_writer.cuh"
@@ -38,7 +38,7 @@ class GradientProducts {
  public:
   using Part = ScorePart<Config>;
 
-  /// `consumer` counts those that have rows of the tile; with roles all have the same ones.
+  /// `consumer` is the index among the consumers of rows; with roles it is 0, since all have the same rows.
   JIT_DEVICE GradientProducts(const AttentionParams& params, const DropoutParams& dropout,
                               const KeyTile<Config>& keys, int consumer, unsigned smem)
       : keys(keys),
@@ -48,8 +48,8 @@ class GradientProducts {
         dropout_(dropout),
         exponent_(score_exponent<Score>(params.softmax_scale)) {}
 
-  /// Waits for a tile of queries. Whether dO is there, too, is asked before products are started, with which a question
-  /// would stand in line.
+  /// Waits for a tile of queries. Also tests whether dO has arrived, before products are issued, behind which the test
+  /// would queue.
   JIT_DEVICE void take_queries(unsigned step) {
     const int answers = !Traits::has_roles && pipelines.d_o.is_full(step) ? do_is_there : 0;
     pipelines.q.consumer_wait(step);  // mutate: NoWaitForQueries
@@ -58,7 +58,7 @@ class GradientProducts {
   }
   JIT_DEVICE bool is_last() const { return has_flag(query_info_end); }
 
-  /// Which scores dropout keeps.
+  /// Draws or loads the dropout mask of the step.
   JIT_DEVICE void draw(unsigned step) {
     kept_ = draw_kept_scores<Config>(
         pipelines, step, params_, dropout_, keys,
@@ -109,7 +109,7 @@ class GradientProducts {
     Config::template wgmma_dk<QTile>(dk.registers[0], ds, rows_of<QTile>(pipelines.q.tile(step)));
     wgmma_commit_group();
   }
-  /// A consumer's part of dQ, when the other consumer's dS is there, too.
+  /// Issues a consumer's part of dQ, once the other consumer's dS has arrived.
   JIT_DEVICE void start_dq(unsigned step) {
     constexpr int columns = Traits::dq_columns;
     constexpr int own_columns = KTile::panels > 1 ? columns / KTile::columns * KTile::panel_bytes
@@ -121,14 +121,14 @@ class GradientProducts {
         rows_of<KTile>(pipelines.k(keys.round) + consumer * own_columns));
     wgmma_commit_group();
   }
-  /// Behind the wait for dQ: it is left to the adder. What is started between the two does not wait for the fence.
+  /// Writes dQ for the adder, after the wait for dQ. Work issued before pass_dq() does not wait for its fence.
   JIT_DEVICE void put_dq(unsigned step) {
     wgmma_hold(dq_.registers[0]);
     jit::put_dq(pipelines.dq(consumer), step, dq_);
   }
   JIT_DEVICE void pass_dq(unsigned step) const { jit::pass_dq(pipelines.dq(consumer), step); }
 
-  // P and W. An identity's P is both, and its S takes no other registers until P has room, unless it has it anyway.
+  // P and W. For an identity both are P, which replaces S in its registers until it can be packed.
 
   JIT_DEVICE void exponentiate(unsigned step) {
     wgmma_hold(scores_.registers[0]);
@@ -141,12 +141,12 @@ class GradientProducts {
       pack_probabilities();
     }
   }
-  /// Packs P, which is where S was.
+  /// Packs P, which is in the registers of S.
   JIT_DEVICE void pack_probabilities() {
 #pragma unroll
     for (int i = 0; i < Traits::query_steps; ++i) pack_part(scores_, i, i);
   }
-  /// With roles: P in place of S, and W to the other consumer.
+  /// With roles: replaces S by P, and sends W to the dK consumer.
   JIT_DEVICE void exponentiate_and_send(unsigned step) {
     wgmma_hold(scores_.registers[0]);
     pipelines.w.producer_acquire(step);  // mutate: NoWaitForThePlaceOfW
@@ -162,8 +162,8 @@ class GradientProducts {
     pipelines.w.producer_commit(step);
   }
 
-  // dS, rounded, in registers for dK and in shared memory for dQ: where that of two steps before was, which the other
-  // consumer of rows had multiplied before it wrote that of one step before, for which this one has waited.
+  // dS, rounded, goes to registers for dK and to shared memory for dQ, over dS of two steps before: the other consumer
+  // of rows had multiplied that before it wrote dS of the previous step, for which this consumer has waited.
 
   JIT_DEVICE void put_ds(unsigned step) {
     hold_d_scores();
@@ -181,7 +181,7 @@ class GradientProducts {
       pipelines.ds.producer_commit(step);
     }
   }
-  /// With roles: of W that the other consumer sent.
+  /// With roles: computes dS from the W that the dV consumer sent.
   JIT_DEVICE void receive_and_weigh(unsigned step) {
     hold_d_scores();
     pipelines.w.consumer_wait(step);  // mutate: NoWaitForW
@@ -201,17 +201,17 @@ class GradientProducts {
   typename Traits::ValueGradient dv;
 
  private:
-  // In a register, of consumers of rows: else the address would be made anew in each step.
+  // Keeps the address in a register in consumers of rows; the compiler would compute it again in each step.
   static JIT_DEVICE unsigned kept(unsigned smem) {
     if constexpr (!Traits::has_roles) asm volatile("" : "+r"(smem));
     return smem;
   }
 
-  // Answers, beside a tile info's flags.
+  // A bit of flags_ next to the tile info's flags: dO has arrived.
   static constexpr int do_is_there = 4;
 
-  // Whether the tile of queries that was taken last has the flag. Consumers of rows take a vote, because what
-  // gives a lane's number to others stands in line with products that were started.
+  // Whether the current tile of queries has the flag. Consumers of rows vote, because a shuffle would queue behind the
+  // issued products.
   JIT_DEVICE bool has_flag(int flag) const {
     const bool has = (flags_ & flag) != 0;
     return Traits::has_roles ? has : __any_sync(full_warp, has) != 0;
@@ -223,8 +223,8 @@ class GradientProducts {
     if (Traits::has_roles || (flags_ & do_is_there) == 0) pipelines.d_o.consumer_wait(step);
   }
 
-  // Lower words of descriptors: the consumer's rows of a tile, with the sum along its columns; all rows of
-  // a tile; a tile with the sum along its rows.
+  // Lower words of descriptors: the consumer's rows of a tile, or all rows, with the sum along columns; a tile with the
+  // sum along rows.
   template <class Tile>
   JIT_DEVICE unsigned own_rows(unsigned tile) const {
     return lower_word(Tile::along_columns(tile, consumer * rows_per_warpgroup, 0));
@@ -258,8 +258,8 @@ class GradientProducts {
     });
   }
 
-  // Calls `use(i, P, f′)` for each step of 16 queries. There is one copy of the tile for whole ones and one for partial
-  // ones; where ptxas has no registers for what masks ask about several steps, one of each step.
+  // Calls `use(i, P, f′)` for each k-step of 16 queries. The code exists once for full tiles and once for partial ones;
+  // if ptxas lacks registers for a mask over several k-steps, it exists twice per k-step.
   static constexpr bool weighs_by_parts = Traits::has_roles
                                               ? !has_row_range<TileMask<Config>>
                                               : key_words<TileMask<Config>> == 1 || has_positions<Config>;
@@ -290,7 +290,7 @@ class GradientProducts {
       lse_log2_.load_behind(i);
     }
   }
-  // Where the consumer's scores lie, if it matters.
+  // The position of the consumer's scores, if it is used.
   template <bool has_masked>
   JIT_DEVICE ScorePlace place(unsigned step) const {
     constexpr bool has_places = has_masked || !Score::is_identity;
@@ -323,7 +323,7 @@ class GradientProducts {
     const float distance = lg2(::fmaxf(weight, least_weight));
     return __fmaf_rn(d_mean, distance, d_score);  // mutate: MeanWithoutItsScoresByWgmma
   }
-  // `weights_of(block, weights)` gives W of a block of 8 queries. `result` is what dS takes the place of.
+  // Computes dS. `weights_of(block, weights)` returns W of a block of 8 queries; dS is written to `result`.
   template <class WeightsOf>
   JIT_DEVICE void weigh_d_scores(unsigned step, Scores& result, const WeightsOf& weights_of) {
 #pragma unroll
@@ -351,10 +351,10 @@ class GradientProducts {
   const AttentionParams& params_;
   const DropoutParams& dropout_;
   const float exponent_;
-  int flags_ = 0;  // what each lane read, and answers; see has_flag
+  int flags_ = 0;  // flags as each lane has read them; see has_flag
   TileNumbers<Config> lse_log2_;
   TileNumbers<Config> minus_delta_;
-  unsigned k_[Traits::register_steps][4];  // of the tile's keys
+  unsigned k_[Traits::register_steps][4];  // A fragments of the tile's keys
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;

@@ -1,7 +1,6 @@
-// The consumer of a one-pass kernel that owns dQ = dS K of each tile of queries: one of three roles, or beside consumers
-// of rows. A panel of columns at a time is multiplied, and added to the sums in global memory: by a warp of the
-// producers' warpgroup (dq_adder.cuh), or from registers where blocks take turns or shared memory has no place for
-// it.
+// The dQ consumer of a one-pass kernel: it computes dQ = dS K of each tile of queries, as one of three roles or next to
+// consumers of rows. It multiplies a panel of columns at a time, which is added to the sums in global memory: by an
+// adder warp (dq_adder.cuh), or from registers, in deterministic mode or if shared memory has no buffer.
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -32,7 +31,7 @@ class QueryConsumer {
         round_(keys.round),
         pipelines_(smem) {}
 
-  /// Behind the last tile of keys.
+  /// Marks the end of additions for the turn passers. Called after the last tile of keys.
   static JIT_DEVICE void end(unsigned smem, unsigned step) {
     if constexpr (Config::deterministic) {
       for (int stage = 0; stage < stages_turns; ++stage)
@@ -40,7 +39,7 @@ class QueryConsumer {
     }
   }
 
-  /// As a function of for_each_key_tile.
+  /// The callback of for_each_key_tile.
   JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     for (int info = has_queries ? 0 : last_dq_tile; (info & last_dq_tile) == 0; ++step) {
       pipelines_.ds.consumer_wait(step);  // mutate: DqDoesNotWaitForDs
@@ -95,7 +94,7 @@ class QueryConsumer {
     if constexpr (Config::deterministic) hand_over_addition<Config>(pipelines_, step, first_tile_ + tile);
   }
 
-  // In front of the last dQ's leaving, where there is a register for that.
+  // Whether keys are released before the last dQ is stored, if a register is free.
   static constexpr bool lets_keys_go_early = Traits::adds_by_tma;
 
   // Descriptors of a panel of dS, with the sum along its columns, and of a panel of keys, along its rows.
@@ -122,14 +121,14 @@ class QueryConsumer {
   }
 
   const GradientParams& gradients_;
-  const PanelRange panels_;  // the block's
-  const int first_tile_;     // of the batch entry, among those of the call
-  const unsigned round_;     // of the tile of keys
+  const PanelRange panels_;  // panels of the block
+  const int first_tile_;     // first tile of the batch entry, counted in the call
+  const unsigned round_;     // index of the tile of keys
   const Pipelines<Config> pipelines_;
-  typename Traits::QueryGradient dq_;  // a part
+  typename Traits::QueryGradient dq_;  // accumulators of one part
 };
 
-/// All tiles of keys of the block.
+/// Computes dQ of all tiles of keys of the block.
 template <class Config>
 JIT_DEVICE void sum_dq(const AttentionParams& params, const GradientParams& gradients, unsigned smem) {
   const unsigned steps = for_each_key_tile<Config>(

@@ -1,4 +1,4 @@
-// The consumer of a one-pass kernel with roles that owns scores and dV, of all 64 keys of the block:
+// The dV consumer of a one-pass kernel with roles: it computes scores and dV of all 64 keys of the block:
 //
 //     Sᵀ = K Qᵀ ─ P = exp(f(S) − LSE) ┬─ W = P ∘ f′ to the consumer of dK
 //                                     └─ dV += Pᵀ dO
@@ -6,8 +6,8 @@
 //     tensor cores   │ S(n+1)    dV(n)             │
 //     consumer       │ wait S  │ P, W(n+1)         │ wait dV, round P
 //
-// The scores of a step are multiplied before dV of the step before: exponentials run under that. Until dV has read the
-// rounded P of its own step, P stays where S was.
+// S of a step is issued before dV of the previous step, so that exponentials overlap with dV. P stays in the registers
+// of S until dV has read the previous rounded P.
 #pragma once
 
 #include "backward/gradient_writer.cuh"
@@ -35,7 +35,7 @@ class ValueConsumer {
   static JIT_DEVICE void end() {}
 
  private:
-  // Waits count the groups that they leave running.
+  // Arguments of waits are the groups that may still run.
   JIT_DEVICE unsigned sum_gradient(unsigned step) {
     take_scores(step);
     wgmma_wait_group<0>();
@@ -43,7 +43,7 @@ class ValueConsumer {
     tile_.pipelines.q.consumer_release(step);
     tile_.pack_probabilities();
     while (!tile_.is_last()) {
-      // With one buffer of dO its next tile waits for dV; with two, exponentials run under that.
+      // With one buffer of dO the next tile waits for dV; with two, exponentials overlap with dV.
       constexpr bool has_d_o_ahead = Traits::stages_do > 1;
       if constexpr (!has_d_o_ahead) tile_.start_dv(step);
       take_scores(step + 1);
@@ -84,7 +84,7 @@ class ValueConsumer {
   const typename WriterOf<Traits, Maps>::type writer_;
 };
 
-// The consumer of a one-pass kernel with roles that owns gradients of scores and dK, of all 64 keys of the block:
+// The dK consumer of a one-pass kernel with roles: it computes gradients of scores and dK of all 64 keys of the block:
 //
 //     dPᵀ = V dOᵀ − delta ─ dS = W ∘ dP ┬─ to the consumer of dQ
 //                                       └─ dK += dSᵀ Q
@@ -116,7 +116,7 @@ class KeyConsumer {
   static JIT_DEVICE void end() {}
 
  private:
-  // Waits count the groups that they leave running.
+  // Arguments of waits are the groups that may still run.
   JIT_DEVICE unsigned sum_gradient(unsigned step) {
     take_d_scores(step);
     wgmma_wait_group<0>();
@@ -128,7 +128,7 @@ class KeyConsumer {
       store_ds<Config>(tile_.pipelines.ds.tile(step), tile_.ds);
       tile_.pass_ds(step);
       if (tile_.is_last()) break;
-      // With one buffer dO of the next step comes late, and Q behind the next one would wait for it.
+      // With one buffer, dO of the next step arrives late, and Q of the step after it would wait for that.
       constexpr bool has_d_o_ahead = Traits::stages_do > 1;
       if constexpr (!has_d_o_ahead) finish_dk<0>(step);
       take_d_scores(step + 1);

@@ -1,5 +1,5 @@
-// A consumer of a one-pass kernel that owns 64 keys of the block and, but beside a consumer of dQ, a half of dQ. In which
-// order it multiplies follows from the head dims.
+// A consumer of a one-pass kernel that owns 64 keys of the block and, unless a dQ consumer exists, a half of dQ. The
+// order of its products depends on the head dims.
 #pragma once
 
 #include "backward/gradient_writer.cuh"
@@ -20,10 +20,10 @@ class RowConsumer {
         writer_(params, gradients, maps, dropout, smem, keys.round),
         params_(params) {}
 
-  /// Behind the last tile of keys.
+  /// Called after the last tile of keys.
   static JIT_DEVICE void end() { Writer::end(); }
 
-  /// As a function of for_each_key_tile.
+  /// The callback of for_each_key_tile.
   JIT_DEVICE unsigned run(bool has_queries, unsigned step) {
     const int number = number_of_tile();
     tile_.dk.clear();
@@ -41,11 +41,11 @@ class RowConsumer {
   }
 
  private:
-  // While the last products of dK and dQ run, if there are registers for it.
+  // Whether dV is written while the last products of dK and dQ run, if registers suffice.
   static constexpr bool writes_dv_early = Writer::by_tma;
 
-  // Gradients that leave from registers ask the tile's number, from which its place is made anew: batch entry and head would
-  // take two registers through all steps.
+  // Gradients that are stored from registers keep only the tile's index, from which its batch entry and head are
+  // computed again: these would take two registers through all steps.
   static constexpr bool holds_number = !Writer::by_tma && !has_entry_lengths<Config>;
   JIT_DEVICE int number_of_tile() const {
     if constexpr (!holds_number) return no_key_tile;

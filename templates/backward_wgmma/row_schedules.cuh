@@ -1,17 +1,17 @@
-// The schedule of consumers that have rows of 64 keys each and a half of the columns of dQ. Products of step n, and how
-// they are queued; what stands in line with "wait" goes on meanwhile:
+// The schedule of consumers with 64 keys each and a half of the columns of dQ: the products of step n in the order of
+// issue. Work below "wait" overlaps with the products above it:
 //
 //     tensor cores   │ dQ(n−1) │ dP(n)  dV(n)          │ dK(n)   S(n+1)  dQ(n) …
 //     consumer       │ P, W(n) │ wait dP ─ dS(n)       │ wait dV, wait S ─ …
 //
-// Score products come first in the queue wherever they can, because everything else depends on them.
+// Products of scores are issued first whenever possible, because everything else depends on them.
 #pragma once
 
 #include "backward_wgmma/products.cuh"
 
 namespace jit::backward_wgmma {
 
-/// The last dV, in front of so many other products.
+/// Waits for the last dV, behind which `behind` other products were issued, and stores it.
 template <int behind, class Config, class LeaveDv>
 JIT_DEVICE void finish_dv(GradientProducts<Config>& tile, const LeaveDv& leave_dv) {
   wgmma_wait_group<behind>();  // mutate: DvLeavesUnfinished
@@ -20,7 +20,7 @@ JIT_DEVICE void finish_dv(GradientProducts<Config>& tile, const LeaveDv& leave_d
   leave_dv();
 }
 
-/// And what is behind it.
+/// Waits for all remaining products, and releases keys and queries.
 template <class Config>
 JIT_DEVICE void finish_dk(GradientProducts<Config>& tile, unsigned step) {
   wgmma_wait_group<0>();  // mutate: DqIsNotWaitedFor
@@ -30,7 +30,7 @@ JIT_DEVICE void finish_dk(GradientProducts<Config>& tile, unsigned step) {
   tile.pipelines.q.consumer_release(step);  // mutate: TheLastQueriesAreKept
 }
 
-/// dK and dQ, behind dS, where a consumer has a part of dQ. Returns the step that the next tile of keys begins with.
+/// Finishes dK and a consumer's part of dQ, after the last dS. Returns the first step of the next tile of keys.
 template <class Config, class LeaveDv>
 JIT_DEVICE unsigned finish_with_dq(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.pipelines.arrive_values_empty(tile.keys.round);
@@ -44,7 +44,7 @@ JIT_DEVICE unsigned finish_with_dq(GradientProducts<Config>& tile, unsigned step
 }
 
 /// Sums over all tiles of queries from step `step` on, the first of which has been taken. Calls `leave_dv` when dV is
-/// done. Returns the step behind the last one. Waits count the groups that they leave running.
+/// complete. Returns the next step. Comments on waits name completed groups.
 template <class Config, class LeaveDv>
 JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.draw(step);
@@ -80,14 +80,14 @@ JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, cons
   return finish_with_dq(tile, step, leave_dv);
 }
 
-// The schedule of consumers that have rows of 64 keys each, beside one that has dQ (query_consumer.cuh). Products of the
-// next step are started as soon as there are registers for them, and the fence behind dS comes when they are. Exponentials
-// of the two consumers take turns, so that each computes while the other one's products run:
+// The schedule of consumers with 64 keys each, next to a dQ consumer (query_consumer.cuh). Products of the next step
+// are issued as soon as registers are free, and the fence after dS follows them. The exponentials of the two consumers
+// take turns, so that each computes while the other one's products run:
 //
 //     tensor cores   │ dV(n)                   │ S(n+1)  dK(n)  dP(n+1)                            │
 //     consumer       │ wait dP │ dS(n)         │ fence behind dS │ wait S, its turn │ exp(n+1)     │
 
-/// Consumer 0 comes first: in front of its first step consumer 1 lets it.
+/// Gives the first turn to consumer 0: consumer 1 arrives at its barrier before the first step.
 template <class Config>
 JIT_DEVICE void begin_turns(const GradientProducts<Config>& tile) {
   if (tile.consumer == 1) bar_arrive(KernelTraits<Config>::turn_barriers, 2 * warpgroup_size);

@@ -1,4 +1,4 @@
-// Scores of a tile in the registers of a warp whose rows are keys, 16 queries at a time: those of a step of dV and dK.
+// Scores of a tile in a warp's registers, with keys as rows, in parts of 16 queries: k-steps of dV and dK.
 #pragma once
 
 #include "backward/key_tile.cuh"
@@ -13,7 +13,7 @@
 
 namespace jit::backward_wgmma {
 
-/// The numbers of the lane's queries in step `i` of 16 of a tile, whose numbers lie at shared address `tile` in the order
+/// LSE or delta of the lane's queries in k-step `i` of a tile, whose values lie at shared address `tile` in the order
 /// of `statistic_place`.
 class StepNumbers {
  public:
@@ -32,9 +32,9 @@ class StepNumbers {
   ColumnNumbers::Pair pairs_[2];
 };
 
-/// Numbers of the queries of a tile. Those of the first `ahead` steps are loaded before the wait for the
-/// product that they belong to: behind it, loads would wait for shared memory, which the next products read.
-/// Then each is loaded as many steps ahead.
+/// LSE or delta of a tile's queries. The values of the first `ahead` k-steps are loaded before the wait for the product
+/// that they belong to; after it, loads would compete for shared memory with the next products. Later values are loaded
+/// `ahead` k-steps ahead.
 template <class Config>
 class TileNumbers {
   static constexpr int ahead = KernelTraits<Config>::statistics_ahead;
@@ -49,7 +49,7 @@ class TileNumbers {
     if constexpr (ahead > 0) return steps_[i % ahead];
     return {tile_, i};
   }
-  /// When step `i` needs its own no more.
+  /// Loads the values of a later k-step, once k-step `i` has used its own.
   JIT_DEVICE void load_behind(int i) {
     if constexpr (ahead > 0) {
       if (i + ahead < KernelTraits<Config>::query_steps) load_step(i + ahead);
@@ -76,7 +76,7 @@ JIT_DEVICE void for_each_value(F f) {
   }
 }
 
-/// Where a warp's scores lie: they begin with key `first_key`, and with query `first_query` of `head`.
+/// The position of a warp's scores: first key, first query and query head.
 struct ScorePlace {
   int first_key;
   int first_query;
@@ -84,8 +84,8 @@ struct ScorePlace {
   unsigned rows = 0;  ///< shared address of positions of rows; of tiles that lists have put together
 };
 
-/// Turns scores of step `i` of a tile into probabilities, in place, and f′ in `weights`. Places matter where
-/// some scores are dropped or where the score has them.
+/// Turns scores of k-step `i` of a tile into probabilities, in place, and sets `weights` to f′. `place` is used only if
+/// the tile is partial or the score functor is not an identity.
 template <class Config, bool is_partial>
 JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights, int i,
                                   const ScorePlace& place, const AttentionParams& params,
@@ -112,8 +112,7 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
   exponentiate_scores(scores, exponent, lse_log2);
 }
 
-/// Which of the scores of a step dropout keeps, of a warp whose keys begin `warp_row` behind the block's: drawn, or on the
-/// way from where it was precomputed.
+/// The kept scores of a step, of a warp whose keys begin `warp_row` after the block's: drawn, or loaded if precomputed.
 template <class Config>
 JIT_DEVICE auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned step,
                                  const AttentionParams& params, const DropoutParams& dropout,
@@ -146,8 +145,8 @@ JIT_DEVICE auto draw_kept_scores(const Pipelines<Config>& pipelines, unsigned st
   }
 }
 
-/// W = P ∘ f′ in shared memory, in fp32, as the accumulators of those lie that write and read it: block after block of
-/// 8 queries, in each four numbers of each of 128 threads. Where the thread's first four are.
+/// Shared address of the thread's first values of W = P ∘ f′, stored in fp32 in accumulator order: for each block of 8
+/// queries, four values of each of 128 threads.
 inline constexpr int w_block_bytes = warpgroup_size * 16;
 template <class Config>
 JIT_DEVICE unsigned own_w(const Pipelines<Config>& pipelines) {

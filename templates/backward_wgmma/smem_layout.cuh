@@ -20,7 +20,7 @@ inline constexpr int step_queries = rows_per_warpgroup;
 struct SmemSizes {
   int head_dim;
   int head_dim_v;
-  int tile_kv;  ///< keys of a block, or of both of a pair
+  int tile_kv;  ///< keys of a block, or of both blocks of a pair
   int stages;
   bool pair;
   bool deterministic;
@@ -31,43 +31,43 @@ struct SmemSizes {
   bool is_listed = false;  ///< lists have put tiles of queries together
 };
 
-/// How the consumers of a block divide its products among them: each has the rows of 64 keys of all, or, where sums of
-/// 64 keys alone fill the registers of a warpgroup, or a block mask has blocks of 64 keys, each has a role: dV, dK or dQ.
-inline constexpr int largest_of_rows = 128;  ///< head dim
+/// How the consumers of a block divide its products: each has the rows of 64 keys, or, if sums of 64 keys alone fill
+/// the registers of a warpgroup or a block mask has blocks of 64 keys, each has a role: dV, dK or dQ.
+inline constexpr int largest_of_rows = 128;  ///< largest head dim without roles
 JIT_HOST_DEVICE constexpr int keys_of_block(bool roles) {
   return roles ? rows_per_warpgroup : 2 * rows_per_warpgroup;
 }
-/// Keys that a block owns: two of a pair share a tile of keys.
+/// Keys that a block owns: the two blocks of a pair share a tile of keys.
 JIT_HOST_DEVICE constexpr int own_keys(int tile_kv, bool pair) { return pair ? tile_kv / 2 : tile_kv; }
 JIT_HOST_DEVICE constexpr bool has_roles(int tile_kv, bool pair) {
   return own_keys(tile_kv, pair) == keys_of_block(true);
 }
-inline constexpr int largest_beside_queries = 64;  ///< head dim
-/// Whether a consumer of its own has dQ: with roles, and where sums of rows leave registers for one.
+inline constexpr int largest_beside_queries = 64;  ///< largest head dim next to a dQ consumer
+/// Whether a separate consumer computes dQ: with roles, or if the sums of rows leave registers for one.
 JIT_HOST_DEVICE constexpr bool has_query_consumer(int head_dim, int head_dim_v, bool roles) {
   return roles || (head_dim <= largest_beside_queries && head_dim_v <= largest_beside_queries);
 }
-/// Buffers of dO: a pair has no room for two of the largest.
+/// Stages of dO: a pair has no room for two of the largest.
 JIT_HOST_DEVICE constexpr int stages_do(int head_dim, int head_dim_v, int stages, bool pair) {
   constexpr int most_panels = 6;
   return pair && panel_count(head_dim) + panel_count(head_dim_v) > most_panels ? 1 : stages;
 }
 JIT_HOST_DEVICE constexpr int consumer_count(bool query_consumer) { return query_consumer ? 3 : 2; }
 
-/// Columns of dQ in fp32: those of whole panels of K.
+/// Columns of the fp32 sums of dQ: whole panels of K.
 JIT_HOST_DEVICE constexpr int dq_columns(int head_dim) {
   return panel_count(head_dim) * panel_columns(head_dim);
 }
-/// Parts of a tile of dQ, some of its columns each, that are multiplied one by one: a consumer's, or panels.
+/// Parts of a tile of dQ that are multiplied one by one, each with some of its columns: panels, or one per consumer.
 JIT_HOST_DEVICE constexpr int dq_parts(int head_dim, bool query_consumer) {
   return query_consumer ? panel_count(head_dim) : 2;
 }
-/// Parts that a block multiplies: those of a pair have a half of the panels each, the first one that in the middle.
+/// Parts that a block multiplies: half of the panels in a pair, of which the first block has the middle one.
 JIT_HOST_DEVICE constexpr int own_dq_parts(int parts, bool pair) { return pair ? (parts + 1) / 2 : parts; }
 JIT_HOST_DEVICE constexpr int dq_part_columns(int head_dim, bool query_consumer) {
   return dq_columns(head_dim) / dq_parts(head_dim, query_consumer);
 }
-/// How many of a block add to a tile of dQ, each its own parts in its own time.
+/// The number of adders of a block, each with its own parts of dQ.
 JIT_HOST_DEVICE constexpr int dq_adders(bool query_consumer) { return query_consumer ? 1 : 2; }
 
 JIT_HOST_DEVICE constexpr bool has_roles(const SmemSizes& sizes) {
@@ -81,21 +81,20 @@ JIT_HOST_DEVICE constexpr bool has_query_consumer(const SmemSizes& sizes) {
 ///
 ///     | K, V stage 0 | … | Q stage 0 | … | dO stage 0 | … | dS stage 0 | … | dQ | W | dV, dK | LSE | delta | draws | tile infos | barriers |
 ///
-/// dQ is what has been multiplied and waits to be added to global memory, in places of each adder. Only consumers with
-/// roles have W = P ∘ f′. dV and dK leave for global memory from places of each warp of the consumers of rows. Barriers
-/// have 8 bytes.
+/// dQ waits here to be added to global memory, in buffers of each adder. Only consumers with roles have W = P ∘ f′. dV
+/// and dK are stored to global memory from buffers of each row consumer warp. Barriers have 8 bytes.
 struct SmemLayout {
   PipelinePlace keys;    ///< K and then V
-  PipelinePlace values;  ///< says when V has been read, where there is one tile of keys
-  int peer_k;            ///< of a pair: the other block's keys, those panels of which this one multiplies dQ
+  PipelinePlace values;  ///< empty barriers of V, with one stage of keys
+  int peer_k;            ///< in a pair: the panels of the peer's keys that this block multiplies for dQ
   PipelinePlace q;
-  PipelinePlace d_o;    ///< with roles it has barriers of its own that say it is empty
-  PipelinePlace ds;     ///< beside a consumer of dQ, too
-  PipelinePlace dq;     ///< for each adder its places
-  int dq_places;        ///< so many each; 0: consumers add from their registers
+  PipelinePlace d_o;    ///< has empty barriers only with roles
+  PipelinePlace ds;     ///< has empty barriers only with a dQ consumer
+  PipelinePlace dq;     ///< buffers of each adder
+  int dq_places;        ///< buffers per adder; 0: consumers add from registers
   PipelinePlace w;      ///< with roles
-  int gradients;        ///< for each warp of the consumers of rows its places
-  int gradient_places;  ///< so many each: of dV and of dK, one for both, or none
+  int gradients;        ///< buffers of each row consumer warp
+  int gradient_places;  ///< buffers per warp: for dV and for dK, one for both, or none
   int lse_log2;         ///< of the queries of each stage
   int delta;            ///< the same
   int means;            ///< gradients of means, the same
@@ -105,18 +104,19 @@ struct SmemLayout {
   int query_rows;  ///< int for each row of each stage: its position; listed
   int shares;      ///< int for each stage of keys: what is to be done with their gradients; listed
   int dq_infos;    ///< int for each of the last steps: which tile its dQ belongs to
-  /// Int for each step whose turn has come: how many add before it; deterministic.
+  /// Int for each step whose turn has come: the number of earlier additions; deterministic.
   PipelinePlace turns;
-  /// Int for each step whose additions wait: the tile of queries; deterministic, of a consumer of dQ.
+  /// Int for each step with unsignaled additions: its tile of queries; deterministic, with a dQ consumer.
   PipelinePlace added;
-  /// Two int of a pair: which tile of keys the first block has taken for both. Full in the second block, empty in the first.
+  /// Two ints in a pair: the tile of keys that the first block took. `full` is in the second block, `empty` in the
+  /// first.
   PipelinePlace schedule;
-  /// For each stage of keys, two int: which tile of keys is there, and whether queries see it.
+  /// Two ints for each stage of keys: the index of its tile, and whether queries see it.
   int key_tile_info;
   int total;
 };
 
-/// Numbers of stages and places, as many as there is room for.
+/// Numbers of stages and buffers that fit shared memory.
 struct SmemShares {
   int stages_keys;
   int gradient_places;
@@ -124,11 +124,11 @@ struct SmemShares {
   int stages_ds;
 };
 
-/// Steps whose tile infos of dQ are kept: the producer is ahead of consumers by its stages, at most four, these of
-/// one of dQ by four, and that of its adder by two.
+/// Stages of dQ infos: the producer is at most four steps ahead of consumers, these four ahead of a dQ consumer, and
+/// that two ahead of its adder.
 inline constexpr int stages_dq_infos = 16;
 
-/// Bytes of a step's scores of which dropout keeps some: a word for each lane of a pair of warps and each 32 queries.
+/// Bytes of a step's dropout bits: a word for each lane of a pair of warps and each 32 queries.
 JIT_HOST_DEVICE constexpr int draw_bytes(int tile_kv) { return tile_kv / 32 * (step_queries / 32) * 32 * 4; }
 
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const SmemShares& shares) {
@@ -199,33 +199,33 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, const S
   return layout;
 }
 
-/// Bytes that a block can have.
+/// Shared memory of a block in bytes.
 inline constexpr int largest_smem = 227 * 1024;
-/// Places for gradients that a warp has at most: consumers with roles have none, nor, for boxes that end with their sequence,
-/// those that have dQ, too: such boxes take registers. Gradients in fp32 leave from registers, whole sectors at once.
+/// The most gradient buffers of a warp: none with roles; none with boxes that end with their sequence, which take
+/// registers, unless there is a dQ consumer; none for fp32 gradients, of which registers are stored in whole sectors.
 JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
   if (has_roles(sizes) || sizes.is_wide) return 0;
   return sizes.is_bounded && !has_query_consumer(sizes) ? 0 : 2;
 }
-/// Places of an adder for parts of dQ at most. In turns a consumer of dQ adds from its registers: additions are there sooner.
+/// The most dQ buffers of an adder. A deterministic dQ consumer adds from registers, which is visible sooner.
 JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
   if (!has_query_consumer(sizes)) return 1;
   return sizes.deterministic ? 0 : 2;
 }
-/// Whether consumers of rows work beside one of dQ.
+/// Whether consumers of rows work next to a dQ consumer.
 JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {
   return has_query_consumer(sizes) && !has_roles(sizes);
 }
-/// Tiles of dS at most: the one that is written, and the one that is multiplied. Two more beside a consumer of dQ.
+/// The most stages of dS: one being written and one being multiplied; two more with a dQ consumer.
 JIT_HOST_DEVICE constexpr int most_stages_ds(const SmemSizes& sizes) {
   return is_beside_queries(sizes) ? 4 : 2;
 }
-/// Stages of keys at most: beside a consumer of dQ the next tile is copied while this one is computed.
+/// The most stages of keys: next to a dQ consumer, the next tile is copied while this one is computed.
 JIT_HOST_DEVICE constexpr int most_stages_keys(const SmemSizes& sizes) {
   return is_beside_queries(sizes) ? 2 : 1;
 }
-/// With as much as there is room for. A second tile of keys is worth more than second places; with roles a place for dQ is
-/// worth more than a second tile of dS.
+/// The largest layout that fits. A second stage of keys is worth more than second gradient buffers; with roles, a dQ
+/// buffer is worth more than a second stage of dS.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   const bool roles = has_roles(sizes);
   const int most_ds = most_stages_ds(sizes), most_dq = most_dq_places(sizes),

@@ -14,7 +14,7 @@
 
 namespace jit::backward_wgmma {
 
-/// Whether a mask leaves each query one range of keys, and is not made of other masks.
+/// Whether each query sees one range of keys, by a mask that is not a combination.
 template <class Mask>
 inline constexpr bool is_single_range = has_row_range<Mask>;
 template <class Op, class A, class B>
@@ -32,7 +32,7 @@ struct KernelTraits {
   static constexpr bool has_roles = backward_wgmma::has_roles(Config::tile_kv, Config::pair);
   static_assert(has_roles || (Config::head_dim <= largest_of_rows && Config::head_dim_v <= largest_of_rows),
                 "sums of rows fill the registers of a warpgroup");
-  /// Whether a consumer of its own has dQ.
+  /// Whether a separate consumer computes dQ.
   static constexpr bool has_query_consumer =
       backward_wgmma::has_query_consumer(Config::head_dim, Config::head_dim_v, has_roles);
   static_assert(Config::tile_q == step_queries, "dQ has the rows of one wgmma");
@@ -45,7 +45,7 @@ struct KernelTraits {
   static constexpr int consumers = consumer_count(has_query_consumer);
   static constexpr int threads = (consumers + 1) * warpgroup_size;
   static constexpr SmemLayout layout = smem_layout<Config>();
-  /// Whether a stage of dO is released by itself, not with that of Q.
+  /// Whether dO is released separately, not together with Q.
   static constexpr bool releases_do = has_roles;
   static constexpr int stages_ds = layout.ds.stages;
   static constexpr int stages_keys = layout.keys.stages;
@@ -58,18 +58,18 @@ struct KernelTraits {
   using QTile = PanelTile<Element, Config::tile_q, Config::head_dim>;
   using DoTile = PanelTile<Element, Config::tile_q, Config::head_dim_v>;
   using DsTile =
-      PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< queries are rows; of both of a pair
+      PanelTile<Element, Config::tile_q, Config::tile_kv>;  ///< rows are queries; keys are those of a pair
 
   static constexpr int dq_parts = backward_wgmma::dq_parts(Config::head_dim, has_query_consumer);
   static constexpr int own_dq_parts = backward_wgmma::own_dq_parts(dq_parts, Config::pair);
   static_assert(!Config::pair || dq_parts > 1, "each block of a pair has a panel of dQ");
-  /// Whether the next V comes while K of this tile is still multiplied: where it has no place of its own. Boxes that end with
-  /// their sequence, and unlike parts of the blocks of a pair, leave the producer no registers for it.
+  /// Whether the next V is loaded while K of this tile is in use, if keys have one stage. Boxes that end with their
+  /// sequence, and unequal parts of the blocks of a pair, leave the producer too few registers for this.
   static constexpr bool has_early_values =
       stages_keys == 1 && !has_entry_lengths<Config> && dq_parts % own_dq_parts == 0;
-  /// Who adds to a tile of queries for a tile of keys.
+  /// Additions to a tile of queries per tile of keys.
   static constexpr int dq_adders = Config::pair ? 2 : backward_wgmma::dq_adders(has_query_consumer);
-  /// Columns of a part of dQ. Whole panels, or a part of the only one.
+  /// Columns of a part of dQ: whole panels, or a part of the only panel.
   static constexpr int dq_columns = dq_part_columns(Config::head_dim, has_query_consumer);
   static constexpr int dq_part_floats = rows_per_warpgroup * dq_columns;
   static constexpr bool adds_by_tma = layout.dq_places > 0;
@@ -82,9 +82,9 @@ struct KernelTraits {
   using ValueGradient = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, mma_k)>;
   using QueryGradient = Accumulator<MmaLayout, 16, dq_columns>;
 
-  /// Steps of 16 queries of which a consumer loads LSE, or delta, ahead, where a warp has registers for it. With roles a
-  /// block that is no pair's waits for its additions to dQ. Of rows, scores leave no registers, positions those for one
-  /// step, and dropout some where it is precomputed and another consumer has dQ.
+  /// Whether a consumer loads LSE and delta ahead of their k-steps, if a warp has registers for them. With roles, a
+  /// block without a peer waits for its additions to dQ anyway. For consumers of rows, score functors leave no
+  /// registers, positions those for one k-step, and dropout some if it is precomputed and another consumer computes dQ.
   static constexpr bool loads_ahead =
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
@@ -106,8 +106,8 @@ struct KernelTraits {
   static_assert(DsTile::row_bytes == 128 && DsTile::panels == Config::tile_kv / rows_per_warpgroup,
                 "a consumer writes a panel of dS");
 
-  /// The place of a query's LSE and −delta among those of its tile. A lane of a consumer reads four numbers of 16 queries
-  /// at once: those of its pair of columns in two blocks of 8.
+  /// The index of a query's LSE and −delta in its tile. A consumer's lane reads four values of 16 queries at once:
+  /// those of its pair of columns in two blocks of 8.
   static JIT_DEVICE int statistic_place(int query) {
     const int in_step = query % 16;
     // mutate: QueriesOfAnotherOrder
@@ -115,9 +115,9 @@ struct KernelTraits {
   }
 
   // Named barriers; 0 is __syncthreads'.
-  static constexpr int ds_barrier = 1;     ///< of the consumer that sends dS to the other block of a pair
-  static constexpr int turn_barriers = 2;  ///< for each consumer of rows beside it
-  static constexpr int draw_barriers = 4;  ///< for each pair of warps that share random numbers
+  static constexpr int ds_barrier = 1;     ///< the consumer that sends dS to the peer
+  static constexpr int turn_barriers = 2;  ///< one per consumer of rows, from this one on
+  static constexpr int draw_barriers = 4;  ///< from here on, one per pair of warps that share draws
 };
 
 }  // namespace jit::backward_wgmma

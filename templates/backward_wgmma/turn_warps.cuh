@@ -1,4 +1,4 @@
-// The warps that signal finished additions of a consumer of dQ, so that it need not wait for them (backward/turns.cuh).
+// Turn passers: warps that signal finished additions of a dQ consumer, so that it need not wait (backward/turns.cuh).
 #pragma once
 
 #include "backward/turn_waiter.cuh"
@@ -10,8 +10,8 @@ namespace jit::backward_wgmma {
 /// The value in place of a tile of queries when no addition follows.
 inline constexpr int no_addition = -1;
 
-/// Says when what a consumer of dQ has added is there. By one of as many warps as there are stages, each of which has every
-/// so many steps: it takes about a step until an addition is there.
+/// Signals the additions of a dQ consumer once they are visible. By one warp per stage, each of which handles every
+/// stages_turns-th step: it takes about a step until an addition is visible.
 template <class Config>
 JIT_DEVICE void pass_turns(const Turns& turns, unsigned own_stage, unsigned smem) {
   const Pipelines<Config> pipelines(smem);
@@ -25,8 +25,8 @@ JIT_DEVICE void pass_turns(const Turns& turns, unsigned own_stage, unsigned smem
   }
 }
 
-/// Hands over what has been added to a tile of queries of the call, or that no addition follows. By each warp of a
-/// consumer of dQ.
+/// Passes on that a tile of queries of the call has been added to, or that no addition follows. By each warp of a dQ
+/// consumer.
 template <class Config>
 JIT_DEVICE void hand_over_addition(const Pipelines<Config>& pipelines, unsigned step, int tile) {
   pipelines.added.producer_acquire(step);

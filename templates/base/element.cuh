@@ -17,7 +17,7 @@ struct fp16 {
 /// Bytes of one lane's row in ldmatrix, and of the widest cp.async.
 inline constexpr int chunk_bytes = 16;
 
-/// Columns that one mma.sync or wgmma sums over: 32 bytes of a row, whatever the type.
+/// The k of one mma.sync or wgmma: 32 bytes of a row, for any type.
 JIT_HOST_DEVICE constexpr int mma_k_of(int element_bytes) { return 32 / element_bytes; }
 
 template <class Element>
@@ -35,22 +35,22 @@ JIT_HOST_DEVICE constexpr int padded_head_dim(int head_dim, int mma_k = ElementT
   return (head_dim + mma_k - 1) / mma_k * mma_k;
 }
 
-/// Columns of which a warp keeps the sums of 16 rows in registers, at most: so many take half of what a thread may have.
+/// The most columns of O of which a warp accumulates 16 rows: these take half of a thread's registers.
 inline constexpr int most_warp_columns = 256;
 
-/// Warps that share out the columns of what they sum, where rows are longer than that. Each computes all scores of its
-/// rows. Together they have a thread for each chunk of a row.
+/// Warps among which the columns of an output are divided, if it has more than that. Each computes all scores of its
+/// rows; together they have a thread for each chunk of a row.
 JIT_HOST_DEVICE constexpr int column_warps(int head_dim, int head_dim_v) {
   return ((head_dim > head_dim_v ? head_dim : head_dim_v) + most_warp_columns - 1) / most_warp_columns;
 }
-/// Columns of each of so many warps. Where there are several, each begins at a multiple of 128 bytes, to which the
-/// swizzle of tiles repeats.
+/// Columns of each of `warps` warps. With several warps, each begins at a multiple of 128 bytes, the period of the
+/// swizzle.
 JIT_HOST_DEVICE constexpr int warp_columns(int columns, int warps, int bytes = element_bytes) {
   constexpr int swizzle_bytes = 128;
   return warps == 1 ? padded_head_dim(columns)
                     : padded_head_dim((columns + warps - 1) / warps, swizzle_bytes / bytes);
 }
-/// Columns of a tile that they multiply by.
+/// Columns of a tile that all of these warps read.
 JIT_HOST_DEVICE constexpr int shared_columns(int columns, int warps, int bytes = element_bytes) {
   return warps * warp_columns(columns, warps, bytes);
 }
@@ -71,7 +71,7 @@ using OutputElement = typename OutputElementOf<Config>::type;
 /// Whether O has 8 bits, and scales.
 template <class Config>
 inline constexpr bool quantizes_output = sizeof(OutputElement<Config>) == 1;
-/// Whether scales of its rows are found where it is written; else they are given.
+/// Whether the epilogue computes scales of rows of O; else they are given.
 template <class Config>
 concept finds_output_scales = Config::o_descale;
 
@@ -95,34 +95,34 @@ struct KvElementOf<Config> {
 template <class Config>
 using KvElement = typename KvElementOf<Config>::type;
 
-/// Numbers in an element: a byte may have two.
+/// Numbers in an element: packed 4-bit elements have two.
 template <class Element>
 inline constexpr int numbers_of = 1;
 template <class Element>
 requires requires { Element::numbers; }
 inline constexpr int numbers_of<Element> = Element::numbers;
-/// Elements of a row of so many columns.
+/// Elements of a row with `columns` columns.
 template <class Element>
 JIT_HOST_DEVICE constexpr int stored_columns(int columns) {
   return columns / numbers_of<Element>;
 }
-/// Columns that share a scale of a byte; 0: there are none.
+/// Columns that share a one-byte scale; 0: no block scales.
 template <class Element>
 inline constexpr int scale_columns_of = 0;
 template <class Element>
 requires requires { Element::scale_columns; }
 inline constexpr int scale_columns_of<Element> = Element::scale_columns;
 
-/// Whether bytes of k and v have two numbers each.
+/// Whether k and v have 4-bit elements, two per byte.
 template <class Config>
 inline constexpr bool keys_are_packed = numbers_of<KvElement<Config>> > 1;
 
-/// Bytes of the scales of blocks of a row in shared memory: whole words.
+/// Bytes of a row's block scales in shared memory: whole words.
 JIT_HOST_DEVICE constexpr int block_scale_bytes(int columns, int scale_columns) {
   return scale_columns == 0 ? 0 : (columns / scale_columns + (columns % scale_columns != 0) + 3) / 4 * 4;
 }
 
-/// Whether k and v have elements of less than 16 bits, with scales beside them.
+/// Whether k and v have 8-bit or 4-bit elements, with scales.
 template <class Config>
 inline constexpr bool keys_are_narrow = sizeof(KvElement<Config>) == 1;
 
@@ -138,11 +138,11 @@ JIT_HOST_DEVICE constexpr int converted_scale_bytes(int columns) {
   return block == 0 ? static_cast<int>(sizeof(float)) : columns / (block == 0 ? 1 : block);
 }
 
-/// Whether they had, and another kernel has made numbers of q's type of them.
+/// Whether an earlier kernel has upcast 8-bit k and v to q's type.
 template <class Config>
 concept keys_were_narrow = Config::upcast_ahead;
 
-/// Whether scales stand beside k and v.
+/// Whether k and v have scales.
 template <class Config>
 // mutate: KeysUpcastAheadUnscaled
 inline constexpr bool has_scaled_keys = keys_are_narrow<Config> || keys_were_narrow<Config>;
@@ -151,18 +151,18 @@ inline constexpr bool has_scaled_keys = keys_are_narrow<Config> || keys_were_nar
 template <class Config>
 concept has_token_scales = Config::descale_per == ScaleKind::token;
 
-/// Whether each block of scale_block_rows queries, or keys, has a scale of its own. Blocks are counted as rows lie: from the
-/// first row of a batch entry, of all varlen rows, or of a page.
+/// Whether each block of scale_block_rows queries, or keys, has a scale. Blocks are counted from the first row of a
+/// batch entry, of all varlen rows, or of a page.
 template <class Config>
 concept has_block_scales = Config::descale_per == ScaleKind::block;
 
-/// Whether the rows of a head have scales, one for each so many.
+/// Whether each row, or block of rows, has a scale.
 template <class Config>
 inline constexpr bool has_row_scales = has_token_scales<Config> || has_block_scales<Config>;
 template <class Config>
 inline constexpr int rows_of_scale = has_block_scales<Config> ? scale_block_rows : 1;
 
-/// Whether blocks begin where tiles may, because sequences begin with the first row of a batch entry.
+/// Whether blocks are aligned to tiles, because sequences begin with the first row of a batch entry.
 template <class Config>
 inline constexpr bool has_block_factors = false;
 template <class Config>
@@ -175,15 +175,15 @@ inline constexpr bool has_block_factors<Config> = Config::sequences_q == Sequenc
 template <class Config>
 concept has_channel_scales = Config::v_descale_per == ScaleKind::channel;
 
-/// Whether values have lost a mean of each column.
+/// Whether a mean of each column has been subtracted from values.
 template <class Config>
 concept has_value_means = Config::v_mean;
 
-/// Whether O is finished column by column, in the end.
+/// Whether the epilogue multiplies or shifts columns of O.
 template <class Config>
 inline constexpr bool finishes_columns = has_channel_scales<Config> || has_value_means<Config>;
 
-/// Whether the scores of each query have lost what a mean of the keys made of them.
+/// Whether a mean of the keys has been subtracted, which shifts LSE.
 template <class Config>
 concept has_lse_shifts = Config::lse_shift;
 

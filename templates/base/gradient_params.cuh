@@ -8,16 +8,15 @@
 
 namespace jit {
 
-/// Numbers of queries lie in whole chunks of 16 bytes.
+/// Statistics of queries are padded to multiples of this number: chunks of 16 bytes.
 inline constexpr int statistic_chunk = 4;
 
-/// How many queries of a head there is room for in GradientParams.
+/// The number of queries of a head in GradientParams' statistics, after padding.
 JIT_HOST_DEVICE constexpr long long statistic_rows(int seqlen_q) {
   return (static_cast<long long>(seqlen_q) + statistic_chunk - 1) / statistic_chunk * statistic_chunk;
 }
 
-/// How many queries of all varlen sequences together there is room for, and where among them those of one
-/// begin.
+/// The number of queries of all varlen sequences in the statistics, and the first one of a sequence.
 JIT_HOST_DEVICE constexpr long long varlen_statistic_rows(int batch, int total_q) {
   return varlen_tiles(batch, total_q, statistic_chunk) * statistic_chunk;
 }
@@ -25,20 +24,20 @@ JIT_HOST_DEVICE constexpr long long first_varlen_statistic(int batch, int begin)
   return first_varlen_tile(batch, begin, statistic_chunk) * statistic_chunk;
 }
 
-/// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, sizes of
-/// 1 in front where it has fewer than four.
+/// The gradient of a tensor that scores read, of the same type. Sizes and strides are those of its dimensions, preceded
+/// by sizes of 1 if it has fewer than four.
 struct TensorGradient {
-  void* data;  ///< written; null: not asked for
+  void* data;  ///< written; null: not requested
   long long sizes[4];
   long long strides[4];
-  /// From element to element where FunctorTensor::strides say it of the tensor, as if it were dense; 0: broadcast.
+  /// Strides along the dimensions of FunctorTensor::strides, as if the tensor were dense; 0: broadcast.
   long long element_strides[3];
 };
 
 /// A large row's probabilities are 2^((score − max) · factor − lse_log2).
 struct RowOrigin {
   float max;       ///< the largest score of a key that the query sees
-  float lse_log2;  ///< log2 Σ 2^((score − max) · factor), with a sink; +inf: the query is no large row
+  float lse_log2;  ///< log2 Σ 2^((score − max) · factor), including a sink; +inf: not a large row
 };
 
 struct GradientParams {
@@ -55,19 +54,19 @@ struct GradientParams {
   /// dk and dv.
   float* lse_log2;
   float* delta;
-  /// The least and the greatest word of each tile of queries of a one-pass kernel, where its mask asks for words
-  /// of queries (problem/key_memory.cuh).
+  /// The least and the greatest word of each tile of queries of a one-pass kernel, if its mask reads words of queries
+  /// (problem/key_memory.cuh).
   int* query_ranges;
   float* dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward/dq_sums.cuh); it pads LSE and delta further
-  int k_tile_begin;           ///< first tile of keys of this launch: a launch has room for so many
-  unsigned large_row_blocks;  ///< that read `large_rows`, those of all launches of the last kernel
+  int k_tile_begin;           ///< first tile of keys of this launch, as the grid size is limited
+  unsigned large_row_blocks;  ///< blocks of all launches of the last kernel, which read `large_rows`
   const float* d_lse;         ///< the gradient of lse, as lse; null: 0
   TensorStrides d_lse_strides;
-  float* d_sinks;                               ///< (heads_q), written; null: not asked for
+  float* d_sinks;                               ///< (heads_q), written; null: not requested
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
   /// Origins of the large rows among queries whose lse_log2 is +inf (steps/large_rows.cuh).
   RowOrigin* origins;
-  /// Two counters, 0 between calls: whether some large row sees keys, and how many blocks have added what these rows add.
+  /// Two counters, 0 between calls: whether a large row sees keys, and the number of blocks that have added large rows.
   unsigned* large_rows;
 };
 

@@ -21,34 +21,34 @@ enum class SequenceArrayId : int {
   global_seqlens
 };
 
-/// The first element that was found to be none that it may be. All 0: none was.
+/// The first invalid array element. All 0: none was found.
 struct ArrayFault {
   SequenceArrayId array;
   int request;
-  int index;  ///< of the element: of cu_seqlens among all, of tables in the request's row; else the request
+  int index;  ///< index of the element: in cu_seqlens, or in the request's row of a table; else the request
   int value;
-  int least;  ///< that it may be
+  int least;  ///< least valid value
   int most;
 };
 
-/// Dequantization scales of q, k and v, read on the device alone. `batch` of the strides is that of a batch
-/// entry, or of a page where each key has a scale of its own; `head` is from one KV head to the next; `seq`, from key to
-/// key, is 0 otherwise. What there is one of for each column of values lies side by side.
+/// Dequantization scales of q, k and v, read only on the device. Strides: `batch` is from batch entry to batch entry,
+/// or from page to page if each key has a scale; `head` from KV head to KV head; `seq` from key to key, else 0. Scales
+/// of columns of values are contiguous.
 struct DescaleParams {
-  const float* q;  ///< null: 1; of q of 8 bits alone
+  const float* q;  ///< null: 1; only for 8-bit q
   const float* k;  ///< null: 1
   const float* v;  ///< null: 1
   TensorStrides q_strides;
   TensorStrides k_strides;
   TensorStrides v_strides;
-  // Kernels with FP8 q have the first of each two, those whose blocks of k and v have scales the second.
+  // Kernels with FP8 q use the first member of each union, kernels with block scales of k and v the second.
   union {
-    const float* v_mean;            ///< of each column of a KV head, what values have lost; if Config::v_mean
+    const float* v_mean;            ///< subtracted mean of each column of values; if Config::v_mean
     const unsigned char* k_blocks;  ///< a byte for each block of columns of a key, side by side
   };
   union {
-    const float* lse_shift;         ///< of each query, what its scores have lost; if Config::lse_shift
-    const unsigned char* v_blocks;  ///< the same of values
+    const float* lse_shift;         ///< loss of LSE per query by the mean of keys; if Config::lse_shift
+    const unsigned char* v_blocks;  ///< a byte for each block of columns of a value, side by side
   };
   union {
     TensorStrides v_mean_strides;
@@ -60,14 +60,14 @@ struct DescaleParams {
   };
 };
 
-/// Outputs beside o and LSE: numbers that a call raises to its own maxima (epilogue/row_maxima.cuh), o before an output
-/// functor (epilogue/output_functor.cuh), scales of o (epilogue/quantized_output.cuh), and means of scores
+/// Further outputs: maxima that a call raises (epilogue/row_maxima.cuh), o before an output functor
+/// (epilogue/output_functor.cuh), scales of o (epilogue/quantized_output.cuh), and means of scores
 /// (epilogue/mean_scores.cuh).
 struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max
   TensorStrides row_max_strides;
-  void* o_raw;  ///< as o, null: not asked for; if the Config has an output functor
+  void* o_raw;  ///< as o, null: not requested; if the Config has an output functor
   TensorStrides o_raw_strides;
   union {
     float* o_descale;           ///< scales of rows of 8-bit O: written if Config::o_descale, else read
@@ -81,9 +81,9 @@ struct OutputParams {
   TensorStrides mean_score_strides;
 };
 
-/// A tensor that a functor reads. Up to three leading strides in elements, the last one is 1. What an output functor reads at
-/// places of o has those of batch entry, row and head, and behind them o's columns, if it has such. A tensor with a row for
-/// each row of varlen k has the address of cu_seqlens_k as the second one.
+/// A tensor that a functor reads: up to three leading strides in elements; the last one is 1. Output functors' tensors
+/// have strides of batch entry, row and head, followed by o's columns, if any. If a tensor has a row per row of varlen
+/// k, its second stride is the address of cu_seqlens_k.
 struct FunctorTensor {
   const void* data;
   long long strides[3];
@@ -93,8 +93,8 @@ struct FunctorTensor {
 
 inline constexpr int max_functor_tensors = 8;
 
-/// Where sequences begin and end, known to the device alone; names and meaning are flash-attention's. Arrays are
-/// null where a call has none; kernels of dense sequences read none of this.
+/// Begins and lengths of sequences, known only on the device; names and meaning are flash-attention's. Arrays that a
+/// call does not have are null; kernels of dense sequences read none of this.
 struct SequenceParams {
   const int* cu_seqlens_q;   ///< (batch + 1), first row of each sequence in varlen q and o
   const int* cu_seqlens_k;   ///< (batch + 1), the same in varlen k and v
@@ -108,8 +108,8 @@ struct SequenceParams {
   int total_k;         ///< rows of varlen k
   int pages;           ///< of paged k and v
   int max_pages;
-  int num_splits;     ///< blocks that may share the keys of some queries, at most; 0: any number
-  int zero_padding;   ///< whether rows of o and LSE that are no query's are written, too
+  int num_splits;     ///< the most blocks that may share a work tile; 0: any number
+  int zero_padding;   ///< whether padding rows of o and LSE are zeroed
   ArrayFault* fault;  ///< where checked kernels record what is wrong with these arrays; else null
 };
 
@@ -126,11 +126,11 @@ struct AttentionParams {
   TensorStrides o_strides;
   TensorStrides lse_strides;
   int batch;
-  int batch_begin;   ///< first batch entry of this launch: a launch has room for so many
+  int batch_begin;   ///< first batch entry of this launch, as the grid size is limited
   int q_tile_begin;  ///< first query tile of this launch, for the same reason
   int heads_q;
   int heads_kv;
-  int seqlen_q;   ///< of dense queries; else the most that a sequence may have
+  int seqlen_q;   ///< length of dense sequences; else the largest one allowed
   int seqlen_kv;  ///< the same for keys
   float softmax_scale;
   FunctorTensor tensors[max_functor_tensors];
@@ -138,7 +138,7 @@ struct AttentionParams {
   DropoutParams dropout;  ///< of a spec with dropout
   union {
     DescaleParams descale;  ///< of a spec with narrow keys
-    OutputParams outputs;   ///< of one whose calls write more than o and LSE, which has none
+    OutputParams outputs;   ///< of a spec with further outputs, which has no narrow keys
   };
 };
 

@@ -10,8 +10,8 @@ struct PhiloxWords {
   unsigned words[4];
 };
 
-/// The upper 32 bits of a product. On devices by a function of their own: of a product of 64 bits the compiler makes
-/// arithmetic of 64 bits in all that follows, which costs an addition for each round.
+/// The upper 32 bits of a product. On devices by __umulhi: from a 64-bit product the compiler would derive 64-bit
+/// arithmetic, which costs an addition per round.
 JIT_HOST_DEVICE inline unsigned upper_product(unsigned a, unsigned b) {
 #ifdef __CUDA_ARCH__
   return __umulhi(a, b);

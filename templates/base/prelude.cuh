@@ -42,8 +42,8 @@ JIT_DEVICE float negative_infinity() { return __int_as_float(0xff800000); }
 JIT_DEVICE int lane_id() { return threadIdx.x % warp_size; }
 JIT_DEVICE int warp_id() { return threadIdx.x / warp_size; }
 
-/// threadIdx.x, read anew at each call: what is derived from it in a rare branch is then not kept in
-/// registers through the loop.
+/// threadIdx.x, read again at each call, so that values derived from it in a rare branch are not kept in registers
+/// through the mainloop.
 JIT_DEVICE int reread_thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));

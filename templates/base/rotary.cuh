@@ -13,7 +13,7 @@
 
 namespace jit {
 
-/// How lanes share rows of q and k: no piece lies on both sides of a half, or splits a pair.
+/// The division of rows of q and k into pieces: none crosses the middle of the rotated columns, or splits a pair.
 template <class Config>
 constexpr RowLanes rotated_lanes = row_lanes(Config::head_dim,
                                              Config::rotary_dim == 0
@@ -21,7 +21,7 @@ constexpr RowLanes rotated_lanes = row_lanes(Config::head_dim,
                                                  : Config::rotary_dim / (Config::rotary_interleaved ? 1 : 2),
                                              sizeof(typename Config::Element));
 
-/// The axis whose position pair j has: sections one after another, or in turns for as long as they last.
+/// The axis whose position pair j uses: sections are consecutive, or interleaved for as long as they last.
 template <class Config>
 JIT_DEVICE int axis_of_pair(int j) {
   if constexpr (Config::sections_interleaved) {
@@ -41,8 +41,8 @@ class Rotation {
   static constexpr int axes = Config::has_sections ? 3 : 1;
 
  public:
-  /// `params` say where positions, (tokens) or (3, tokens), and the table are. `position` is the one in the sequence, for
-  /// callers who give no others.
+  /// `params` has the positions, (tokens) or (3, tokens), and the table. `position` is the position in the sequence,
+  /// for callers without explicit ones.
   template <class Params>
   JIT_DEVICE Rotation(const Params& params, int token, long long position, int lane, int lanes) {
     if constexpr (Config::rotary_dim != 0) {
@@ -67,7 +67,7 @@ class Rotation {
   /// Whether the table has a row for the token.
   JIT_DEVICE bool is_possible() const { return is_possible_; }
 
-  /// Where the pairs' other halves are, for a piece at `column`: their first column. Interleaved ones are in the piece.
+  /// The first column of the partners of a piece at `column`; interleaved pairs lie within the piece.
   static JIT_DEVICE int partner(int column) { return column < half ? column + half : column - half; }
 
   /// Rotates the piece at `column`, which is below rotary_dim; `partners` are the values from partner(column) on.

@@ -5,16 +5,16 @@
 
 namespace jit {
 
-/// A row is cut into pieces, one for each lane; of long rows a lane has several, `lanes` apart.
+/// The division of a row into pieces, one for each lane; of long rows a lane has several, `lanes` apart.
 struct RowLanes {
   int piece;       ///< elements, a power of two
-  int pieces;      ///< of a row
-  int lanes;       ///< for a row, a power of two up to 32
+  int pieces;      ///< pieces of a row
+  int lanes;       ///< lanes of a row, a power of two up to 32
   int iterations;  ///< pieces of a lane
 };
 
-/// For rows of `columns` elements, of which the wider ones (those in memory that is read, or written) have
-/// `bytes` bytes. Pieces have at most 16 bytes and do not straddle multiples of `grain` columns.
+/// The division of rows of `columns` elements. `bytes` is the size of the wider element type, of the source or the
+/// target. Pieces have at most 16 bytes and do not straddle multiples of `grain` columns.
 JIT_HOST_DEVICE constexpr RowLanes row_lanes(int columns, int grain, int bytes) {
   int piece = chunk_bytes / bytes;
   while (columns % piece != 0 || grain % piece != 0) piece /= 2;

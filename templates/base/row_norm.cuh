@@ -22,7 +22,7 @@ JIT_DEVICE float row_norm_factor(const float (&x)[iterations][piece], float eps)
   return rsqrtf(sum / Config::head_dim + eps);
 }
 
-/// The piece whose first column is `begin`, times that factor and its weights.
+/// Multiplies the piece from column `begin` on by the factor and its weights.
 template <class Config, int piece>
 JIT_DEVICE void normalize_piece(float (&values)[piece], int begin, float factor, const void* weights) {
   if constexpr (Config::norm) {

@@ -6,7 +6,7 @@
 
 namespace jit {
 
-/// `bytes` bytes, a power of two, as 32-bit words; `alignment` is what the address keeps.
+/// Loads `bytes` bytes, a power of two, as 32-bit words; `alignment` is that of the address.
 template <int bytes, int alignment>
 JIT_DEVICE void load_words(const void* source, unsigned (&words)[(bytes + 3) / 4]) {
   constexpr int access = minimum(minimum(bytes, alignment), chunk_bytes);
@@ -70,7 +70,7 @@ JIT_DEVICE void upcast_words(const unsigned (&words)[word_count], float (&values
   }
 }
 
-/// `alignment` is what the row keeps, in bytes; an element always keeps its own size.
+/// Loads elements as floats. `alignment` is that of the row in bytes; at least the size of an element.
 template <int alignment, int count, class Element>
 JIT_DEVICE void load_piece(const Element* source, float (&values)[count]) {
   constexpr int bytes = count * static_cast<int>(sizeof(Element));
@@ -79,7 +79,7 @@ JIT_DEVICE void load_piece(const Element* source, float (&values)[count]) {
   upcast_words<Element>(words, values);
 }
 
-/// Rounds to the nearest element.
+/// Stores floats, rounded to the nearest element.
 template <int alignment, int count, class Element>
 JIT_DEVICE void store_piece(Element* target, const float (&values)[count]) {
   constexpr int bytes = count * static_cast<int>(sizeof(Element));

@@ -5,8 +5,8 @@
 
 namespace jit {
 
-/// Reads a word of each line of a parameter of the kernel. Where the caches are cold each line is a trip to memory: these
-/// are on the way at once, and not one after another as they are met.
+/// Reads a word of each cache line of a kernel parameter, so that misses of cold caches overlap instead of following
+/// one another.
 template <class T>
 JIT_DEVICE void touch_lines(const T& parameter) {
   constexpr int line_words = 16;
@@ -14,7 +14,7 @@ JIT_DEVICE void touch_lines(const T& parameter) {
   int all = 0;
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T) / sizeof(int)); i += line_words) all ^= words[i];
-  if (all == 1) asm volatile("nanosleep.u32 1;");  // what has no effect would not be read
+  if (all == 1) asm volatile("nanosleep.u32 1;");  // keeps the compiler from removing the loads
 }
 
 }  // namespace jit

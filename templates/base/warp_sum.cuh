@@ -5,7 +5,7 @@
 
 namespace jit {
 
-/// The sum over this lane and those before it.
+/// The inclusive prefix sum over lanes.
 JIT_DEVICE int sum_up_to_lane(int x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) {
@@ -15,7 +15,7 @@ JIT_DEVICE int sum_up_to_lane(int x) {
   return x;
 }
 
-/// The sum over all lanes, the same to the bit in each of them.
+/// The sum over all lanes, bitwise identical in all of them.
 JIT_DEVICE float warp_sum(float x) {
 #pragma unroll
   for (int step = 1; step < warp_size; step *= 2) x += __shfl_xor_sync(full_warp, x, step);

@@ -1,5 +1,5 @@
-// O from accumulators straight to global memory. A kernel family provides Traits: its Config, the Output of a warp,
-// its Columns (steps/value_columns.cuh), and whether rows may lack keys.
+// Writes O from accumulators to global memory. A kernel family provides Traits: its Config, the Output of a warp, its
+// Columns (steps/value_columns.cuh), and whether rows may lack keys.
 #pragma once
 
 #include "base/element.cuh"
@@ -20,8 +20,8 @@ JIT_DEVICE void store_pair(float* columns, float x, float y, float inverse) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(columns), "r"(word(x)), "r"(word(y)) : "memory");
 }
 
-/// Calls f(column, values) for each four neighbors that the lane has of its row `r`, counting columns from the lane's
-/// first one. They have been multiplied by `inverse`, and their columns are finished on the way.
+/// Calls f(column, values) for each four adjacent columns of the lane's row `r`, counted from the lane's first column.
+/// Values have been multiplied by `inverse`; their columns are finished first.
 template <class Traits, class F>
 JIT_DEVICE void for_each_four(typename Traits::Output& output, int r, const typename Traits::Columns& columns,
                               float inverse, F f) {
@@ -46,9 +46,9 @@ JIT_DEVICE void for_each_four(typename Traits::Output& output, int r, const type
   }
 }
 
-/// Writes the rows of a warp to those of `target` from `first_row` on, but none from `row_end` on, and finishes their
-/// columns on the way. They have been multiplied by `inverse`. Of floats a quad of lanes has whole sectors as it is,
-/// and of any type where a lane has four neighbors: of 16 bits one, of floats two.
+/// Writes the rows of a warp to rows [first_row, row_end) of `target`, after finishing their columns. Rows have been
+/// multiplied by `inverse`. A quad of lanes writes whole sectors directly if elements are floats, or if a lane has four
+/// adjacent columns: one sector of 16-bit elements, two of floats.
 template <class Traits, class Element>
 JIT_DEVICE void store_output_rows(const DenseRows<Element>& target, int first_row, int row_end,
                                   typename Traits::Output& output,

@@ -10,14 +10,13 @@
 
 namespace jit {
 
-/// Where the LSE of a sequence and head lie, a row for each of its queries.
+/// LSE of a sequence and head, one per query.
 struct LseRows {
   DenseRows<float> rows;
   int seqlen_q;
 };
 
-/// Writes the `lse` of the rows of a product of which a lane holds values, to what `find_rows` finds, a function
-/// without arguments: LseRows. The product's first row is that of query `first_row`.
+/// Writes `lse` of a product's rows; the first row is query `first_row`. find_rows() returns LseRows.
 template <class Product, class FindRows>
 JIT_DEVICE void write_lse(FindRows find_rows, int first_row, const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
@@ -29,10 +28,9 @@ JIT_DEVICE void write_lse(FindRows find_rows, int first_row, const float (&lse)[
   });
 }
 
-/// Gives back what the scores of queries of 8 bits have lost with the mean of the keys, q · mean times the scale of
-/// scores: the same along a row, so that O is what it was, but for sinks, and LSE has lost as much. It is added to the
-/// LSE of the rows of a product of which a lane holds values, the first of which is that of query `first_row`. Before
-/// sinks, which have lost nothing, are added.
+/// Adds to LSE what subtracting the mean of the keys has taken from the scores of 8-bit queries: q · mean times the
+/// scale of scores. It is constant along a row, so that only LSE changes, and O through sinks. Called before sinks are
+/// added. The product's first row is query `first_row`.
 template <class Config, class Product>
 JIT_DEVICE void add_lse_shift(const DescaleParams& descale, float softmax_scale, const BlockContext& context,
                               int first_row, float (&lse)[Product::rows]) {

@@ -1,5 +1,5 @@
-// The mean of each row's scores under its probabilities, Σ P · score, in the end of a forward kernel. Sums of exponents are
-// relative to the row's maximum, as the sums of exponentials are, so that large scores lose nothing in them.
+// The mean of each row's scores under its probabilities, Σ P · score, in the epilogue of a forward kernel. Sums of
+// exponents are relative to the row's maximum, as sums of exponentials are, so that large scores lose no precision.
 #pragma once
 
 #include "base/element.cuh"
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// Writes the means of the rows of a product, as write_lse does. `keys_lse` is LSE before sinks, which have a part of `lse`.
+/// Writes the means of a product's rows, as write_lse does. `keys_lse` is LSE before sinks are added.
 template <class Config, class Product, class State, class Scale, class FindRows>
 JIT_DEVICE void write_means(FindRows find_rows, int first_row, const State& state, const Scale& scale_log2,
                             const float (&keys_lse)[Product::rows], const float (&lse)[Product::rows]) {

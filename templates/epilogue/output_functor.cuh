@@ -1,6 +1,5 @@
-// Applies an output functor to normalized values of o where they are written, and writes o before the functor where a
-// call asks for both. Results have the same bits in all kernels: programs with such a functor are compiled without
-// contraction.
+// Applies an output functor to normalized values of o before they are written, and writes o before the functor if a
+// call requests both. All kernels compute the same bits: programs with such a functor are compiled without contraction.
 #pragma once
 
 #include "base/element.cuh"
@@ -13,13 +12,13 @@
 
 namespace jit {
 
-/// Whether o is a function of the result of attention.
+/// Whether an output functor is applied to o.
 template <class Config>
 concept has_output_functor = requires {
   typename Config::OutputFunctor;
 };
 
-/// The row of o before the functor; null: not asked for. `query` counts in the sequence.
+/// The row of o_raw, o before the functor; null if not requested. `query` counts in the sequence.
 template <class Config>
 JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const BlockContext& context,
                                           int query) {
@@ -29,7 +28,7 @@ JIT_DEVICE OutputElement<Config>* raw_row(const AttentionParams& params, const B
          (context.q_begin + query) * strides.seq + context.head * strides.head;
 }
 
-/// Applies the functor to neighbors of a row, from column `column` on.
+/// Applies the functor to adjacent columns of a row, from `column` on.
 template <class Config, class Functor, int count>
 JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Rows& rows,
                              float (&values)[count], int query, int column) {
@@ -39,8 +38,8 @@ JIT_DEVICE void apply_output(const Functor& functor, const typename Functor::Row
   for (int i = 0; i < count; ++i) values[i] = functor.apply(values[i], query, column, numbers, i);
 }
 
-/// Calls f(values, n, i, column) for the lane's neighbors of row `r` of a product, which are values i of column block n and
-/// following, from the column on; each f gets as many as lie side by side.
+/// Calls f<count>(n, i, column) for the lane's columns in a row of a product: values i, …, i + count − 1 of column
+/// block n, which are adjacent from `column` on.
 template <class Config, class Product, class F>
 JIT_DEVICE void for_neighbors(int first_column, F f) {
   using Layout = typename Product::Layout;
@@ -57,8 +56,8 @@ JIT_DEVICE void for_neighbors(int first_column, F f) {
   }
 }
 
-/// Writes what the lane's values of row `r` of a product are before the functor, which is that of `query` of the sequence.
-/// `first_column` is the column of the product's first one.
+/// Writes the lane's values of row `r` of a product, which belongs to `query` of the sequence, before the functor.
+/// `first_column` is the product's first column.
 template <class Config, class Product>
 JIT_DEVICE void store_raw_row(const AttentionParams& params, const BlockContext& context,
                               const Product& output, int r, int query, int first_column = 0) {
@@ -72,8 +71,8 @@ JIT_DEVICE void store_raw_row(const AttentionParams& params, const BlockContext&
   }
 }
 
-/// Applies the functor to them, and writes what they were. Not for rows that do not exist, of which nothing is read. What
-/// they were is written first: addresses of both would be more than there are registers for.
+/// Writes the lane's values of a row to o_raw, then applies the functor to them; addresses of both at once would not
+/// fit the registers. Not for rows that do not exist.
 template <class Config, class Product>
 JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockContext& context,
                                    Product& output, int r, int query, int first_column = 0) {
@@ -90,8 +89,8 @@ JIT_DEVICE void finish_product_row(const AttentionParams& params, const BlockCon
   });
 }
 
-/// Makes 0 of the values of a row without keys, as `inverse` tells, inverse_without_keys for such a row. It becomes 1, since
-/// what is written of these need not be 0.
+/// Clears a row without keys, whose `inverse` is inverse_without_keys. Sets `inverse` to 1, since the functor may turn
+/// 0 into something else.
 template <class Product>
 JIT_DEVICE void clear_row_without_keys(Product& output, int r, float& inverse) {
   if (inverse > 0.5f * inverse_without_keys) {
@@ -101,8 +100,8 @@ JIT_DEVICE void clear_row_without_keys(Product& output, int r, float& inverse) {
   inverse = 1;
 }
 
-/// Applies the functor, if there is one, to all rows of a product, the first of which is that of `first_row`. `inverse` is what rows were
-/// multiplied by.
+/// Applies the functor, if any, to all rows of a product; the first row is query `first_row`. `inverse` is the factor
+/// that normalized the rows.
 template <class Config, class Product>
 JIT_DEVICE void finish_output(const AttentionParams& params, const BlockContext& context, Product& output,
                               int first_row, float (&inverse)[Product::rows], int first_column = 0) {

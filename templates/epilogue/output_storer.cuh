@@ -1,4 +1,4 @@
-// The warp that stores outputs by TMA, once consumers have left them in shared memory.
+// The warp that stores outputs by TMA, once consumers have written them to shared memory.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// The side of the one who stores outputs.
+/// The consumer side of the pipeline of O.
 template <class Traits>
 class OutputStorer {
   using Config = typename Traits::Config;
@@ -21,7 +21,7 @@ class OutputStorer {
   JIT_DEVICE OutputStorer(const AttentionParams& params, const TensorMaps& maps, unsigned smem)
       : params_(params), maps_(maps), work_(params, smem), pipelines_(smem) {}
 
-  /// Waits for those of the next work tile; false when there is none left.
+  /// Waits for the outputs of the next work tile and stores them; false if none is left.
   JIT_DEVICE bool store_next() {
     const Work tile = work_.take();
     if (!is_work(tile)) return false;

@@ -1,7 +1,7 @@
-// 8-bit O: rows are rounded where they are written, relative to a scale that is given or found from their values.
+// 8-bit O: rows are quantized when they are written, by a scale that is given or computed from their values.
 //
-// A maximum does not depend on the order of values, and neither do a scale and a quotient on the thread that computes
-// them. So all families write equal bytes for equal rows.
+// A maximum does not depend on the order of values, and a scale and a quotient do not depend on the thread that
+// computes them. So all families write equal bytes for equal rows.
 #pragma once
 
 #include "base/element.cuh"
@@ -18,21 +18,21 @@
 
 namespace jit {
 
-/// Whether values of O become others, as floats, before they are written.
+/// Whether the epilogue changes values of O in fp32 before they are written.
 template <class Config>
 inline constexpr bool finishes_output = has_output_functor<Config> || quantizes_output<Config>;
 
-/// The place of what belongs to a row of a head, where strides are those of LSE.
+/// The offset of a row of a head, for strides of (batch, seq, head).
 JIT_DEVICE long long place_of_row(const BlockContext& context, const TensorStrides& strides, int query) {
   return context.batch * strides.batch + (context.q_begin + query) * strides.seq +
          context.head * strides.head;
 }
 
-/// The larger magnitude. What is not a number has none.
+/// The larger magnitude of two values; NaN is ignored.
 JIT_DEVICE float larger_magnitude(float x, float y) { return fmaxf(fabsf(x), fabsf(y)); }
 
-/// Returns the factor of a row's values before they are rounded. `magnitude` is the largest of the row, where scales are found;
-/// then one of those who ask `writes` the scale.
+/// The factor of a row's values before quantization. If scales are computed, `magnitude` is the largest one of the row,
+/// and the thread with `writes` stores the scale.
 template <class Config>
 JIT_DEVICE float output_factor(const AttentionParams& params, const BlockContext& context, int query,
                                float magnitude, bool writes) {
@@ -55,8 +55,8 @@ JIT_DEVICE void store_quantized_four(OutputElement<Config>* target, const float4
   store_words<4, output_alignment<Config>>(target, words);
 }
 
-/// The scale of row `r` of a product, which is that of `query` of the sequence, is found and written, or read, if the row exists.
-/// Returns what its values are multiplied by. By a whole warp.
+/// The factor of row `r` of a product, which belongs to `query`. Computes and writes its scale, or reads it, if the row
+/// exists. By a whole warp.
 template <class Config, class Product>
 JIT_DEVICE float factor_of_row(const AttentionParams& params, const BlockContext& context,
                                const Product& output, int r, int query, bool exists) {
@@ -68,8 +68,8 @@ JIT_DEVICE float factor_of_row(const AttentionParams& params, const BlockContext
   return exists ? output_factor<Config>(params, context, query, magnitude, writes) : 1;
 }
 
-/// Calls f(column, words) for pieces of 16 columns of row `r` of a product, rounded: a quad of lanes has each 8 columns as 4
-/// pairs of bytes, transposed a lane has whole pieces. By a whole warp.
+/// Calls f(column, words) for quantized pieces of 16 columns of row `r` of a product. A quad of lanes has 8 columns in
+/// 4 pairs of bytes; after a transpose each lane has whole pieces. By a whole warp.
 template <class Element, class Product, class F>
 JIT_DEVICE void for_each_quantized_piece(const Product& output, int r, float factor, const F& f) {
   using Layout = typename Product::Layout;
@@ -114,7 +114,7 @@ JIT_DEVICE void store_quantized_row(const AttentionParams& params, const BlockCo
   });
 }
 
-/// Does so for all rows of a warp's product, the first of which is that of `first_row`.
+/// Writes all rows of a warp's product; the first row is query `first_row`.
 template <class Config, class Product>
 JIT_DEVICE void store_quantized_rows(const AttentionParams& params, const BlockContext& context,
                                      const Product& output, int first_row, int first_column = 0) {
@@ -123,7 +123,7 @@ JIT_DEVICE void store_quantized_rows(const AttentionParams& params, const BlockC
   });
 }
 
-/// Leaves them in a tile in shared memory, from its row `tile_row` on, which TMA stores.
+/// Writes all rows to a tile in shared memory, from its row `tile_row` on, for TMA to store.
 template <class Config, class Tile, class Product>
 JIT_DEVICE void put_quantized_rows(const AttentionParams& params, const BlockContext& context,
                                    const Product& output, int first_row, unsigned tile, int tile_row) {

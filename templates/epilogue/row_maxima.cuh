@@ -1,7 +1,7 @@
-// Outputs beside o and LSE: the largest score of each head, and of each row.
+// Further outputs: the largest score of each head, and of each row.
 //
-// Both are maxima over calls: a call raises the numbers in the tensors, and the order does not change the result. So splits of
-// keys need not meet, and several calls, for micro-batches or shards of keys, share one tensor.
+// Both are maxima over calls: a call raises the values in the tensors, and order does not matter. So splits of keys
+// need no merge, and several calls, for micro-batches or shards of keys, share one tensor.
 #pragma once
 
 #include "base/element.cuh"
@@ -15,28 +15,27 @@
 
 namespace jit {
 
-/// Where the largest scores of a sequence and head lie, a row for each of its queries.
+/// The largest scores of a sequence and head, one per query.
 struct RowMaxima {
   DenseRows<float> rows;
   int seqlen_q;
 };
 
-/// The factor that makes scores of what maxima are of.
+/// The factor that turns row maxima into scores.
 template <class Config>
 JIT_DEVICE float score_factor(const AttentionParams& params) {
   using Score = typename Config::Score;
   return Score::is_identity ? params.softmax_scale : ScoreFactors<Score>::output;
 }
 
-/// A row's largest score. −inf of a row without keys, and of one whose scores stand for −inf.
+/// A row's largest score; −inf for a row without keys, or whose scores all stand for −inf.
 template <class State>
 JIT_DEVICE float largest_score_of_row(const State& state, int r, float factor) {
   return state.largest[r] < least_score ? negative_infinity() : state.largest[r] * factor;
 }
 
-/// Raises what the call has of the rows of a product of which a lane holds values: rows of `head`, the first of which is that
-/// of query `first_row`. `find_rows` is a function without arguments: RowMaxima. Rows behind the last query have scores, of
-/// zeros, which no query owns. By a whole warp.
+/// Raises the tensors of largest scores to those of a product's rows of `head`; the first row is query `first_row`.
+/// find_rows() returns RowMaxima. Rows from the last query on have scores of zeros and are skipped. By a whole warp.
 template <class Config, class Product, class State, class FindRows>
 JIT_DEVICE void raise_maxima(const AttentionParams& params, int head, FindRows find_rows, int first_row,
                              const State& state) {

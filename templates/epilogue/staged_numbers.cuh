@@ -1,6 +1,6 @@
-// Stages numbers that an output functor reads from one of its tensors in shared memory: whole rows arrive while the
-// last products run, chunk by chunk, in the place of the same rows of O, and ldmatrix reads them. Direct loads by
-// lanes, of two elements each, would be waited for one after another.
+// Stages elements that an output functor reads from one of its tensors in shared memory: whole rows are copied while
+// the last products run, in the buffer of the same rows of O, and ldmatrix reads them. Lanes that loaded two elements
+// each from global memory would wait for each load.
 #pragma once
 
 #include "base/element.cuh"
@@ -15,7 +15,7 @@
 
 namespace jit {
 
-/// The slot of the first tensor with a number of 16 bits for each element of o; −1: there is none.
+/// The slot of the first tensor with a 16-bit element for each element of o; −1: none.
 template <class Functor>
 JIT_DEVICE constexpr int staged_slot() {
   int slot = -1;
@@ -26,7 +26,7 @@ JIT_DEVICE constexpr int staged_slot() {
   return slot;
 }
 
-/// Numbers of the rows of a warp, whose O will lie in rows [row, row + 16) of a tile: an OTile of elements of 16 bits.
+/// Staged elements of a warp's rows, in rows [row, row + 16) of the OTile (16-bit elements) that will hold its O.
 template <class Config, class OTile>
 class StagedNumbers {
   using Functor = typename Config::OutputFunctor;
@@ -36,7 +36,7 @@ class StagedNumbers {
  public:
   static constexpr bool exist = slot >= 0 && Config::alignment == chunk_bytes;
 
-  /// Starts the copies of rows from that of query `first_row` on. Nothing reads the tile's rows any more.
+  /// Starts the copies of rows from query `first_row` on. Requires: no thread reads the tile's rows any more.
   static JIT_DEVICE void start(const BlockContext& context, unsigned tile, int row, int first_row) {
 #pragma unroll 1
     for (int i = lane_id(); i < rows * chunks; i += warp_size) {

@@ -1,8 +1,8 @@
-// The kernel for Hopper (sm_90a), where TMA copies tiles: a producer warp loads tiles and plans the next steps, the other
-// warps compute. All warps meet only where a split ends:
+// The kernel for Hopper (sm_90a), where TMA copies tiles: a producer warp loads tiles and plans the next steps, all
+// other warps are consumers. Warps synchronize only at the end of a split:
 //
-//     producer    room in a stage ─ its tile info ─ boxes of K and V [, rows of Q]
-//     each warp   tile n is there ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ done with tile n
+//     producer    acquire a stage ─ its tile info ─ boxes of K and V [, rows of Q]
+//     consumer    wait for tile n ─ S = Q Kᵀ ─ mask, softmax ─ O += P V ─ [merge, store] ─ release tile n
 #pragma once
 
 #include "base/params.cuh"
@@ -27,7 +27,7 @@
 
 namespace jit::forward_split_kv {
 
-/// The state of a warp that computes.
+/// The mainloop of a consumer warp, and its registers.
 template <class Config>
 class BoxConsumer {
   using Traits = KernelTraits<Config>;
@@ -62,7 +62,7 @@ class BoxConsumer {
       finish_split<Config>(params_, split_params_, splits_.info(), output_, state_, scale_log2_,
                            bytes_ + pipeline_.stage() * Traits::layout.stage_bytes);
       // mutate: ResultsWithoutProxyFence
-      fence_proxy_async_shared();  // what was written here before TMA writes
+      fence_proxy_async_shared();  // orders generic writes to this stage before later TMA writes
       release_stage();
       splits_.release();
     }
@@ -90,7 +90,7 @@ class BoxConsumer {
     Products::multiply_pv(output_, scores, v + first_key() * Traits::VTile::row_bytes, stage, first_key());
   }
 
-  // Rows from `first` on are not the sequence's. By all consumers.
+  // Clears rows of values from `first` on, which are not the sequence's. By all consumers.
   static JIT_DEVICE void clear_values(unsigned tile, int first) {
     clear_rows<typename Traits::Tiles::VPanels, Traits::VTile::chunks, Traits::threads>(
         tile, first, static_cast<int>(threadIdx.x));

@@ -1,5 +1,5 @@
-// The producer warp, which plans steps and loads their tiles: K and V in TMA boxes and, by cp.async, the rows of
-// several heads with which a split begins, and scales of tokens or of blocks of columns.
+// The producer warp: it plans steps and loads their tiles, K and V by TMA boxes, and by cp.async the queries of several
+// heads with which a split begins, and scales of tokens or of blocks of columns.
 #pragma once
 
 #include "base/params.cuh"
@@ -20,7 +20,7 @@
 
 namespace jit::forward_split_kv {
 
-/// One side's place among the stages.
+/// State in the pipeline of stages.
 template <class Config>
 using BoxPipeline = Pipeline<Config::stages, KernelTraits<Config>::layout.stage_bytes>;
 
@@ -30,8 +30,8 @@ JIT_DEVICE BoxPipeline<Config> box_pipeline(unsigned smem) {
   return {smem, KernelTraits<Config>::layout.stages};
 }
 
-/// By one thread, before any other use; then a __syncthreads. A stage is full when all lanes of the producer have
-/// arrived, each behind its copies of queries, and once more the one that tells of bytes.
+/// Initializes all pipelines. By one thread, before any other use; a __syncthreads must follow. `full` of a stage
+/// expects an arrival of each producer lane, after its copies of queries, and one with the bytes of boxes.
 template <class Config>
 JIT_DEVICE void init_box_pipelines(unsigned smem) {
   using Traits = KernelTraits<Config>;
@@ -68,7 +68,7 @@ class BoxProducer {
   }
 
  private:
-  // All of a split.
+  // Loads all tiles of a split.
   JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
                              WorkTileKeys<Config>& tiles) {
     splits_.put(info);
@@ -89,12 +89,12 @@ class BoxProducer {
       await_queries();
       end_stage(info, brings && is_first);
       if (!has_next) return await_queries();
-      box = key_box<Traits>(params_, work_tile, tiles.key(1));  // while the stage is waited for
+      box = key_box<Traits>(params_, work_tile, tiles.key(1));  // overlaps with the wait for the next stage
       tiles.advance();
     }
   }
 
-  // Waits for the next stage, and writes its tile info; its barrier waits for so many bytes.
+  // Acquires a stage, writes its tile info, and announces `bytes` bytes at its barrier.
   JIT_DEVICE void begin_stage(const KeyTileInfo& info, int bytes) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) {
@@ -127,9 +127,9 @@ class BoxProducer {
     });
   }
 
-  // Each lane arrives, if the stage brings queries when these have come.
+  // Arrives in each lane; if the stage has queries, once these have been copied.
   JIT_DEVICE void end_stage(const Info<Config>& info, bool brings) {
-    if constexpr (has_scales) {  // what comes by cp.async arrives by itself
+    if constexpr (has_scales) {  // copies by cp.async arrive by themselves
       if (brings) {
         copy_rows<typename Traits::QTile, Config::head_dim, warp_size, Config::alignment>(
             pipeline_.tile(), QueryRows<Config>(params_, info), lane_id());
@@ -149,7 +149,7 @@ class BoxProducer {
     pipeline_.advance();
   }
 
-  // Behind the loads of one more stage: no warp that waits for the queries has yet to release that one.
+  // Arrives for queries after the loads of the next stage, which no warp that waits for these queries must release.
   JIT_DEVICE void await_queries() {
     if (awaited_ == 0) return;
     cp_async_wait_group<0>();  // mutate: QueriesBesideBoxesWithoutWait

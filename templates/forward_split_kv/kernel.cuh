@@ -45,7 +45,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
   if (warp_id() == 0) {
     StepList<Config> steps{};
     steps.work.begin(params, split_params.known);
-    smem.clear_steps();  // the compiler reads in words of 16 bytes, some of which end behind the list
+    smem.clear_steps();  // the compiler reads 16 bytes at once, some beyond the list
     __syncwarp();
     if (lane_id() == 0) smem.steps() = steps;
     __syncwarp();
@@ -56,7 +56,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
   typename Traits::State state;
   const float scale_log2 = exponent_scale<typename Config::Score>(params.softmax_scale);
 
-  // Before step 0 the same is done, as far as there is something to do: code that is there once is fetched once.
+  // Negative steps run the same code as a prologue: code that exists once is fetched once.
 #pragma unroll 1
   for (int step = -Traits::steps_ahead;; ++step) {
     PageReader<Config, Traits::threads, Traits::tile_rows> pages;
@@ -75,7 +75,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
     const Info<Config>& split = smem.splits()[info.split];
     if (info.flags & step_begins) say_begun<Config>(split_params, split, static_cast<int>(threadIdx.x));
     unsigned char* const stage = smem.stage(maximum(step, 0));
-    // Half of the warps load while the others multiply: loads hold up those who start them.
+    // Half of the warps load while the others multiply, because issuing loads stalls a warp.
 #pragma unroll 1
     for (int turn = 0; turn < 2; ++turn) {
       if ((turn == 0) == loads_first) {

@@ -1,5 +1,4 @@
-// A block's shared memory by name, and the loads of a step's tiles: queries where a split of a work tile begins, keys and
-// values.
+// Accessors of a block's shared memory, and the loads of a step: keys and values, and queries at the start of a split.
 #pragma once
 
 #include "base/params.cuh"
@@ -46,7 +45,7 @@ struct Smem {
   static JIT_DEVICE int place(int step) { return step % KernelTraits<Config>::known_steps; }
 };
 
-/// Copies the scales of a tile's keys, or values, to shared address `target`; 0 for those that do not exist.
+/// Copies the scales of a tile's keys, or values, to shared address `target`; writes 0 for keys that do not exist.
 template <class Config, class Rows>
 JIT_DEVICE void copy_scales(unsigned target, const Rows& scales) {
   for (int row = static_cast<int>(threadIdx.x); row < Config::tile_kv; row += KernelTraits<Config>::threads) {
@@ -55,7 +54,7 @@ JIT_DEVICE void copy_scales(unsigned target, const Rows& scales) {
   }
 }
 
-/// Copies the scales of blocks of a tile's rows of so many columns, in rows of whole words; 0 for those that do not exist.
+/// Copies block scales of a tile's rows of `columns` columns, in whole words; writes 0 for keys that do not exist.
 template <class Config, int columns, class Rows>
 JIT_DEVICE void copy_block_scales(unsigned target, const Rows& scales) {
   constexpr int count = columns / scale_columns_of<KvElement<Config>>;
@@ -64,7 +63,7 @@ JIT_DEVICE void copy_block_scales(unsigned target, const Rows& scales) {
     copy_scale_word<count>(target + i * 4, scales.at(i / words), i % words);
 }
 
-/// Starts the loads of a step, and closes their group. By all threads.
+/// Starts the loads of a step, and commits their group. By all threads.
 template <class Config>
 JIT_DEVICE void load_step(const AttentionParams& params, const Smem<Config>& smem, int step) {
   using Traits = KernelTraits<Config>;

@@ -17,7 +17,7 @@
 
 namespace jit::forward_split_kv {
 
-/// All threads of the block that compute.
+/// All consumer threads of the block.
 template <class Config>
 struct BlockTeam {
   using Traits = KernelTraits<Config>;
@@ -37,9 +37,9 @@ JIT_DEVICE bool is_alone(const Info<Config>& info) {
   return info.splits == 1;
 }
 
-/// Ends a split of a work tile: the block merges the results of its warps, and those of all blocks for a work tile
-/// that several share (split_keys/end_split.cuh). `stage` is free shared memory, behind a barrier. Leaves output and
-/// state as the next split begins with them.
+/// Ends a split of a work tile: the block merges the results of its warps and, if several blocks share the work tile,
+/// those of all blocks (split_keys/end_split.cuh). `stage` is free shared memory after a barrier. Resets output and
+/// state for the next split.
 template <class Config>
 JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& split_params,
                              const Info<Config>& info, typename KernelTraits<Config>::Output& output,

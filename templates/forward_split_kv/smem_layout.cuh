@@ -15,31 +15,31 @@ namespace jit::forward_split_kv {
 
 /// One step of a block: a tile of keys for the rows of a split.
 struct StepInfo {
-  int split;       ///< place of the split's tile info
+  int split;       ///< index of the split's info
   int k_begin;     ///< first key of the tile
   unsigned flags;  ///< of StepFlags
 };
 enum StepFlags : unsigned {
-  step_is_end = 1,      ///< there is no step: the block is done
-  step_has_tile = 2,    ///< else the rows see no keys here
-  step_is_partial = 4,  ///< some score of the tile must be dropped
+  step_is_end = 1,      ///< no step: the block has finished
+  step_has_tile = 2,    ///< the step has a tile; otherwise the rows see no keys
+  step_is_partial = 4,  ///< the tile must be masked
   step_begins = 8,      ///< the first step of the split
-  step_ends = 16,       ///< the last one
+  step_ends = 16,       ///< the last step of the split
 };
 
 /// How queries, keys and values are stored.
 struct Storage {
   int query_bytes = jit::element_bytes;    ///< of an element of q
   int element_bytes = jit::element_bytes;  ///< of k and v
-  bool has_row_scales = false;             ///< whether a step has a scale for each of its keys
-  int numbers = 1;                         ///< in an element of k and v
-  int scale_columns = 0;                   ///< that share a scale of a byte; 0: there are none
+  bool has_row_scales = false;             ///< whether each key has a scale
+  int numbers = 1;                         ///< numbers in an element of k and v
+  int scale_columns = 0;                   ///< columns that share a one-byte scale; 0: no block scales
 
-  /// Columns of a row that are multiplied: whole chunks of packed numbers.
+  /// Columns of a row after padding: with packed numbers, whole chunks.
   JIT_HOST_DEVICE constexpr int columns(int head_dim) const {
     return padded_head_dim(head_dim, numbers == 1 ? ElementTraits<bf16>::mma_k : chunk_bytes * numbers);
   }
-  /// Bytes of so many columns.
+  /// Bytes of `columns` columns.
   JIT_HOST_DEVICE constexpr int bytes(int columns) const { return columns * element_bytes / numbers; }
   JIT_HOST_DEVICE constexpr int scale_bytes(int head_dim) const {
     return block_scale_bytes(head_dim, scale_columns);
@@ -61,8 +61,8 @@ struct StageLayout {
 ///
 ///     | stage 0: Q, K, V [, scales] | stage 1 … | tile infos of splits | of steps | pages of rows | list of steps |
 ///
-/// A stage holds the queries, too, of a step with which a split begins, or where rows are long of every step. While a split ends, its last stage holds what
-/// the warps have come to: `stage_bytes` is enough for both.
+/// A stage also holds queries: in the first step of a split or, with wide heads, in every step. When a split ends, its
+/// last stage holds the partial results of the warps: `stage_bytes` is enough for both.
 struct SmemLayout : StageLayout {
   int splits;
   int steps;
@@ -71,8 +71,8 @@ struct SmemLayout : StageLayout {
   int total;
 };
 
-/// How many steps a block looks ahead: while one is multiplied, loads run `stages` − 1 ahead; where there are pages,
-/// they must be known a step before that.
+/// The number of steps by which a block looks ahead: loads run `stages` − 1 steps ahead of products, and pages must be
+/// known a step before that.
 JIT_HOST_DEVICE constexpr int steps_ahead(int stages, bool has_pages) {
   return has_pages ? stages + 1 : stages;
 }
@@ -125,14 +125,14 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout() {
                      Config::split_keys != 0, storage_of<Config>(), has_key_lists<Config>);
 }
 
-// The map of a block's shared memory where TMA copies tiles. Compiled by the host, which needs the size to launch,
-// and by NVRTC; the generated program asserts that both came to the same size.
+// The layout of a block's shared memory if TMA copies tiles. Host and NVRTC compile this file; the generated program
+// asserts that both compute the same size.
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
 ///     | stage 0: Q, K, V | stage 1 … | tile infos of tiles | tile infos of splits | barriers |
 ///
-/// Stages are those of SmemLayout, but that tiles lie in panels. Barriers: one for each stage, 8 bytes.
+/// Stages are as in SmemLayout, but tiles consist of panels. Barriers: two per stage, 8 bytes each.
 struct BoxLayout : StageLayout {
   PipelinePlace stages;
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage

@@ -1,5 +1,5 @@
-// The steps of a block: a step is a tile of keys for a tile of rows. One warp looks ahead and writes the tile infos of
-// all.
+// The steps of a block: a step is a tile of keys for a tile of rows. One warp looks ahead and writes the infos of
+// steps.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,19 +11,18 @@
 
 namespace jit::forward_split_kv {
 
-/// How far the steps of the block's split of a work tile have come. Words, because a bool leaves bytes that are never
-/// written.
+/// The progress of the steps of a split. Words, because a bool leaves bytes that are never written.
 struct StepPlace {
-  int tile;       ///< of the next step, if the split has one
-  int tile_end;   ///< of the split, or of the span of it
-  int split_end;  ///< of the split, where it has spans
-  int split;      ///< place of the split's tile info
-  int has_steps;  ///< whether there are steps left of the split
+  int tile;       ///< tile of the next step, if the split has one
+  int tile_end;   ///< end of the tiles of the split, or of its current span
+  int split_end;  ///< end of the tiles of the split, if it has spans
+  int split;      ///< index of the split's info
+  int has_steps;  ///< whether the split has steps left
   int begins;     ///< whether the next step is the split's first
-  int is_behind;  ///< whether the block is done with the work's work tile
+  int is_behind;  ///< whether the block has finished the current work tile
 };
 
-/// The block's steps in order. They lie in shared memory: only one warp needs them, and then only for a moment.
+/// The block's steps in order. It lies in shared memory, since only one warp needs it, and only for a moment.
 template <class Config>
 struct StepList {
   using Work = SplitTileScheduler<Config, KernelTraits<Config>::tile_rows>;
@@ -31,8 +30,8 @@ struct StepList {
   StepPlace place;
 };
 
-/// Goes to the steps of the block's split of the work's work tile, or of the span of it, that begin with tile `tile`,
-/// and leaves a tile info of it.
+/// Enters the steps of the block's split of the current work tile, or of a span of it, from tile `tile` on, and writes
+/// its info.
 template <class Config>
 JIT_DEVICE void enter_steps(const AttentionParams& params, const StepList<Config>& list,
                             const WorkTileSplit& mine, StepPlace& place, int tile, Info<Config>* splits) {
@@ -54,8 +53,8 @@ JIT_DEVICE void enter_steps(const AttentionParams& params, const StepList<Config
   }
 }
 
-/// Goes to the block's next split of a work tile, or to the next span of its split, and writes a tile info of it
-/// among `splits`; to none when there is none left. By a whole warp.
+/// Enters the block's next split of a work tile, or the next span of its split, and writes its info to `splits`; clears
+/// has_steps if none is left. By a whole warp.
 template <class Config>
 JIT_DEVICE void enter_split(const AttentionParams& params, StepList<Config>& list, StepPlace& place,
                             Info<Config>* splits) {
@@ -107,9 +106,9 @@ JIT_DEVICE void next_step(const AttentionParams& params, StepList<Config>& list,
     ScoreTile scores = queries_of<Config>(work_tile);
     TileClass kind = TileClass::empty;
 #pragma unroll 1
-    for (; place.tile < place.tile_end; ++place.tile) {  // to one that holds a key that is seen
+    for (; place.tile < place.tile_end; ++place.tile) {  // to the next tile with a visible key
       if constexpr (has_next<typename Config::Mask> &&
-                    !has_key_lists<Config>) {  // a step without keys ends what has no more tiles
+                    !has_key_lists<Config>) {  // a step without keys ends a split that has no more tiles
         const int next_tile =
             jit::next_key<Config>(params, work_tile, scores, place.tile * Config::tile_kv) / Config::tile_kv;
         place.tile = minimum(next_tile, place.tile_end - 1);

@@ -16,7 +16,7 @@ template <class Config>
 using WarpTraits = jit::WarpTraits<Config, Config::row_warps * Config::key_warps, Config::row_warps,
                                    Config::tile_kv / Config::key_warps, Config::warp_rows>;
 
-/// The tiles of keys and values, and the map of shared memory: where cp.async copies rows, and where TMA copies boxes.
+/// Tiles of keys and values, and the layout of shared memory: rows that cp.async copies, or boxes that TMA copies.
 template <class Config, bool uses_tma = Config::copies == Copies::tma>
 struct CopiedTiles {
   using K = typename WarpTraits<Config>::KRows;
@@ -47,12 +47,12 @@ struct KernelTraits : WarpTraits<Config> {
   using VTile = typename Tiles::V;
   static constexpr auto layout = Tiles::layout;
   static_assert(layout.stage_bytes % 128 == 0, "tiles of each stage begin at multiples of 128 bytes");
-  /// Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
+  /// Whether each value has a scale. With 8-bit q all values of a head share one.
   static constexpr bool has_value_scales = has_token_scales<Config> && !is_fp8<typename Config::Element>;
   static constexpr int steps_ahead = forward_split_kv::steps_ahead(Config::stages, Base::has_pages);
   static constexpr int known_steps = steps_ahead + 1;
 
-  // Where TMA copies tiles: a block's warps beside the one that loads, and boxes.
+  // With TMA: the block's consumer warps, next to the producer warp, and boxes.
   static constexpr bool uses_tma = Config::copies == Copies::tma;
   static constexpr int consumer_warps = Base::warps, query_warps = 0;  ///< for split_keys/split_pipeline.cuh
   static constexpr int box_rows = jit::box_rows(Config::tile_kv, Base::has_pages ? Config::page_size : 0);

@@ -25,7 +25,7 @@
 
 namespace jit::forward_split_wgmma {
 
-/// Everything that one consumer warpgroup holds.
+/// The mainloop of one consumer warpgroup, and all its registers.
 template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
@@ -109,7 +109,7 @@ class Consumer {
     finish_output();
   }
 
-  // Where an entry of a list ends behind its sequence: before the values are multiplied.
+  // Clears the values after the end of the sequence, if an entry of a list reaches beyond it. Called before P V.
   JIT_DEVICE void clear_behind_entry() const {
     if constexpr (has_key_lists<Config>) {
       if ((info_.flags & key_info_partial) == 0) return;
@@ -120,7 +120,7 @@ class Consumer {
     }
   }
 
-  // Rows from `first` on are not the sequence's. By all consumers; they read the tile behind it.
+  // Clears rows of values from `first` on, which are not the sequence's. By all consumers, which then read the tile.
   JIT_DEVICE void clear_values(int first) const {
     using Tile = typename Traits::VTile;
     clear_rows<Tile, Tile::panels * Tile::row_bytes / chunk_bytes, Traits::consumer_threads>(
@@ -129,7 +129,7 @@ class Consumer {
     bar_sync(Traits::consumers_barrier, Traits::consumer_threads);
   }
 
-  // Issues S of this tile of keys and, behind it, O += P V of the tile before.
+  // Issues S of this tile of keys, and after it O += P V of the tile before.
   JIT_DEVICE void start_scores_and_output() {
     order_barrier_.wait();
     q_.multiply_qk(scores_, q_tile(), pipelines_.k.tile());
@@ -139,7 +139,7 @@ class Consumer {
     wgmma_wait_group<1>();
   }
 
-  // Leaves the scores as the mask and score functors want them.
+  // Applies scales, the score functor and the mask to the scores.
   JIT_DEVICE void apply_functors() {
     wgmma_hold(scores_.registers[0]);
     scales_.scale_scores(scores_);
@@ -166,7 +166,7 @@ class Consumer {
     pipelines_.k.advance();
   }
 
-  // Computed at each use: they would take registers through the loop.
+  // Computed at each use, to save registers in the mainloop.
   JIT_DEVICE unsigned q_tile() const { return q_pipeline_.tile() + consumer_ * Traits::QTile::bytes; }
   JIT_DEVICE float scale_log2() const { return scales_.of_exponents(scale_log2_); }
   JIT_DEVICE int thread() const { return reread_thread_index() - warpgroup_size; }

@@ -26,8 +26,8 @@
 
 namespace jit::forward_split_wgmma {
 
-/// By one thread, before any other use; then a __syncthreads. Splits are told by the key producer to query producers
-/// and consumers; queries come from the query producers, by cp.async.
+/// Initializes all pipelines. By one thread, before any other use; a __syncthreads must follow. The key producer passes
+/// splits to query producers and consumers; query producers load queries by cp.async.
 template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   init_pipeline(smem, Traits::layout.q, Traits::query_warps, Traits::consumer_warps);
@@ -36,9 +36,9 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   fence_mbarrier_init();
 }
 
-/// Before anything is read. Where another kernel computes the requests of many queries, two launches of this one stand
-/// around it, and none of the three needs what another one writes, but for what these two leave for one another. So the
-/// first lets the next one start at once.
+/// Begins the grid, before the first read. If another kernel computes the requests of many queries, it runs between two
+/// launches of this one. None of the three reads the output of another one, except for partial results that the two
+/// launches exchange. So the first launch lets the next one start at once.
 template <class Config>
 JIT_DEVICE void begin_grid(const SplitParams& split_params) {
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
@@ -47,14 +47,14 @@ JIT_DEVICE void begin_grid(const SplitParams& split_params) {
   if constexpr (Config::requests == Requests::few_queries) griddepcontrol_launch_dependents();
 }
 
-/// When the block has no more work to find.
+/// Ends the grid. Called when the block has found all of its work.
 template <class Config>
 JIT_DEVICE void end_grid(const SplitParams& split_params) {
   griddepcontrol_launch_dependents();
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_behind_grids_before();
 }
 
-/// Whether the thread is one of the last warpgroup's, where that converts keys and values.
+/// Whether the thread belongs to the converter warpgroup.
 template <class Config>
 JIT_DEVICE bool converts() {
   using Traits = KernelTraits<Config>;
@@ -80,8 +80,8 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
     clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - warpgroup_size);
   }
   __syncthreads();
-  // By the warp's number: of threads the compiler would not know that a warp goes one way, and keep the addresses of
-  // its products in registers of each lane.
+  // Branches on the warp's index: from thread indices the compiler could not tell that warps do not diverge, and would
+  // keep the addresses of products in registers of each lane.
   if (warp < warpgroup_size / warp_size) {
     if constexpr (Config::producer_registers != 0) setmaxnreg_dec<Config::producer_registers>();
     if (warp == 0) {

@@ -15,8 +15,8 @@ namespace jit::forward_split_wgmma {
 ///
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | tile infos of keys | tile infos of splits | barriers |
 ///
-/// A stage of Q has the rows of each consumer as a tile of its own. Keys and values of 8 bits are stored beside those
-/// of 16 that are made of them; without an upcast these are stored K and V themselves. Barriers: one for each stage, 8 bytes.
+/// A stage of Q has one tile per consumer. Stored K and V are 8-bit keys and values, which converters upcast to K and
+/// V; without converters they are K and V themselves. Barriers: two per stage, 8 bytes each.
 struct SmemLayout {
   PipelinePlace q;
   PipelinePlace k;
@@ -25,7 +25,7 @@ struct SmemLayout {
   PipelinePlace stored_v;
   PipelinePlace splits;  ///< SplitInfo, SpanInfo or ListInfo for each stage
   int key_tile_infos;    ///< KeyTileInfo for each stage of K
-  int stored_infos;      ///< the same of stored K
+  int stored_infos;      ///< KeyTileInfo for each stage of stored K
   int stored_k_scales;   ///< scales of each row of stored K that converters apply, for each stage
   int stored_v_scales;   ///< the same of stored V
   int total;
@@ -38,7 +38,7 @@ struct SmemSizes {
   int tile_kv;
   int stages_q;
   int stages;         ///< of K, and of V
-  int stages_stored;  ///< the same of 8 bits; 0: there are none
+  int stages_stored;  ///< stages of 8-bit K, and of V; 0: there are no converters
   bool has_spans;
   bool has_lists;
   int numbers = 1;        ///< of a stored byte

@@ -25,7 +25,7 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
       "a tile is of one entry of a list");
   static_assert(Base::boxes <= warp_size, "each box of a tile has a lane that copies it");
 
-  /// Whether a warpgroup makes numbers of 16 bits of keys and values.
+  /// Whether a converter warpgroup upcasts keys and values to 16 bits.
   static constexpr bool upcasts = keys_are_narrow<Config>, has_converters = upcasts;
   static constexpr int converter_warps = upcasts ? warpgroup_size / warp_size : 0;
   static constexpr int threads = Base::consumer_threads + warpgroup_size * (upcasts ? 2 : 1);
@@ -38,14 +38,14 @@ struct KernelTraits : BlockTraits<Config, Config::tile_rows / rows_per_warpgroup
   static constexpr bool has_lower_tiles = false;
 
   using Output = Accumulator<MmaLayout, 16, padded_head_dim(Config::head_dim_v, Base::mma_k)>;
-  static constexpr int pairs_read = Output::column_blocks;  ///< of a row at once, where spans are merged
+  static constexpr int pairs_read = Output::column_blocks;  ///< pairs of a row read at once to merge spans
 
   /// The type of P and of values as they are multiplied. fp16 has all numbers of 8 bits, and is made of them
   /// in one instruction; times scales they are q's type.
   using Weight = typename ChosenType<upcasts && !converts_scales<Config>, fp16, Element>::type;
   using VTile = PanelTile<Weight, Config::tile_kv, Config::head_dim_v>;
 
-  // As they come from memory.
+  // Tiles of K and V as TMA writes them, before conversion.
   using StoredKTile =
       PanelTile<KvElement<Config>, Config::tile_kv, stored_columns<KvElement<Config>>(Config::head_dim)>;
   using StoredVTile =

@@ -20,20 +20,20 @@
 
 namespace jit::forward_wgmma {
 
-/// Everything that one consumer warpgroup holds.
+/// The mainloop of one consumer warpgroup, and all its registers.
 template <class Config>
 class Consumer {
   using Traits = KernelTraits<Config>;
   using RowFactors = float[Traits::Scores::rows];
   using EpilogueWork = typename Traits::EpilogueWork;
   static constexpr bool packs_early = ConsumerScores<Config>::packs_early;
-  // Whether queries are released as soon as their last product is there, so that the next ones come under its softmax.
+  // Whether Q is released right after its last product, so that the next Q is loaded during the softmax.
   static constexpr bool releases_early = packs_early;
   static constexpr bool passes_early = ConsumerScores<Config>::passes_early;
-  // Whether O is brought up to the maxima of a tile under the S of the next one, in front of P V. A small one is not
+  // Whether O is rescaled to the maxima of a tile while S of the next tile runs, before P V. For a narrow O this is not
   // worth the registers.
   static constexpr bool rescales_late = packs_early && Config::head_dim_v > 64;
-  static constexpr float no_correction = -1;  // which no factor is
+  static constexpr float no_correction = -1;  // not a possible factor
   static constexpr bool issues_in_order = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_order && !passes_early;
 
@@ -68,15 +68,15 @@ class Consumer {
         scores_(params, dropout, consumer),
         output_(params, dropout, descale, spans, smem, consumer) {}
 
-  // Where a run over work tiles ends: its last one, which is to be written, and whether there is a next one,
-  // if it has asked.
+  // The end of a run over work tiles: the last one, whose O is to be written, and, if the run has already waited for
+  // the next work tile (`has_asked`), whether there is one.
   struct Outcome {
     EpilogueWork done;
     bool has_asked;
     bool has_work;
   };
 
-  // Computes work tiles until there is none left, or one without keys comes.
+  // Computes work tiles until none is left or the next one has no keys.
   JIT_DEVICE Outcome run_overlapped() {
     if constexpr (Traits::has_spans) output_.spans().begin();
     scores_.multiply(queries_, queries_.tile(), keys_.k_tile());
@@ -100,7 +100,7 @@ class Consumer {
             continue;
           }
         }
-        // Only the last tile of a work tile is worth a second copy of P V.
+        // `lower` is false: only the last tile of a work tile is worth a second copy of the code of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
       }
@@ -112,7 +112,7 @@ class Consumer {
       const EpilogueWork done = queries_.work();
       bool has_work = false;
       if constexpr (Traits::runs_on) {
-        // The first scores of the next work tile are computed under the last output of this one.
+        // The first S of the next work tile overlaps with the last P V of this one.
         has_work = next_work();
         if (has_work && keys_.has_any()) {
           start_scores_and_output(lower, [] {});
@@ -132,7 +132,7 @@ class Consumer {
     }
   }
 
-  // The first scores of a span are computed under the last output of the one before.
+  // Begins the next span: its first S overlaps with the last P V of the span before.
   JIT_DEVICE void run_on_to_span(int level) {
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
@@ -151,19 +151,19 @@ class Consumer {
     return true;
   }
 
-  // Goes on to the next one. All scores of the last one have been computed.
+  // Goes on to the next work tile. All scores of the last one have been computed.
   JIT_DEVICE bool next_work() {
     if constexpr (!releases_early) queries_.release();
     queries_.advance();
     return take_work();
   }
 
-  // Issues S of this tile of keys and, behind it, O += P V of the tile before, of which `lower` leaves out
-  // the upper half, and `bring_output`, a function without arguments, before it.
+  // Issues S of this tile of keys, and after it O += P V of the previous tile. Between both, `bring_output()` rescales
+  // O. With `lower` P V omits the upper half of the keys.
   template <class BringOutput>
   JIT_DEVICE void start_scores_and_output(bool lower, const BringOutput& bring_output) {
     const bool has_values = packs_early && keys_.has_v();
-    // Known to be the same for the warp, or descriptors would be made in each lane and moved. The turn covers it.
+    // Uniform values, so that wgmma descriptors are made once per warp. The wait for the turn hides the latency.
     const unsigned q_tile = uniform(queries_.tile()), k_tile = uniform(keys_.k_tile()),
                    v_tile = uniform(keys_.v_tile());
     if constexpr (issues_in_order) scores_.order_barrier().wait();
@@ -180,13 +180,13 @@ class Consumer {
     release_last_queries();  // mutate: QueriesReleasedUnderTheProduct
   }
 
-  // After the wait for S: the last product with queries, if it is that of the last tile of keys.
+  // Releases Q if S of the last tile of keys has been computed. Called after the wait for S.
   JIT_DEVICE void release_last_queries() const {
     if constexpr (releases_early) queries_.release_if(keys_.is_last());  // mutate: QueriesReleased
   }
 
-  // After the wait for S of a later tile, under whose P V of the tile before it was: leaves P, and O with the sums that
-  // it belongs to.
+  // Finishes S of a tile that is not the first, and P V of the tile before. Called after the wait for S; leaves P of
+  // the tile, and O and row sums relative to the same maxima.
   JIT_DEVICE void finish_scores_and_output() {
     if constexpr (packs_early) {
       scores_.finish_early(
@@ -213,7 +213,7 @@ class Consumer {
     }
   }
 
-  // Brings O up to the maxima of the tile whose P V is next.
+  // Rescales O to the maxima of the tile whose P V is next.
   JIT_DEVICE void rescale_output() {
     if constexpr (!rescales_late) return;
     if (!(correction_[0] < 0)) output_.scale_rows(correction_);  // mutate: OutputOfEarlierMaxima
@@ -223,7 +223,7 @@ class Consumer {
     output_.hold();
   }
 
-  // Finishes the first S of a work tile, and the output.
+  // Finishes the first S of a work tile, and the last P V of the work tile before.
   JIT_DEVICE void finish_first_scores_and_output() {
     if constexpr (packs_early) {
       scores_.template finish_first_early<true>(queries_, keys_, [&] { finish_last_output<passes_late>(); });
@@ -234,7 +234,7 @@ class Consumer {
     }
   }
 
-  // Waits for O and releases V. A turn ends at once behind the wait.
+  // Waits for P V and releases V. With `passes_order` the turn is passed right after the wait.
   template <bool passes_order = false>
   JIT_DEVICE void finish_output() {
     wgmma_wait_group<0>();
@@ -244,7 +244,7 @@ class Consumer {
     keys_.release_v();  // mutate: ReleasesVBeforeTheWaitForO
     output_.promote();
   }
-  // Finishes the output after the last tile of keys of a work tile, whose rows are finished but for its sums.
+  // Finishes the last P V of a work tile, and adds the row sums that it has computed.
   template <bool passes_order = false>
   JIT_DEVICE void finish_last_output() {
     finish_output<passes_order>();
@@ -252,7 +252,7 @@ class Consumer {
     if constexpr (Traits::sums_by_products) output_.add_last_sums(share);  // mutate: SumsOfTheLastTileLost
   }
 
-  // When all scores of the work tile are done.
+  // Finishes the rows (LSE and the factors of O) once all scores of the work tile have been computed.
   JIT_DEVICE void finish_rows_of_work() {
     output_.bring_numbers(queries_.work());
     output_.finish_rows(scores_.state(), scores_.sums(), queries_);
@@ -263,8 +263,8 @@ class Consumer {
   ConsumerKeys<Config> keys_;
   ConsumerScores<Config> scores_;
   ConsumerOutput<Config> output_;
-  // The factors of O, where it is still to be rescaled. That it is not lies in the same registers: one more
-  // would be spilled.
+  // Factors by which O must still be rescaled, or no_correction: the same registers hold both, since one more would be
+  // spilled.
   RowFactors correction_ = {no_correction, no_correction};
 };
 

@@ -1,4 +1,4 @@
-// K and V as a consumer reads them: tile by tile, with the producer's tile info of each.
+// The consumer's side of the pipelines of K and V, with the producer's tile info of each tile.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -9,7 +9,7 @@
 
 namespace jit::forward_wgmma {
 
-/// A consumer's place in the pipelines of K and V, and the tile info of the tile of keys that it is at.
+/// A consumer's state in the pipelines of K and V, and the tile info of its current tile of keys.
 template <class Config>
 class ConsumerKeys {
   using Traits = KernelTraits<Config>;
@@ -30,8 +30,8 @@ class ConsumerKeys {
     flags_ = load_key_info_flags(info());
   }
 
-  /// A look ahead at the next tile of keys: asked for, read a little later and remembered later still, so that
-  /// no thread waits in between.
+  /// A non-blocking look at the next tile of keys, in three steps, so that no thread waits: test its barrier
+  /// (ask_for_next), read its flags, remember them.
   struct NextTile {
     bool is_full;
     unsigned info;
@@ -50,22 +50,22 @@ class ConsumerKeys {
     next_flags_ = __all_sync(full_warp, next.is_full) ? flags : key_flags_unknown;
   }
 
-  /// Whether there is a tile at all.
+  /// Whether the work tile has any keys.
   JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
-  /// Whether it is the last one of which this consumer sees some.
+  /// Whether this is the last tile of which this consumer's queries see some keys.
   JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
-  /// The level of the node where its span, which it ends, meets that of the next one; 0: it ends none.
+  /// The tree level at which this tile's span meets the next one; 0: the tile does not end its span.
   JIT_DEVICE int level_of_end() const { return level_of_span_end(flags_); }
-  /// Whether it sees the lower half alone.
+  /// Whether this consumer sees only the lower half of the tile.
   JIT_DEVICE bool is_lower() const { return (flags_ & key_info_lower << consumer_) != 0; }
-  /// Whether some score must be dropped.
+  /// Whether the tile must be masked.
   JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
-  /// Shared address of the bits of its scores; 0: they are not there.
+  /// Shared address of the tile's mask bits; 0: it has none.
   JIT_DEVICE unsigned mask_bits() const {
     return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, k_.stage()) : 0;
   }
 
-  /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.
+  /// The tile's first key; shared addresses of K, and of the words and scales of its keys.
   JIT_DEVICE int first_key() const { return load_key_info_begin(info()); }
   JIT_DEVICE unsigned k_tile() const { return k_.tile(); }
   JIT_DEVICE unsigned words() const { return key_words_of<Traits>(smem_, k_.stage()); }
@@ -76,7 +76,7 @@ class ConsumerKeys {
     k_.advance();
   }
 
-  /// Releases K behind what `known`, alike in a warp, is made of.
+  /// Releases K once `known`, which is uniform in the warp, has been computed.
   JIT_DEVICE void release_k_behind(bool known) {
     k_.consumer_release_after(known);
     k_.advance();
@@ -90,7 +90,7 @@ class ConsumerKeys {
     v_.advance();
   }
 
-  /// Before the first tile of keys that it sees, in descending order: the same as skip_k() behind the last one.
+  /// In descending order, skips the tiles before the first one that this consumer sees.
   JIT_DEVICE void skip_first_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (!Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_info_unseen << consumer_) != 0) {
@@ -98,8 +98,8 @@ class ConsumerKeys {
       take();
     }
   }
-  /// Behind the last tile of keys: what others see takes no more than the turns. Values are released later,
-  /// behind those that are still to be multiplied with.
+  /// In ascending order, skips the tiles after the last one that this consumer sees; each still takes a turn. skip_v()
+  /// releases their values later, after those that P V still needs.
   JIT_DEVICE void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (Config::descending || Traits::most_skipped == 0) return;
     while ((flags_ & key_info_end) == 0) {
@@ -110,7 +110,7 @@ class ConsumerKeys {
   JIT_DEVICE void skip_v() {
     if constexpr (Traits::most_skipped == 0) return;
     for (; skipped_ > 0; --skipped_) {
-      wait_for_v();  // before, the stage is still of the round before
+      wait_for_v();  // until then the stage belongs to the previous phase
       release_v();
     }
   }
@@ -128,9 +128,9 @@ class ConsumerKeys {
   const int consumer_;
   decltype(KvPipelines<Traits>::k) k_;
   decltype(KvPipelines<Traits>::v) v_;
-  int flags_ = 0;                       // of the last tile of keys that was taken
-  int next_flags_ = key_flags_unknown;  // of the next one, where it was seen to be there
-  int skipped_ = 0;                     // tiles of values that are to be released
+  int flags_ = 0;                       // of the current tile of keys
+  int next_flags_ = key_flags_unknown;  // of the next tile, if it was already full
+  int skipped_ = 0;                     // skipped tiles whose values are not released yet
 };
 
 }  // namespace jit::forward_wgmma

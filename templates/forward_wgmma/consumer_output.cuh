@@ -1,5 +1,4 @@
-// O of a consumer's work tile: the accumulators, what its rows are multiplied by in the end, LSE, and the way to shared
-// or global memory.
+// O of a consumer's work tile: accumulators, final row factors, LSE, and the epilogue to shared or global memory.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -28,7 +27,7 @@
 
 namespace jit::forward_wgmma {
 
-/// A consumer's O, and its place in the pipeline of O.
+/// A consumer's O, and its state in the pipeline of O.
 template <class Config>
 class ConsumerOutput {
   using Traits = KernelTraits<Config>;
@@ -52,16 +51,16 @@ class ConsumerOutput {
     clear_tile_sums();
     sums_.begin();
   }
-  /// The accumulators that P V is added to.
+  /// The accumulators of P V.
   JIT_DEVICE Output& tile() { return output_; }
-  /// With sums_by_products: sums of a tile's P, in each lane of a row twice.
+  /// With sums_by_products: accumulators of a tile's row sums of P; each of a row's lanes has the sum twice.
   JIT_DEVICE float (&tile_sums())[1][4] { return tile_sums_; }
-  /// After the wait for P V of a tile of keys.
+  /// Keeps the accumulators in their registers. Called after the wait for P V of a tile of keys.
   JIT_DEVICE void hold() {
     wgmma_hold(output_.registers[0]);
     if constexpr (Traits::sums_by_products) wgmma_hold(tile_sums_);
   }
-  /// Then adds a `share` of a tile's sums to those of others, of which each of four lanes has a quarter.
+  /// Adds `share` times a tile's row sums to `sums`: 0.25 in each of a row's four lanes. Called after hold().
   JIT_DEVICE void add_sums(RowFactors& sums, float share) {
 #pragma unroll
     // mutate: SumsOfTwoLanes
@@ -71,16 +70,16 @@ class ConsumerOutput {
   }
   /// Adds the sums of the last tile of a work tile.
   JIT_DEVICE void add_last_sums(float share) { add_sums(inverse_, share); }
-  /// Behind it.
+  /// Promotes the accumulators if due (PromotedSums). Called after P V of each tile of keys.
   JIT_DEVICE void promote() { sums_.take(output_); }
   JIT_DEVICE void scale_rows(const RowFactors& factors) {
     output_.scale_rows(factors);
     sums_.scale_rows(factors);
   }
 
-  /// Where keys are summed in spans, those of the work tile.
+  /// The work tile's spans, if keys are split into spans.
   JIT_DEVICE auto& spans() { return spans_; }
-  /// When all scores of a span are done, of which `state` is left.
+  /// Keeps the row states of a span all of whose scores have been computed.
   template <class State>
   JIT_DEVICE void end_scores_of_span(const State& state, float scale_log2) {
 #pragma unroll
@@ -89,14 +88,14 @@ class ConsumerOutput {
       ended_[r] = row_state(state.row_max[r], scale_log2, sum);
     }
   }
-  /// Behind its last P V: goes on to the next one, which meets it in a node of this level.
+  /// Stores the span's partial result after its last P V, and begins the next span, which meets it at this tree level.
   JIT_DEVICE void begin_span(int level) {
     spans_.put(output_, ended_, level);
     output_.clear();  // mutate: OutputOfTheSpanBefore
   }
 
-  /// When all scores of the work tile are done, of which `state` is left: writes LSE. What is left of the rows is
-  /// what O is multiplied by, or with sums_by_products `sums` of all tiles but the last one.
+  /// Writes LSE and sets the row factors of O once all scores of the work tile have been computed. With
+  /// sums_by_products the factors are `sums` for now, which lack the last tile.
   template <class State>
   JIT_DEVICE void finish_rows(const State& state, const RowFactors& sums,
                               ConsumerQueries<KernelTraits<Config>>& queries) {
@@ -126,7 +125,7 @@ class ConsumerOutput {
     }
     if constexpr (Config::sinks && !Traits::has_spans)
       key_shares_.add_sink(params_.sequences.sinks[queries.work().head], inverse_, lse);
-    // Read again: batch and head would take registers through the loop.
+    // Reads the work tile again: batch and head would take registers through the mainloop.
     if (params_.lse != nullptr) {
       const typename Traits::Work work = queries.whole_work();
       const auto find_rows = [&]() -> LseRows {
@@ -151,16 +150,16 @@ class ConsumerOutput {
     }
   }
 
-  /// Asks for what the output functor will read of a work tile, whose first tile of keys is not there yet.
+  /// Prefetches what the output functor will read of a work tile, whose first tile of keys has not arrived yet.
   JIT_DEVICE void bring_near(const EpilogueWork& work) const {
-    constexpr int lanes = warp_size / 16;  // of a row
+    constexpr int lanes = warp_size / 16;  // per row
     const BlockContext context = context_of<Config>(params_, work);
     const int row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row() + lane_id() / lanes;
     const typename Config::OutputFunctor::Rows rows(context, minimum(row, context.seqlen_q - 1));
     Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
   }
 
-  /// When all scores of a work tile are done, and its queries: starts what the output functor will read where O will lie.
+  /// Starts copies of the output functor's operands to the buffer of O, once all scores are done and Q is unused.
   JIT_DEVICE void bring_numbers(const EpilogueWork& work) const {
     if constexpr (stages_numbers()) {
       const int row = warp_row();
@@ -170,7 +169,7 @@ class ConsumerOutput {
     }
   }
 
-  /// Writes the output of `work`, or hands it over to the storer.
+  /// Finishes O of `work` and writes it to global memory, or to shared memory for the storer.
   JIT_DEVICE void finish(const EpilogueWork& work,
                          const typename ConsumerQueries<KernelTraits<Config>>::Scales& scales) {
     if constexpr (Config::output == OutputPlace::separate) pipeline().producer_acquire();
@@ -233,7 +232,7 @@ class ConsumerOutput {
     }
   }
 
-  // Whether numbers of the output functor come to where O will lie.
+  // Whether the output functor's operands are copied into the buffer of O.
   static JIT_DEVICE constexpr bool stages_numbers() {
     if constexpr (has_output_functor<Config> && !quantizes_output<Config> && Traits::o_over_q) {
       return StagedNumbers<Config, typename Traits::OTile>::exist;
@@ -242,7 +241,7 @@ class ConsumerOutput {
     }
   }
 
-  // The ends of rows, as those who share the spans of a work tile have them (split_keys/result_pieces.cuh).
+  // Merges row states bitwise as blocks that share a work tile's spans do (split_keys/result_pieces.cuh).
   JIT_DEVICE void finish_rows_of_spans(RowFactors& lse, int head) {
     RowState states[Output::rows];
 #pragma unroll
@@ -261,18 +260,18 @@ class ConsumerOutput {
     for (int i = 0; i < 4; ++i) tile_sums_[0][i] = 0;
   }
 
-  // Over Q: these rows are this warp's own, which no other warp multiplies with.
+  // Writes rows to shared memory, possibly over Q: no other warp multiplies with this warp's rows.
   JIT_DEVICE void write_rows(const typename Traits::Columns& columns, unsigned tile) {
     if constexpr (is_same<typename Output::Layout, EvenOddLayout>) return write_fours(columns, tile);
     const int lane = lane_id();
-    const int lane_chunk = threadIdx.x / 16 % 2;  // not of lane_id(): fewer registers through the loop
+    const int lane_chunk = threadIdx.x / 16 % 2;  // not by lane_id(): saves registers in the mainloop
     const int row = warp_row() + lane % 16;
 #pragma unroll
     for (int step = 0; step < Output::column_blocks / 2; ++step) {
       const unsigned address = Traits::OTile::chunk_address(tile, row, 2 * step + lane_chunk);
 #pragma unroll
       for (int i = 0; i < 4; ++i) columns.finish(output_, i % 2, 2 * step + i / 2);
-      if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // loads stay behind it
+      if (finishes_columns<Config> && step % 2 != 0) __syncwarp();  // keeps the loads of later steps after it
       unsigned o[4];
       output_.template pack_step<OutputElement<Config>>(o, 0, step);
       if constexpr (Traits::may_lack_keys) {
@@ -283,7 +282,7 @@ class ConsumerOutput {
     }
   }
 
-  // Writes the columns where a lane has four neighbors of a row, of 16 bits: half a chunk.
+  // Writes rows whose lanes have four adjacent 16-bit columns each: half a chunk.
   JIT_DEVICE void write_fours(const typename Traits::Columns& columns, unsigned tile) {
     using Layout = typename Output::Layout;
     const int lane = lane_id(), column = Layout::lane_column(lane);
@@ -300,9 +299,9 @@ class ConsumerOutput {
     }
   }
 
-  // The warp's first row of the warpgroup's.
+  // The warp's first row within the warpgroup.
   static JIT_DEVICE int warp_row() { return reread_thread_index() % warpgroup_size / warp_size * 16; }
-  // Moved at each use: an address of its own would take a register through the loop.
+  // Computed at each use: a stored address would take a register through the mainloop.
   JIT_DEVICE auto pipeline() const { return o_pipeline_of<Traits>(o_pipeline_, consumer_); }
 
   const AttentionParams& params_;
@@ -311,12 +310,12 @@ class ConsumerOutput {
   const int consumer_;
   decltype(QoPipelines<Traits>::o) o_pipeline_;
   Output output_;
-  float tile_sums_[1][4];  // accumulators beside those of O
+  float tile_sums_[1][4];  // row sums of P by P V
   PromotedSums<Config, Output> sums_;
   RowFactors inverse_;
   typename ChosenType<Traits::has_spans, WaitingSpans<Traits>, NoSpans>::type spans_;
-  RowState ended_[Traits::has_spans ? Output::rows : 1];  // of the span whose P V is next
-  SeenShares<Config, Output::rows> key_shares_;           // of the rows that inverse_ is of
+  RowState ended_[Traits::has_spans ? Output::rows : 1];  // row states of the span whose P V is next
+  SeenShares<Config, Output::rows> key_shares_;           // of the rows of inverse_
 };
 
 }  // namespace jit::forward_wgmma

@@ -1,8 +1,7 @@
-// Scores of a tile of keys, from the product S = Q Kᵀ to the P that values are multiplied with: mask and score functors,
-// softmax, dropout.
+// Scores of a tile of keys, from S = Q Kᵀ to P, the operand of P V: mask and score functors, softmax, dropout.
 //
-// Softmax looks for maxima in each tile, or, with Rescale::on_overflow, only in the first and in those that turn out to
-// need it.
+// Softmax computes the row maxima of each tile or, with Rescale::on_overflow, only of the first tile and of tiles whose
+// exponentials are too large.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -49,11 +48,11 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   using Seed = typename ChosenType<has_dropout_mask_ahead<Config>, NoDropout, DropoutSeedOf<Config>>::type;
 
  public:
-  /// Whether P is packed while exponentials are computed, which P V of the tile before must have ended for.
+  /// Whether P is packed while exponentials are computed. P V of the tile before must have ended by then.
   static constexpr bool packs_early = Traits::multiplies_fp8 && !has_block_scales<Config>;
 
-  /// Whether it is asked whether maxima are large: not where the score functor bounds them, and not where keys are of fp8,
-  /// whose kernels have no registers left for it (docs/kernels.md).
+  /// Whether large maxima are tested for: not if the score functor bounds them, and not with fp8 keys, whose kernels
+  /// have no registers left for the test (docs/kernels.md).
   static constexpr bool asks_for_large_maxima =
       !packs_early && !Traits::upcasts && !(largest_score<Score> * log2_e < largest_offset);
 
@@ -63,23 +62,23 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
                                               BoundedSoftmaxState<Traits::Scores::rows>>::type,
                           has_mean_score<Config>>;
 
-  /// Whether a turn ends with the maxima, before the wait for P V of the tile before: where products take longer than
-  /// exponentials, the next consumer's are to stand behind these without a gap.
+  /// Whether the turn is passed after the maxima, before the wait for P V of the tile before. If products take longer
+  /// than exponentials, the next consumer's products then follow without a gap.
   static constexpr bool passes_early = packs_early && Config::order == WarpgroupOrder::ping_pong &&
                                        Config::head_dim + Config::head_dim_v >= 384;
 
-  /// Whether what scores may come to before maxima move is known before there are scores. Then it is counted, too, what
-  /// rows must weigh so that maxima may move ahead, and exponentials be interpolated.
+  /// Whether the limits that scores may reach before maxima move are computed in advance. Then least_sum_ is kept, too:
+  /// the row sum from which maxima may move early, and exponentials may be interpolated.
   static constexpr bool knows_limits = packs_early;
 
-  /// Whether exponentials are interpolated in rows that many keys share.
+  /// Whether some exponentials are interpolated, in rows whose weight is spread over many keys.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
   static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
                 "at most half of the exponentials are interpolated, as least_sum_of_keys has it");
   static_assert(!interpolates || knows_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
 
-  /// Whether it is asked of each tile whether many keys share its rows.
+  /// Whether each tile tests if the weight of its rows is spread over many keys.
   static constexpr bool asks_for_spread = interpolates || Traits::sums_by_products;
   static_assert(!asks_for_spread || knows_limits);
 
@@ -91,9 +90,9 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
         order_barrier_(consumer),
         p_(consumer) {}
 
-  /// Before the first tile of a work tile.
+  /// Clears the state, before the first tile of a work tile.
   JIT_DEVICE void begin() { state_ = State(); }
-  /// The state of all tiles so far, whose sums lack what `product_share` says: nothing where LSE is wanted.
+  /// The state of all tiles so far. Row sums lack the last tile's share (`product_share`), which is 0 if LSE is wanted.
   JIT_DEVICE State state() const {
     State state = state_;
     if constexpr (Traits::looks_later && has_row_max<Config>) {
@@ -102,21 +101,21 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     }
     return state;
   }
-  /// With sums_by_products: what O is divided by, of all tiles but for what `product_share` says.
+  /// With sums_by_products: the row sums of all tiles without the last tile's share (`product_share`).
   JIT_DEVICE RowFactors& sums() { return state_.row_sum; }
   JIT_DEVICE const RowFactors& sums() const { return state_.row_sum; }
-  /// With sums_by_products: what share of the sums that P V of the last tile makes is still to be added in each lane.
+  /// With sums_by_products: the factor by which each lane adds the sums from P V of the last tile to its row sums.
   JIT_DEVICE float product_share() const { return product_share_; }
-  /// Turns that consumers take.
+  /// The order in which consumers issue wgmma.
   JIT_DEVICE const WarpgroupOrderBarrier<Traits>& order_barrier() const { return order_barrier_; }
 
-  /// Keeps what is written to the tile before in front of the fence of the next product.
+  /// Keeps earlier writes to the accumulators of S before the fence of the next wgmma.
   JIT_DEVICE void hold_tile() { wgmma_hold(scores_.registers[0]); }
-  /// Issues S, as one group.
+  /// Issues S = Q Kᵀ as one wgmma group.
   JIT_DEVICE void multiply(const Queries& queries, unsigned q_tile, unsigned k_tile) {
     queries.multiply(scores_, q_tile, k_tile);
   }
-  /// Which scores are kept, while they are multiplied: drawn, or on the way from where it was precomputed.
+  /// Draws the dropout mask of the tile, or starts loading it if it was precomputed. Overlaps with S.
   JIT_DEVICE void draw_kept(const Queries& queries, const Keys& keys) {
     if constexpr (has_dropout_mask_ahead<Config>) {
       const auto& work = queries.work();
@@ -129,7 +128,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
           work.q_begin + queries.warp_row(), keys.first_key());
     }
   }
-  /// Finds the limits that scores may reach before maxima move, while they are multiplied.
+  /// Computes the limits that scores may reach before maxima move. Overlaps with S.
   JIT_DEVICE void find_limits(const Queries& queries) {
     if constexpr (knows_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
@@ -137,7 +136,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     }
   }
 
-  /// After the wait for the first S of a work tile: scores become exponentials, and K is released.
+  /// Finishes the first S of a work tile, after the wait for it: computes the exponentials and releases K.
   JIT_DEVICE void finish_first(Queries& queries, Keys& keys) {
     if constexpr (Largest::is_bound) {
       const float known = Largest::ask(params_, queries.whole_work().head);  // on its way meanwhile
@@ -159,7 +158,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     if constexpr (State::keeps_largest) keep_largest(state_, before.largest);
   }
 
-  /// Finishes later S of a work tile. Returns whether the output must be rescaled by `correction`.
+  /// Finishes S of a tile that is not the first. Returns whether O must be rescaled by `correction`.
   JIT_DEVICE bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
     if constexpr (Traits::looks_later) {
@@ -175,11 +174,11 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     }
   }
 
-  /// Exponentials become the P that is multiplied: their sums are those of all keys.
+  /// Packs the exponentials into P and applies dropout; row sums include dropped keys.
   JIT_DEVICE void pack() { p_.pack_scores(scores_, kept_); }
 
-  /// With `packs_early`, in place of `finish_first` and `pack`: `finish_output`, a function without arguments, is
-  /// called where P V of the tile before must have ended.
+  /// Replaces `finish_first` and `pack` if `packs_early`. Calls `finish_output()` where P V of the tile before must
+  /// have ended.
   template <bool in_turn, class FinishOutput>
   JIT_DEVICE void finish_first_early(Queries& queries, Keys& keys, const FinishOutput& finish_output) {
     take_first(queries, keys);
@@ -187,16 +186,15 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     finish_output();
     exponentiate_and_pack(queries, keys);
   }
-  /// Finishes scores in place of `finish` and `pack`: `scale_output` is given what the output must be
-  /// rescaled by.
+  /// Replaces `finish` and `pack` if `packs_early`. Calls `scale_output` with the factors by which O must be rescaled.
   template <class FinishOutput, class ScaleOutput>
   JIT_DEVICE void finish_early(Queries& queries, Keys& keys, const FinishOutput& finish_output,
                                const ScaleOutput& scale_output) {
     RowFactors correction;
     hold_tile();
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
-    // Where the turn ends behind the wait for P V, maxima belong in front of it: they cost nothing under P V, but time
-    // of the next consumer's in the turn, where the assembler would put as many of them as it likes.
+    // If the turn is passed after the wait for P V, maxima are computed before that wait: they are free during P V, but
+    // would cost the next consumer's time within the turn, into which ptxas would move them.
     if constexpr (passes_early) keys.release_k();
     RowFactors of_lane;
     bool move = may_exceed(scores_, limits_, of_lane);
@@ -214,15 +212,15 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     exponentiate_and_pack(queries, keys, are_spread);
   }
 
-  /// O += P V, as one group, of which `lower` leaves out the upper half of the keys.
+  /// Issues O += P V as one wgmma group. With `lower` it omits the upper half of the keys.
   JIT_DEVICE void multiply_values(ConsumerOutput<Config>& output, unsigned v_tile, bool lower) const {
     p_.multiply_pv(output.tile(), output.tile_sums(), v_tile, lower);
   }
-  /// After the wait for it.
+  /// Keeps P in its registers until P V has ended. Called after the wait for P V.
   JIT_DEVICE void hold_p() { p_.hold(); }
 
  private:
-  // The seed of kernels that draw themselves.
+  // The seed; empty if the dropout mask is precomputed.
   static JIT_DEVICE Seed seed_of(const DropoutParams& dropout) {
     if constexpr (has_dropout_mask_ahead<Config>) {
       return {};
@@ -231,7 +229,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     }
   }
 
-  // Up to the maxima, with which the first S of a work tile begins.
+  // Computes the maxima of the first tile of a work tile, and releases K.
   JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
@@ -248,7 +246,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     if constexpr (knows_limits) least_sum_ = least_sum_of_keys(Config::tile_kv);
     if constexpr (asks_for_spread) {
       if (!are_small(state_.row_max, queries.scale_log2()))
-        least_sum_ = -negative_infinity();  // no sum is enough
+        least_sum_ = -negative_infinity();  // no row sum reaches it
     }
   }
 
@@ -272,8 +270,8 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     }
   }
 
-  // Exponentials become P step by step, and the next keys are looked for meanwhile. Rows that many keys share are summed up
-  // by P V with sums_by_products: beside one large weight the tensor core's sum of a tile drops the digits of small ones.
+  // Packs exponentials into P k-step by k-step, and looks for the next tile of keys meanwhile. With sums_by_products P
+  // V sums rows whose weight is spread over many keys; else small weights would lose digits in the tensor core's sum.
   JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool are_spread = false) {
     auto next = keys.ask_for_next();
     constexpr bool by_products = Traits::sums_by_products;
@@ -298,8 +296,8 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
         });
   }
 
-  // Relative to the maxima of earlier tiles; where that is not enough, brought up to those of this one, too, or
-  // computed once more.
+  // Computes exponentials relative to the maxima of earlier tiles. If these are too small, raises them to the maxima of
+  // this tile; if exponentials have overflowed, computes S and the exponentials again.
   JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
     if constexpr (Traits::has_spans) return exponentiate_or_move_rows(queries, keys, correction);
     bool looks = false;
@@ -362,7 +360,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
     raise_largest(queries, of_lane);
   }
 
-  // Has the bits of rows that move by themselves: they are taken not to, and if one may, the tile is computed once more.
+  // As above, bitwise as if maxima moved row by row: assumes that none moves; if one may, computes the tile again.
   JIT_DEVICE bool exponentiate_or_move_rows(Queries& queries, const Keys& keys, RowFactors& correction) {
     constexpr int rows = Traits::Scores::rows;
     float before[rows], offsets[rows];
@@ -392,10 +390,10 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   const WarpgroupOrderBarrier<Traits> order_barrier_;
   Probabilities<Traits> p_;
   typename Traits::Scores scores_;
-  Kept kept_;  // of them
+  Kept kept_;  // of scores_
   State state_;
-  RowFactors limits_;        // of scores, where they are known
-  float least_sum_;          // of P of the work tile's keys, there, too
+  RowFactors limits_;        // of scores, if knows_limits
+  float least_sum_;          // row sum of a row whose weight is spread over the keys so far, if knows_limits
   float product_share_ = 0;  // with sums_by_products
 };
 

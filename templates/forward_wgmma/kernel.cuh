@@ -1,7 +1,7 @@
-// Attention forward with TMA and wgmma, for sm_90a. A block has a producer warpgroup, with a warp for keys and values,
-// one for queries and one that stores outputs, and one to three consumer warpgroups, which compute. With 8-bit q a
-// further warpgroup transposes values. With 8-bit k and v alone a further warpgroup, or two warps of the producer
-// warpgroup, upcast them. Sequences have one length, or lengths that only the device knows.
+// Attention forward with TMA and wgmma, for sm_90a. A block has a producer warpgroup, with one warp for keys and
+// values, one for queries and one that stores outputs, and one to three consumer warpgroups. With 8-bit q, another
+// warpgroup transposes values. With 8-bit k and v but 16-bit q, another warpgroup, or two warps of the producer
+// warpgroup, upcast them. Sequences have one length, or lengths that are known only on the device.
 #pragma once
 
 #include "base/params.cuh"
@@ -24,7 +24,7 @@
 
 namespace jit::forward_wgmma {
 
-/// By one thread, before any other use; then a __syncthreads.
+/// Initializes all pipelines. By one thread, before any other use; a __syncthreads must follow.
 template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
@@ -37,7 +37,7 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   fence_mbarrier_init();  // mutate: NoFenceBehindInit
 }
 
-/// The work of converters.
+/// Runs a converter warp: upcasts keys and values, or transposes values.
 template <class Traits>
 JIT_DEVICE void convert(unsigned smem) {
   if constexpr (Traits::upcasts) {
@@ -54,7 +54,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
   if (threadIdx.x == 0) init_pipelines<Traits>(smem);
-  // Whether another kernel computes the call's other requests, before this one and behind it.
+  // Whether other kernels, before and after this one, compute the other requests of the call.
   constexpr bool is_between = Config::requests == Requests::many_queries;
   if constexpr (is_between) {
     start_beside_grids_before();
@@ -85,7 +85,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
           if constexpr (Config::output != OutputPlace::direct) store_outputs<Traits>(params, maps, smem);
           return;
         }
-        // Else it does what warp 3 does.
+        // With spare converters warp 2 falls through: it converts, as does warp 3.
       case 3:
         if constexpr (Traits::has_spare_converters) {
           return convert<Traits>(smem);

@@ -1,6 +1,6 @@
-// The second level of accumulation. wgmma adds products of 8 bits to an accumulator of which 13 bits behind the point
-// count, so that a sum of many values with a mean loses what is small beside it (DeepSeek-AI, "DeepSeek-V3 Technical
-// Report", 3.3.2). Every so many tiles of keys it moves to floats that ordinary additions sum up.
+// The second level of accumulation. wgmma keeps only 13 fractional bits when it accumulates 8-bit products, so a long
+// sum of values with a nonzero mean loses small terms (DeepSeek-AI, "DeepSeek-V3 Technical Report", 3.3.2). Every
+// `promote_every` tiles of keys, the accumulators are added to fp32 registers by ordinary additions.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -9,16 +9,16 @@
 
 namespace jit::forward_wgmma {
 
-/// One level is enough.
+/// Does nothing: the wgmma accumulators are the only level.
 template <class Config, class Output, bool is_used = (Config::promote_every > 0)>
 class PromotedSums {
  public:
-  /// Before the first tile of a work tile.
+  /// Clears the sums, before the first tile of a work tile.
   JIT_DEVICE void begin() {}
-  /// Behind each tile of keys, whose products are in `output`.
+  /// Adds `output` to the sums every `promote_every` tiles. Called after P V of each tile of keys.
   JIT_DEVICE void take(Output&) {}
   JIT_DEVICE void scale_rows(const float (&)[Output::rows]) {}
-  /// Behind the last one: all is in `output`.
+  /// Adds the sums to `output`, after the last tile.
   JIT_DEVICE void finish(Output&) const {}
 };
 
@@ -35,7 +35,7 @@ class PromotedSums<Config, Output, true> {
       add(sums_, output);  // mutate: PromotedSumsLost
       output.clear();      // mutate: PromotedSumsTwice
     }
-    wgmma_hold(output.registers[0]);  // the next wgmma's fence stands behind all that is written here
+    wgmma_hold(output.registers[0]);  // orders the writes above before the fence of the next wgmma
   }
   JIT_DEVICE void scale_rows(const float (&factors)[Output::rows]) {
     sums_.scale_rows(factors);  // mutate: PromotedSumsUnscaled

@@ -10,7 +10,7 @@
 
 namespace jit::forward_wgmma {
 
-/// Steps of P V that the lower half of a tile's keys takes.
+/// k-steps of P V that cover the lower half of a tile's keys.
 JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTraits<bf16>::mma_k) {
   return (tile_kv / 2 + mma_k - 1) / mma_k;
 }
@@ -19,29 +19,29 @@ JIT_HOST_DEVICE constexpr int lower_key_steps(int tile_kv, int mma_k = ElementTr
 ///
 ///     | Q stage 0 | … | K stage 0 | … | V stage 0 | … | stored K, V | O | words and their ranges | bits of scores | scales | tile infos | barriers |
 ///
-/// O lies over the Q that it was computed from unless the config separates it or has consumers write it. Stored K and V
-/// are K and V unless a warpgroup makes these of them: V where it is transposed, both where they are upcast. A stage of
-/// Q has the rows of each consumer as a tile of its own, and so has O. Barriers: one for each stage, of Q and O for
-/// each consumer, 8 bytes.
+/// O overwrites the Q that it was computed from, unless the config gives it a buffer of its own or consumers write it
+/// to global memory. Stored K and V are K and V, unless converters produce these: V if it is transposed, both if they
+/// are upcast. A stage of Q has one tile per consumer, and so has O. Barriers: two per stage, those of Q and O per
+/// consumer, 8 bytes each.
 struct SmemLayout {
   PipelinePlace q;
   PipelinePlace k;
   PipelinePlace v;
-  PipelinePlace stored_k;  ///< as they come from memory
+  PipelinePlace stored_k;  ///< as TMA writes it
   PipelinePlace stored_v;
   PipelinePlace o;
   PipelinePlace work;   ///< WorkTile, or SequenceTile, for each stage
   int key_words;        ///< int for each key of each stage, if the mask asks for words
-  int stored_words;     ///< the same of stored K
-  int key_word_ranges;  ///< the table of their ranges: two ints each
-  int mask_bits;        ///< words of the tile's scores for each stage of K, if the mask knows them
-  int key_scales;       ///< float for each key of each stage, if each, or each block, has a scale
+  int stored_words;     ///< as key_words, for each stage of stored K
+  int key_word_ranges;  ///< the table of ranges of key words: two ints each
+  int mask_bits;        ///< mask bits of the tile's scores for each stage of K, if the mask has them
+  int key_scales;       ///< float for each key, or block of keys, of each stage, if it has a scale
   int key_tile_infos;   ///< KeyTileInfo for each stage of K
-  int stored_infos;     ///< the same of stored K
+  int stored_infos;     ///< KeyTileInfo for each stage of stored K
   int stored_k_scales;  ///< scales of each row of stored K that converters apply, for each stage
   int stored_v_scales;  ///< the same of stored V
   int value_infos;      ///< int for each stage of V that is transposed
-  int work_wanted;      ///< one barrier, where sequences may differ in length
+  int work_wanted;      ///< one barrier, if sequences may differ in length
   int total;
 };
 
@@ -60,26 +60,26 @@ struct SmemSizes {
   int element_bytes = jit::element_bytes;  ///< of q, k and v as they are multiplied
   int output_bytes = jit::element_bytes;   ///< of o
   bool key_scales = false;                 ///< whether each key, or block of keys, has a scale of its own
-  int stages_stored = 0;                   ///< of K and V of 8 bits that are upcast; 0: they are not
-  int mask_bit_words = 0;                  ///< of a tile; 0: its scores are not known
-  bool sums_by_products = false;           ///< whether V has columns of ones beside its own
+  int stages_stored = 0;                   ///< stages of 8-bit K and V that are upcast; 0: none is
+  int mask_bit_words = 0;                  ///< words of a tile's mask bits; 0: the mask has none
+  bool sums_by_products = false;           ///< whether V has columns of ones after its own
   int numbers = 1;                         ///< of a stored byte
   int k_scale_bytes = 0;                   ///< of a row of stored K, that converters apply
   int v_scale_bytes = 0;                   ///< the same of V
 
-  /// Whether V is transposed on its way. Products of elements of 8 bits sum along the columns of both tiles (PTX ISA,
-  /// "wgmma.mma_async"): a tile of V has a row for each column.
+  /// Whether converters transpose V. 8-bit products sum along the columns of both operands (PTX ISA,
+  /// "wgmma.mma_async"), so a tile of V needs a row for each column.
   JIT_HOST_DEVICE constexpr bool transposes_v() const { return element_bytes == 1; }
   JIT_HOST_DEVICE constexpr bool upcasts() const { return stages_stored > 0; }
 };
 
-/// Rows of a tile of V that has one for each column: those of the output's accumulators.
+/// Rows of a tile of transposed V: one per column of the output's accumulators.
 JIT_HOST_DEVICE constexpr int transposed_rows(int head_dim_v) { return padded_head_dim(head_dim_v); }
 
-/// Columns of ones beside those of V, of which P V makes the sums of P: the fewest that an instruction has.
+/// Columns of ones after those of V, from which P V computes the sums of P: as many as the smallest n of wgmma.
 inline constexpr int sum_columns = 8;
 
-/// Whether there is a table of the ranges of key words.
+/// Whether shared memory has the table of ranges of key words.
 JIT_HOST_DEVICE constexpr bool has_key_word_ranges(const SmemSizes& sizes) {
   return sizes.key_words && !sizes.has_lengths;
 }
@@ -88,20 +88,20 @@ JIT_HOST_DEVICE constexpr bool o_lies_over_q(const SmemSizes& sizes) {
   return !sizes.separate_o && !sizes.direct_o;
 }
 
-/// Places for O that has been computed and not yet stored.
+/// Stages of O: outputs that have been computed and not yet stored.
 JIT_HOST_DEVICE constexpr int o_stages(const SmemSizes& sizes) {
   if (sizes.direct_o) return 0;
   return sizes.separate_o ? 1 : sizes.stages_q;
 }
 
-/// Distance between two stages of Q: room for O, where that lies over Q.
+/// Bytes of a stage of Q; includes room for O if O overwrites Q.
 JIT_HOST_DEVICE constexpr int q_stage_size(const SmemSizes& sizes) {
   const int q_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim, sizes.element_bytes);
   const int o_bytes = panel_tile_bytes(sizes.tile_q, sizes.head_dim_v, sizes.output_bytes);
   return o_lies_over_q(sizes) && o_bytes > q_bytes ? o_bytes : q_bytes;
 }
 
-/// Bytes of a tile of V that has a row for each column.
+/// Bytes of a tile of transposed V, including its rows of ones.
 JIT_HOST_DEVICE constexpr int value_columns_bytes(const SmemSizes& sizes) {
   const int rows = transposed_rows(sizes.head_dim_v) + (sizes.sums_by_products ? sum_columns : 0);
   return panel_tile_bytes(rows, sizes.tile_kv, sizes.element_bytes);
@@ -171,7 +171,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   return layout;
 }
 
-/// `key_words`: whether the mask has words of keys; `mask_bit_words`: of a tile whose scores it knows.
+/// The sizes of a Config. `key_words`: whether the mask has words of keys; `mask_bit_words`: of a tile.
 template <class Config>
 JIT_HOST_DEVICE constexpr SmemSizes smem_sizes(bool key_words, int mask_bit_words, bool has_lengths) {
   return {.head_dim = Config::head_dim,

@@ -10,8 +10,8 @@
 
 namespace jit {
 
-/// Whether it is no use to wait on for the word, the i-th of the call, since `begin`, which is 0 at first: the time is over, or another wait of
-/// this device, of this call or one before, timed out.
+/// Whether to give up waiting for `word`, the call's i-th, since `begin` (0 at first): the timeout has passed, or
+/// another wait on this device, in this call or an earlier one, has timed out.
 JIT_DEVICE bool gives_up(ArrivalHeader& header, unsigned long long timeout, const unsigned* word, int i,
                          unsigned epoch, unsigned long long& begin) {
   const unsigned long long now = global_timer();

@@ -1,5 +1,5 @@
-// Data that accompanies a tile of keys: the tile info, by which each consumer skips what its own queries do not see, and the
-// words, scales and bits beside the tile.
+// Data that accompanies a tile of keys: the tile info, by which each consumer skips what its queries do not see, and
+// the words, scales and mask bits in shared memory.
 #pragma once
 
 #include "base/bit_words.cuh"
@@ -19,8 +19,8 @@
 
 namespace jit {
 
-/// Flags of the tile info of the tile at which `tiles` stands, of a mask that is remembered. `q_begin` is the first
-/// query of the work tile, `range_end` the end of the keys that all its queries see.
+/// Flags of the tile info of the current tile of `tiles`. `mask` is a RememberedMask, `q_begin` the first query of the
+/// work tile, `range_end` the end of its range of keys.
 template <class Traits, class Mask, class Tiles>
 JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin, int range_end,
                               const SeqlenInfo& seqlens) {
@@ -33,7 +33,7 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
   if (!tiles.is_partial()) return flags;
   flags |= key_info_partial;  // mutate: NoInfoOfPartialTiles
   constexpr bool descending = Config::descending;
-  // Few keys are left to the end, of this tile in descending order, and of what comes behind it else.
+  // Consumers skip tiles only near the end of the range: from this tile on (descending) or after it.
   const bool may_skip = range_end - tiles.key(descending ? 0 : 1) <= Traits::most_skipped * Config::tile_kv &&
                         (!descending || tiles.has(1));
   int skipping = 0;
@@ -53,14 +53,14 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
       ++skipping;
     }
   }
-  // Somebody looks at each tile.
+  // At least one consumer must take each tile.
   if (descending && skipping == Traits::consumers) flags &= ~(7 * key_info_unseen);
   return flags;
 }
 
-// Bits that a mask has of a tile's scores, on their way to the consumers beside the tile of keys.
+// Loads of mask bits: bits per score that a mask has precomputed, which accompany the tile of keys.
 
-/// The words of a block from the tile's first on; null: its scores are not known.
+/// The mask-bit words of a block, from the tile's first word on; null: its scores are not precomputed.
 template <class Traits>
 JIT_DEVICE const unsigned* known_words(const BlockContext& context, int q_begin, int k_begin) {
   if constexpr (Traits::has_mask_bits) {
@@ -74,14 +74,14 @@ JIT_DEVICE const unsigned* known_words(const BlockContext& context, int q_begin,
   return nullptr;
 }
 
-/// Lets `full` wait for their bytes. By one thread, which arrives later.
+/// Announces the bytes of the mask bits at `full`. By one thread, which arrives later.
 template <class Traits>
 JIT_DEVICE void expect_mask_bits(unsigned full) {
   mbarrier_expect_tx(full, Traits::mask_bit_words * 4);  // mutate: NobodyWaitsForTheBits
 }
 
-/// Starts the copies of the tile's words, which lie in one piece where the block has no other queries, else in one for
-/// each 64 keys. By one thread.
+/// Starts the copies of the tile's mask bits: one copy if a block has as many queries as the tile, else one for each 64
+/// keys. By one thread.
 template <class Traits>
 JIT_DEVICE void load_mask_bits(unsigned target, const unsigned* words, unsigned full) {
   using Config = typename Traits::Config;
@@ -96,8 +96,7 @@ JIT_DEVICE void load_mask_bits(unsigned target, const unsigned* words, unsigned 
   }
 }
 
-/// Words of a tile's keys, their scales, and the bits of its scores where the mask knows them, as KvProducer wants
-/// them.
+/// The `Beside` of KvProducer: words and scales of a tile's keys, and its mask bits if the mask has precomputed them.
 template <class Traits>
 struct BesideKeys {
   using Config = typename Traits::Config;
@@ -108,7 +107,7 @@ struct BesideKeys {
   KeyTileInfo& info;
   const unsigned* known = nullptr;
 
-  /// Looks whether the bits are known.
+  /// Finds the mask bits, if the mask has precomputed the tile.
   JIT_DEVICE void find_bits() {
     if (Traits::has_mask_bits && (info.flags & key_info_partial) != 0)
       known = known_words<Traits>(context_of<Config>(params, work), work.q_begin, info.k_begin);

@@ -1,5 +1,5 @@
-// Waits for keys that arrive while the kernel computes. Other devices copy them; a word with the epoch of the call follows each
-// copy. Words arrive nearly in order, so a block remembers how many of the first ones it has seen.
+// Waits for keys that arrive while the kernel runs. Other devices copy them; after each copy they write the epoch of
+// the call to a word. Words arrive nearly in order, so a block remembers how many of the first ones it has seen.
 #pragma once
 
 #include "base/params.cuh"
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// The table in tensor slot `slot`, whose numbers may be any: none leads outside of the tensor. By a whole warp.
+/// The arrival table in tensor slot `slot`. Its numbers are clamped: none leads outside of the tensor. By a whole warp.
 template <int slot>
 class KeyArrivals {
  public:
@@ -35,12 +35,11 @@ class KeyArrivals {
   JIT_DEVICE int granules() const { return __ldg(&header()->granules); }
   JIT_DEVICE int own_granules() const { return __ldg(&header()->own_granules); }
 
-  /// Waits until the first `count` words hold the epoch. False: they did not in time, neither here nor in another block.
+  /// Waits until the first `count` words hold the epoch. False if this wait, or one of another block, has timed out.
   JIT_DEVICE bool wait(int count) { return count <= seen_ || wait_for(count); }
 
-  /// Waits for all of them, and looks at each again: when a call ends, every device has begun it, no
-  /// device writes to its keys any more, and none has begun the call that writes there next, as one might whose wait for this
-  /// device timed out.
+  /// Waits for all words again. When a call ends, every device has begun it, no device still writes to its keys, and
+  /// none has begun the next call that writes there, as one whose wait for this device timed out might have.
   JIT_DEVICE bool finish() {
     seen_ = 0;
     return pieces() == 0 || wait(0x7fffffff);

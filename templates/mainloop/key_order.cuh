@@ -1,6 +1,6 @@
-// The order in which queries visit tiles of keys, and the waits of their loads: keys are there and are visited in
-// ascending or descending order, or they arrive from other devices while the kernel computes and are visited in the
-// order of arrival.
+// The order in which queries visit tiles of keys, and the waits of their loads. Keys are in memory and are visited in
+// ascending or descending order, or they arrive from other devices while the kernel runs and are visited in the order
+// of arrival.
 #pragma once
 
 #include "base/params.cuh"
@@ -12,8 +12,8 @@
 
 namespace jit {
 
-/// The tiles of keys of one block of queries, as KvTiles has them with a look-ahead of 1: piece by piece of the table of
-/// `Arrivals`, each ascending. A tile that lies in several pieces is visited with the last of them. By a whole warp.
+/// The tiles of keys of one block of queries, as KvTiles with a look-ahead of 1: piece by piece of the table of
+/// `Arrivals`, ascending within a piece. A tile in several pieces is visited with the last one. By a whole warp.
 template <class Mask, int tile_kv, class Arrivals>
 class ArrivingKvTiles {
  public:
@@ -35,9 +35,9 @@ class ArrivingKvTiles {
   JIT_DEVICE int key(int ahead) const { return ahead == 0 ? key_ : next_.key(0); }
   JIT_DEVICE bool has(int ahead) const { return ahead == 0 ? has_ : next_.has(0); }
   JIT_DEVICE bool is_partial() const { return is_partial_; }
-  /// Words that the tile waits for.
+  /// Arrival words that must hold the epoch before the tile is loaded.
   JIT_DEVICE int words() const { return words_; }
-  /// Keys from this tile on; in front of the last piece, of which some may be left, many.
+  /// Keys from this tile on; a large number before the last piece.
   JIT_DEVICE int keys_left() const {
     return following_ < count_ ? 0x7fffffff : minimum(range_.end, piece_.end) - next_.key(0) + tile_kv;
   }
@@ -58,7 +58,7 @@ class ArrivingKvTiles {
     return {range.begin / tile_kv * tile_kv, (range.end + tile_kv - 1) / tile_kv * tile_kv};
   }
 
-  // Goes to the first tile from next_ on that its piece is the last one of, and through pieces until there is one.
+  // Advances next_ to the first tile whose last piece is the current one, through as many pieces as needed.
   JIT_DEVICE void find() {
     if (count_ == 0) return;
 #pragma unroll 1
@@ -72,14 +72,14 @@ class ArrivingKvTiles {
     }
   }
 
-  // Whether no piece behind that of next_ has keys of its tile.
+  // Whether no later piece has keys of the tile of next_.
   JIT_DEVICE bool is_last_piece() const {
     const int begin = next_.key(0), end = begin + tile_kv;
     if (begin >= piece_.begin && end <= piece_.end) return true;
     return piece_from(index_ + 1, {begin, end}) == count_;  // mutate: TilesOfSeveralPieces
   }
 
-  // The first piece from the i-th on that has keys of the range; the count of pieces: none has.
+  // The first piece from the i-th on that has keys of `range`; count_ if there is none.
   JIT_DEVICE int piece_from(int i, const KeyRange& range) const {
 #pragma unroll 1
     for (; i < count_; i += warp_size) {
@@ -100,15 +100,15 @@ class ArrivingKvTiles {
   KvTiles<Mask, tile_kv, 0> next_;
   const int count_;
   ArrivalPiece piece_{0, 0x7fffffff, 0, 0};  // of next_
-  int index_ = 0;                            // of that piece
-  int following_ = 0;                        // the next one
+  int index_ = 0;                            // index of piece_
+  int following_ = 0;                        // index of the next piece with keys of the range
   int key_ = 0;
   int words_ = 0;
   bool has_ = false;
   bool is_partial_ = false;
 };
 
-/// The order of a producer's keys over all of its work tiles. All keys are there.
+/// The order of a producer's keys over all of its work tiles, if all keys are in memory.
 template <class Config>
 class KeyOrder {
  public:
@@ -121,21 +121,21 @@ class KeyOrder {
                      int seqlen_kv)
         : KvTiles<Mask, Config::tile_kv, 1, Config::descending>(mask, queries, range, seqlen_kv) {}
   };
-  /// Loads the tile of keys at which `tiles` stands, whose values lie in `box`, too.
+  /// Loads the current tile of keys of `tiles`; its values lie in the same `box`.
   template <class Tiles, class Producer, class Box, class Info, class Beside>
   JIT_DEVICE void load(const Tiles&, Producer& producer, const Box& box, const Info& info,
                        const Beside& beside) {
     producer.load_keys(box, info, beside);
   }
-  /// Behind the last work tile.
+  /// Called after the last work tile.
   JIT_DEVICE void finish() {}
 };
 
-/// Nothing lies in the box, so that zeros are loaded.
+/// Empties a box, so that TMA loads zeros.
 JIT_DEVICE void leave_out(RowPlace& box) { box.seq = no_row; }
 JIT_DEVICE void leave_out(BoundedBox& box) { box = bounded_box(0, 0, 0, box.head, box.batch); }
 
-/// They come while the kernel computes. What is computed with keys that do not come in time is NaN.
+/// The order of keys that arrive while the kernel runs. Results that need keys that do not arrive in time are NaN.
 template <has_arrivals Config>
 class KeyOrder<Config> {
   using Arrivals = typename Config::Arrivals;

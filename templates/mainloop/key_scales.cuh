@@ -1,5 +1,5 @@
-// Copies the scales of 8-bit keys into shared memory beside their tile, where each key, or each block of keys, has a
-// scale: by one warp beside TMA, or as part of a block's copies.
+// Copies the scales of 8-bit keys, one per key or block of keys, into shared memory beside their tile: by one warp,
+// next to TMA, or as part of a block's cp.async copies.
 #pragma once
 
 #include "base/params.cuh"
@@ -14,8 +14,8 @@
 
 namespace jit {
 
-/// Starts the copy of word `word` of the scales of blocks of a row, of which it has `count`, a byte each; zeros where
-/// `row` is null. Rows of whole words begin at multiples of 4 bytes; others come byte by byte.
+/// Starts the copy of word `word` of a row's block scales, `count` bytes in all; writes zeros if `row` is null. If
+/// `count` is a multiple of 4, rows are aligned to 4 bytes; otherwise bytes are read one by one.
 template <int count>
 JIT_DEVICE void copy_scale_word(unsigned target, const unsigned char* row, int word) {
   if constexpr (count % 4 == 0) {
@@ -31,11 +31,11 @@ JIT_DEVICE void copy_scale_word(unsigned target, const unsigned char* row, int w
   }
 }
 
-/// Starts the copy of a scale of fp32; 0 where `scale` is null.
+/// Starts the copy of an fp32 scale; writes 0 if `scale` is null.
 JIT_DEVICE void copy_scale(unsigned target, const float* scale) {
   cp_async_zfill<4>(target, scale, scale != nullptr);
 }
-/// Starts the copies of all scales of blocks of a row, which has so many, in whole words.
+/// Starts the copies of all `count` block scales of a row.
 template <int count>
 JIT_DEVICE void copy_scale_words(unsigned target, const unsigned char* row) {
   static_assert(count % 4 == 0, "cp.async copies scales as whole words");
@@ -43,8 +43,8 @@ JIT_DEVICE void copy_scale_words(unsigned target, const unsigned char* row) {
   for (int word = 0; word < count / 4; ++word) copy_scale_word<count>(target + word * 4, row, word);
 }
 
-/// Calls use(row, place, exists) for the rows of a tile that comes in boxes, of which `box` is the lane's, and of which so
-/// many exist: each lane for some of them. By a whole warp.
+/// Calls use(row, place, exists) for all rows of a tile that is copied in boxes, spread over the lanes. `box` is the
+/// lane's own box; the first `keys` rows exist. By a whole warp.
 template <class Traits, class Use>
 JIT_DEVICE void for_tile_rows(const AttentionParams& params, const RowPlace& box, int keys, const Use& use) {
   using Config = typename Traits::Config;
@@ -59,8 +59,8 @@ JIT_DEVICE void for_tile_rows(const AttentionParams& params, const RowPlace& box
   }
 }
 
-/// The scale of row `row` of those that a sequence's keys are counted in; `of_head` is the first one of the KV head. 0 where
-/// its page does not exist, whose keys are zeros.
+/// The scale of row `row` of a sequence; `of_head` points to the KV head's first scale. 0 if the row's page does not
+/// exist, since its keys are zeros.
 template <class Config>
 JIT_DEVICE float key_scale(const AttentionParams& params, const float* of_head, const TensorStrides& strides,
                            int batch, int row) {
@@ -72,7 +72,7 @@ JIT_DEVICE float key_scale(const AttentionParams& params, const float* of_head, 
   return of_head[batch * strides.batch + row / rows_of_scale<Config> * strides.seq];
 }
 
-/// Writes the scales of a tile's keys at a shared address. By a whole warp.
+/// Writes the scales of a tile's keys to shared address `target`. By a whole warp.
 template <class Config>
 JIT_DEVICE void write_key_scales(const AttentionParams& params, const WorkTile& work,
                                  const Sequence& sequence, int k_begin, unsigned target) {
@@ -96,7 +96,7 @@ JIT_DEVICE void write_key_scales(const AttentionParams& params, const WorkTile& 
   }
 }
 
-/// Copies scales of dense keys by cp.async, by a block of so many threads. Nothing is copied where keys have no scales of
+/// Copies scales of dense keys by cp.async, by a block of `threads` threads. Does nothing if keys have no scales of
 /// their own.
 template <class Config, int threads>
 class KeyScalesCopy {

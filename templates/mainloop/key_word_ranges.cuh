@@ -1,5 +1,5 @@
-// The ranges that the words of neighboring keys lie in, for all keys of a launch: a block finds them once,
-// at its start, and then knows which tiles of keys a tile of queries may see without reading global memory.
+// Ranges of the words of adjacent keys, for all keys of a launch. A block computes them once, at its start, and then
+// knows which tiles of keys a tile of queries may see without reading global memory.
 #pragma once
 
 #include "base/params.cuh"
@@ -12,10 +12,10 @@
 
 namespace jit {
 
-/// A table in shared memory: for each batch entry of the launch, one range for each piece of keys. A piece is
-/// a tile of keys, or 2, 4, 8 … of them where the table would not hold all: work_order.cpp chooses how
-/// many batch entries a launch has, at most as many as there are places. Blocks that compute one work tile
-/// have no table, for which it would be too much to read, and neither have sequences that differ in length.
+/// A table in shared memory with one range per batch entry of the launch and piece of keys. A piece is one tile of
+/// keys, or 2, 4, 8 … if the table would otherwise be too small; work_order.cpp chooses at most as many batch entries
+/// per launch as the table has places. Blocks that compute one work tile have no table, as filling it would cost too
+/// much; neither have sequences that differ in length.
 template <class Traits>
 class KeyWordRanges {
   using Config = typename Traits::Config;
@@ -31,7 +31,7 @@ class KeyWordRanges {
     }
   }
 
-  /// Pieces of a batch entry, of the longest if they differ.
+  /// Pieces of a batch entry (of the longest one, if lengths differ).
   JIT_DEVICE int pieces() const {
     const int seqlen_kv = DenseSequences<Config>::longest_kv(params_);
     return seqlen_kv == 0 ? 0 : piece_of(seqlen_kv - 1) + 1;

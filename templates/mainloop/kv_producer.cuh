@@ -1,4 +1,4 @@
-// The producer of keys and values by TMA, which runs ahead of the products as far as the pipelines have free stages.
+// The producer of keys and values by TMA. It runs ahead of the products by as many stages as are free.
 #pragma once
 
 #include "base/params.cuh"
@@ -10,17 +10,17 @@
 
 namespace jit {
 
-/// Nothing comes with a tile of keys beside its tile info.
+/// The default `Beside`: a tile info is all that accompanies a tile of keys.
 struct NothingBeside {
-  /// Written by lanes, once there is room in the stage.
+  /// Writes data by lanes, once the stage is acquired.
   JIT_DEVICE void write(int /*stage*/) const {}
-  /// Copies for which the barrier `full` waits, too: announced before the tile's are started, and started behind them.
+  /// Copies that also complete at barrier `full`: announced before those of the tile, and started after them.
   JIT_DEVICE void expect(unsigned /*full*/) const {}
   JIT_DEVICE void start(int /*stage*/, unsigned /*full*/) const {}
 };
 
-/// The side of who fills the pipelines. A Traits is that of mainloop/pipelines.cuh and tile_boxes.cuh; `Maps` are
-/// what k_map and v_map know the maps of; `Box` is where a tile lies. By a whole warp.
+/// The producer side of StoredKvPipelines. Traits are those of mainloop/pipelines.cuh and tile_boxes.cuh; `Maps` is an
+/// argument of k_map and v_map; `Box` is the position of a tile. By a whole warp.
 template <class Traits, class Maps, class Box>
 class KvProducer {
  public:
@@ -29,7 +29,7 @@ class KvProducer {
   JIT_DEVICE KvProducer(const AttentionParams&, const Maps& maps, unsigned smem)
       : maps_(maps), smem_(smem), pipelines_(smem) {}
 
-  /// Loads a tile of keys once there is room for it.
+  /// Acquires a stage and loads a tile of keys.
   template <class Beside = NothingBeside>
   JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
     auto& k = pipelines_.k;
@@ -43,7 +43,7 @@ class KvProducer {
     k.advance();
   }
 
-  /// Leaves NaN in place of a tile of keys, so that all scores with it are NaN.
+  /// Writes NaN instead of a tile of keys, so that all scores with it are NaN.
   template <class Beside = NothingBeside>
   JIT_DEVICE void poison_keys(const KeyTileInfo& info, const Beside& beside = {}) {
     constexpr int words = Traits::StoredKTile::bytes / 4;
@@ -59,12 +59,12 @@ class KvProducer {
     k.advance();
   }
 
-  /// Says where the values lie that load_values() is to load, if there are some.
+  /// Sets the box of the values that load_values() loads next, if any.
   JIT_DEVICE void put_values(const Box& box, bool has_values = true) {
     values_ = box;
     has_values_ = has_values;
   }
-  /// Loads those that were put, if there are some that it has not.
+  /// Loads the values of the last put_values(), unless they have been loaded.
   JIT_DEVICE void load_values() {
     if (!has_values_) return;
     load_values(values_);
@@ -82,7 +82,7 @@ class KvProducer {
     v.advance();
   }
 
-  /// A tile info without a tile.
+  /// Commits a tile info without a tile.
   JIT_DEVICE void tell(int flags) {
     auto& k = pipelines_.k;
     k.producer_acquire();
@@ -90,7 +90,7 @@ class KvProducer {
     k.producer_commit();
     k.advance();
   }
-  /// Tells those who transpose values that there are none any more.
+  /// Tells the converters that transpose values that no more follow.
   JIT_DEVICE void tell_no_values() const {
     if constexpr (Traits::transposes_v) {
       const auto& v = pipelines_.v;
@@ -115,7 +115,7 @@ class KvProducer {
   const Maps& maps_;
   const unsigned smem_;
   StoredKvPipelines<Traits> pipelines_;
-  Box values_{};  // that are still to be loaded
+  Box values_{};  // the next values to load, if has_values_
   bool has_values_ = false;
 };
 

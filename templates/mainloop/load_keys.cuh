@@ -16,8 +16,8 @@
 
 namespace jit {
 
-/// The next work tile is asked for when so many tiles of keys are left: early enough for its queries to be
-/// there in time, and late, because what a block has taken no other can take.
+/// Tiles of keys that are left when the next work tile is requested: early enough to load its queries in time, and
+/// late, because another block can no longer take it.
 inline constexpr int asked_ahead = 5;
 
 template <class Traits>
@@ -29,9 +29,9 @@ using ProducerOf =
     typename ChosenType<Traits::loads_panels, PanelProducer<Traits, TensorMaps, KeyBox<Traits>>,
                         TileProducer<Traits, TensorMaps, KeyBox<Traits>>>::type;
 
-/// Each tile of keys is followed by the values of the one before, from one work tile to the next: scores are
-/// computed first, or at once after. By its own where values are transposed: that takes about as long as a step of the
-/// consumers, and values that waited for room for the next keys came late.
+/// The key producer's loop over all work tiles. Loads K(n), then V(n−1), also across work tiles, since consumers
+/// compute S(n) before P V(n−1). If values are transposed, K(n) is followed by V(n): transposing takes about as long as
+/// a step of the consumers, and values that waited for a free stage of K came late.
 template <class Traits>
 JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Config = typename Traits::Config;
@@ -70,7 +70,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
       if constexpr (Traits::transposes_v) {  // mutate: OwnValuesForgotten
         producer.put_values(keys, has_keys && loads_values);
       }
-      producer.load_values();  // the answer comes while values wait for room
+      producer.load_values();  // the request is answered while values wait for a free stage
       if (asks) work.answer();
       has_next |= asks;
       if constexpr (!Traits::transposes_v) {
@@ -86,7 +86,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
   griddepcontrol_launch_dependents();
 }
 
-/// Loads values, each tile once its keys have come, where that is another warp's work.
+/// The value producer's loop, if values have their own producer: loads V of each tile of keys once K has arrived.
 template <class Traits>
 JIT_DEVICE void load_values(const AttentionParams& params, const TensorMaps& maps, unsigned smem) {
   using Work = typename Traits::Work;

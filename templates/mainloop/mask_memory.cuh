@@ -1,5 +1,5 @@
-// Evaluates the mask for the producer of keys: for a tile of queries, then for one tile of keys after another.
-// Arithmetic masks are evaluated directly, masks that read words of keys by the table of word ranges.
+// Evaluates the mask for the producer of keys: once per tile of queries, then per tile of keys. Arithmetic masks are
+// evaluated directly, masks that read a word per key by the table of word ranges.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -10,12 +10,12 @@
 
 namespace jit {
 
-/// Whether it is dear to ask for a row_range, as it is not of built-in masks.
+/// Whether row_range is expensive, because it is C++ text; those of built-in masks are cheap.
 template <class Mask>
 concept is_row_range_text = has_row_range<Mask> && __is_base_of(TextMask, Mask);
 
-/// Memory of a mask that is a text whose queries see keys without a gap: the text is asked once for each query of a
-/// work tile, and never for a tile of keys. By one warp. All is of the queries that `key_range` was last called with.
+/// Remembers the row ranges of a text mask whose queries see contiguous keys: calls the text once per query of a work
+/// tile, and never per tile of keys. By one warp. All results hold for the queries of the last call of `key_range`.
 template <class Mask>
 class RowRangeMemory {
  public:
@@ -43,7 +43,7 @@ class RowRangeMemory {
     return seen;
   }
 
-  /// Class of a tile within that range, of these queries or some of them.
+  /// The class of a tile of keys within that range, for all or some of these queries.
   JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     const bool is_full = tile.k_begin >= seen_by_all_.begin && tile.k_end <= seen_by_all_.end;
     return is_full ? TileClass::full : TileClass::partial;
@@ -56,11 +56,11 @@ class RowRangeMemory {
 
  private:
   KeyRange seen_by_all_{0, 0};
-  KeyRange of_group_{0, 0};  // lane i has that of warpgroup i
+  KeyRange of_group_{0, 0};  // lane i holds the range of warpgroup i
 };
 
-/// Memory of a mask. By one warp. `key_range` comes first for a tile of queries; `classify` is then for tiles of keys
-/// and these queries, or some of them.
+/// Results of a mask that are kept for a tile of queries; by default none. By one warp. `key_range` is called first;
+/// `classify` is then called for tiles of keys and all or some of these queries.
 template <class Mask>
 struct MaskMemory {
   JIT_DEVICE KeyRange key_range(const Mask& mask, const auto&, int, int q_begin, int q_end) {
@@ -71,8 +71,8 @@ struct MaskMemory {
   }
 };
 
-/// Whether a mask says itself what is remembered of it. Blocks within which another mask tells the classes of tiles
-/// remember nothing, for want of registers.
+/// Whether a mask defines its own memory. Block masks whose tiles another mask classifies remember nothing, for lack of
+/// registers.
 template <class Mask>
 concept has_memory = Mask::has_memory;
 template <has_memory Mask>
@@ -192,7 +192,7 @@ struct MaskMemory<NotMask<A>> {
   MaskMemory<A> a;
   JIT_DEVICE KeyRange key_range(const NotMask<A>& mask, const auto& ranges, int batch, int q_begin,
                                 int q_end) {
-    a.key_range(mask.a, ranges, batch, q_begin, q_end);  // for classify alone
+    a.key_range(mask.a, ranges, batch, q_begin, q_end);  // only for classify
     return mask.key_range(q_begin, q_end);
   }
   JIT_DEVICE TileClass classify(const NotMask<A>& mask, const auto& ranges, int batch,
@@ -220,7 +220,7 @@ concept remembers_rows = requires(MaskMemory<Mask> memory) {
   memory.rows;
 };
 
-/// A mask together with what is remembered of it: itself a mask, for one tile of queries.
+/// A mask with its memory; behaves as a mask, for one tile of queries.
 template <class Mask, class Ranges>
 struct RememberedMask {
   const Mask& mask;
@@ -233,7 +233,7 @@ struct RememberedMask {
   JIT_DEVICE TileClass classify(const ScoreTile& tile) const {
     return memory.classify(mask, ranges, batch, tile);
   }
-  /// The keys that the queries of a warpgroup, which are these, see.
+  /// The keys that queries [q_begin, q_end) see, which are those of warpgroup `group`.
   JIT_DEVICE KeyRange key_range_of(int group, int q_begin, int q_end) const {
     if constexpr (remembers_rows<Mask>) {
       return memory.rows.of_group(group);
@@ -241,7 +241,7 @@ struct RememberedMask {
       return mask.key_range(q_begin, q_end);
     }
   }
-  /// Whether the queries of a warpgroup, which are those of the tile, see nothing of it.
+  /// Whether the tile's queries, which are those of warpgroup `group`, see none of its keys.
   JIT_DEVICE bool drops(int group, const ScoreTile& tile) const {
     if constexpr (remembers_rows<Mask>) {
       const KeyRange seen = memory.rows.of_group(group);

@@ -1,20 +1,21 @@
 // The pipelines of a mainloop whose producers copy by TMA, and the tile infos that accompany their tiles.
 //
-//            filled by                    read by        empty when
-//     Q      the query producer, by TMA   its consumer   the storer has stored O, which lies over it; where
-//                                                        it does not, each consumer warp says so
-//     O      each consumer warp           the storer     it has read it, where O has its own place; no pipeline
-//                                                        where consumers write O themselves
-//     K, V   the key producer, by TMA     consumers      each consumer warp says so
-//            (its lanes, where keys have words or scales)
+//            written by                   read by        released by
+//     Q      the query producer, by TMA   its consumer   the storer, once it has stored O over Q; each consumer
+//                                                        warp, if O has another buffer
+//     O      each consumer warp           the storer     the storer, if O has its own buffer; no pipeline if
+//                                                        consumers write O to global memory
+//     K, V   the key producer, by TMA     consumers      each consumer warp
+//            (its lanes, if keys have words or scales)
 //
-// and where elements of 8 bits are transposed (V of q, k and v of 8 bits) or upcast (K and V under q of 16)
+// if converters transpose (V of 8-bit q, k and v) or upcast (8-bit K and V with 16-bit q)
 //
-//     stored K, V  the key producer, by TMA  converters   each of their warps says so
-//     K, V         each converter warp       consumers    each consumer warp says so
+//     stored K, V  the key producer, by TMA  converters   each converter warp
+//     K, V         each converter warp       consumers    each consumer warp
 //
-// Without converters K is stored K, and V stored V: both names mean one pipeline. A kernel family provides Traits: its Config, the tiles and stages of K and V and of stored K and V, `keys_by_lanes`, whether it has
-// converters and upcasts, how many warps convert, consume, and read stored keys, and the layout of shared memory.
+// Without converters stored K and K are one pipeline, as are stored V and V. A kernel family provides Traits: its
+// Config, the tiles and stages of K and V and of stored K and V, `keys_by_lanes`, whether it has converters and
+// upcasts, the numbers of converter warps, consumer warps and readers of stored keys, and the layout of shared memory.
 #pragma once
 
 #include "base/element.cuh"
@@ -25,8 +26,8 @@
 
 namespace jit {
 
-/// One side's places in the pipelines of queries and outputs, of consumer 0. Each consumer has pipelines of its own: the
-/// next Q of one does not wait for the O of those behind it.
+/// State in the pipelines of Q and O of consumer 0. Each consumer has its own pipelines, so that its next Q does not
+/// wait for the O of other consumers.
 template <class Traits>
 struct QoPipelines {
   Pipeline<Traits::Config::stages_q, Traits::q_stage_bytes> q;
@@ -45,7 +46,7 @@ JIT_DEVICE Pipeline o_pipeline_of(const Pipeline& first, int consumer) {
   return first.moved(consumer * Traits::o_bytes, consumer * Traits::stages_o * 8);
 }
 
-/// One side's places in the pipelines of keys and values.
+/// State in the pipelines of K and V.
 template <class Traits>
 struct KvPipelines {
   Pipeline<Traits::stages_k, Traits::KTile::bytes, Traits::keys_by_lanes> k;
@@ -55,7 +56,7 @@ struct KvPipelines {
   JIT_DEVICE explicit KvPipelines(unsigned smem) : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
 };
 
-/// Places in the pipelines of keys and values as they are stored.
+/// State in the pipelines of stored K and V.
 template <class Traits>
 struct StoredKvPipelines {
   Pipeline<Traits::stages_stored_k, Traits::StoredKTile::bytes, Traits::keys_by_lanes> k;
@@ -65,7 +66,7 @@ struct StoredKvPipelines {
       : k(smem, Traits::layout.stored_k), v(smem, Traits::layout.stored_v) {}
 };
 
-/// Places in those of its panels of keys, and of the parts of its values.
+/// State in the pipelines of panels of keys and of parts of values.
 template <class Traits>
 struct PanelPipelines {
   Pipeline<Traits::stages_k, Traits::KPanel::bytes> k;
@@ -74,7 +75,8 @@ struct PanelPipelines {
   JIT_DEVICE explicit PanelPipelines(unsigned smem) : k(smem, Traits::layout.k), v(smem, Traits::layout.v) {}
 };
 
-/// Makes the barriers of KvPipelines and StoredKvPipelines. By one thread, before any other use; then fence_mbarrier_init and a __syncthreads.
+/// Initializes the barriers of KvPipelines and StoredKvPipelines. By one thread, before any other use;
+/// fence_mbarrier_init and a __syncthreads must follow.
 template <class Traits>
 JIT_DEVICE void init_kv_pipelines(unsigned smem) {
   constexpr auto layout = Traits::layout;
@@ -97,12 +99,12 @@ template <class Traits>
 JIT_DEVICE unsigned key_tile_info(unsigned smem, int stage) {
   return smem + Traits::layout.key_tile_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
 }
-/// Stored K has its own.
+/// Shared address of the tile info of a stage of stored K.
 template <class Traits>
 JIT_DEVICE unsigned stored_info(unsigned smem, int stage) {
   return smem + Traits::layout.stored_infos + stage * static_cast<int>(sizeof(KeyTileInfo));
 }
-/// Shared address of the tile info of a stage of values that are transposed: whether there are some, or none any more.
+/// Shared address of the tile info of a stage of V that is transposed: 1 if the stage has values, 0 at the end.
 template <class Traits>
 JIT_DEVICE unsigned value_info(unsigned smem, int stage) {
   return smem + Traits::layout.value_infos + stage * 4;
@@ -112,13 +114,13 @@ template <class Traits>
 JIT_DEVICE unsigned key_words_of(unsigned smem, int stage) {
   return smem + Traits::layout.key_words + stage * Traits::KTile::rows * 4;
 }
-/// Stored K has its own.
+/// Shared address of the words of a stage of stored K.
 template <class Traits>
 JIT_DEVICE unsigned stored_words_of(unsigned smem, int stage) {
   // mutate: WordsOfOneStage
   return smem + Traits::layout.stored_words + stage * Traits::KTile::rows * 4;
 }
-/// Shared address of the bits of a stage's scores.
+/// Shared address of the mask bits of a stage's scores.
 template <class Traits>
 JIT_DEVICE unsigned mask_bits_of(unsigned smem, int stage) {
   return smem + Traits::layout.mask_bits + stage * Traits::mask_bit_words * 4;
@@ -144,30 +146,30 @@ JIT_DEVICE unsigned stored_v_scales_of(unsigned smem, int stage) {
          stage * Config::tile_kv * converted_scale_bytes<Config>(Config::head_dim_v);
 }
 
-/// Shared address of where the keys of a stage's tile stand that are a list's, behind which are their members.
+/// Shared address of the positions of a stage's listed keys; their members follow (RowPlanner::write_list).
 template <class Traits>
 JIT_DEVICE unsigned list_words_of(unsigned smem, int stage) {
   // mutate: ListWordsOfOneStage
   return smem + Traits::layout.list_words + stage * Traits::list_words * Traits::Config::tile_kv * 4;
 }
 
-/// By one thread.
+/// Writes a tile info. By one thread.
 JIT_DEVICE void store_key_info(unsigned info, const KeyTileInfo& value) {
   store_shared(info, value.k_begin);
   store_shared(info + 4, value.flags);
 }
-/// By a whole warp, as those below.
+/// Reads a tile info, or a part of it. By a whole warp, as the functions below.
 JIT_DEVICE KeyTileInfo load_key_info(unsigned info) {
   return {load_shared_by_warp(info), load_shared_by_warp(info + 4)};
 }
 JIT_DEVICE int load_key_info_begin(unsigned info) { return load_shared_by_warp(info); }
 JIT_DEVICE int load_key_info_flags(unsigned info) { return load_shared_by_warp(info + 4); }
-/// In lane 0 and under a condition, else `other`.
+/// Reads the flags in lane 0 if `condition`; else `other`.
 JIT_DEVICE int load_key_info_flags_if(bool condition, unsigned info, int other) {
   return load_shared_if(condition && lane_id() == 0, info + 4, other);
 }
 
-/// One side's state in the pipeline of tile infos, for families whose keys have another pipeline, in panels
+/// State in the pipeline of tile infos, for families that load keys in panels by another pipeline
 /// (mainloop/panel_producer.cuh).
 template <class Traits>
 struct KeyInfoPipeline {
@@ -175,7 +177,7 @@ struct KeyInfoPipeline {
 
   JIT_DEVICE explicit KeyInfoPipeline(unsigned smem) : k(smem, Traits::layout.infos), smem_(smem) {}
 
-  /// Tells of a tile. By a whole warp, as is `take`. `beside(stage)` writes what accompanies it.
+  /// Commits a tile info; `beside(stage)` writes the data that accompanies it. By a whole warp, as `take`.
   JIT_DEVICE void put(const KeyTileInfo& info) {
     put(info, [](int) {});
   }
@@ -187,15 +189,15 @@ struct KeyInfoPipeline {
     k.producer_commit();
     k.advance();
   }
-  /// The tile info that was taken, until it is released.
+  /// The tile info of the current stage, until it is released.
   JIT_DEVICE KeyTileInfo info() const { return load_key_info(key_tile_info<Traits>(smem_, k.stage())); }
-  /// Shared address of what was told of the tile's keys, where they are a list's.
+  /// Shared address of the positions of the tile's listed keys.
   JIT_DEVICE unsigned list_words() const { return list_words_of<Traits>(smem_, k.stage()); }
   JIT_DEVICE void release() {
     k.consumer_release();
     k.advance();
   }
-  /// Waits for what is told next, and is done with it.
+  /// Waits for the next tile info, and releases it.
   JIT_DEVICE KeyTileInfo take() {
     k.consumer_wait();
     const KeyTileInfo told = info();

@@ -1,5 +1,5 @@
-// Pipelines of tiles in shared memory between producers and consumers. Each stage has two mbarriers: `full` completes a phase
-// when the bytes have arrived, `empty` when every consumer has released them.
+// Pipelines of tiles in shared memory between producers and consumers. Each stage has two mbarriers: `full` completes a
+// phase when the bytes have arrived, `empty` when every consumer has released the stage.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -9,9 +9,9 @@
 
 namespace jit {
 
-/// One side's place in a pipeline: goes through all stages, round after round. A warp arrives by lane 0, behind a
-/// __syncwarp; with `by_lanes` each lane does so for itself, where each writes or reads a part of a stage by
-/// its own instructions: compute-sanitizer's racecheck takes no notice of a __syncwarp.
+/// The state of a producer or a consumer in a pipeline: its stage and parity. Lane 0 arrives for its warp, after a
+/// __syncwarp. With `by_lanes` each lane arrives for itself, for stages that lanes write or read by their own
+/// instructions, since compute-sanitizer's racecheck ignores __syncwarp.
 template <int stages, int stage_bytes, bool by_lanes = false>
 class Pipeline {
  public:
@@ -22,7 +22,7 @@ class Pipeline {
   JIT_DEVICE Pipeline(unsigned smem, const PipelinePlace& place)
       : tiles_(smem + place.tiles), full_(smem + place.full), empty_(smem + place.empty) {}
 
-  /// The pipeline whose tiles and barriers lie so many bytes behind, at the same place.
+  /// The pipeline in the same state whose tiles and barriers lie at these byte offsets from this one's.
   JIT_DEVICE Pipeline moved(unsigned tile_bytes, unsigned barrier_bytes) const {
     Pipeline pipeline = *this;
     pipeline.tiles_ += tile_bytes;
@@ -36,25 +36,25 @@ class Pipeline {
   JIT_DEVICE unsigned full() const { return full_ + stage_ * 8; }
   JIT_DEVICE unsigned empty() const { return empty_ + stage_ * 8; }
 
-  /// By all lanes but the one that arrives with the bytes to come.
+  /// Arrives at `full` in all lanes except lane 0, which arrives when it announces the bytes of the copies.
   JIT_DEVICE void producer_commit_with_copies() const {
     if (by_lanes && lane_id() != 0) mbarrier_arrive(full());
   }
 
   // mutate: ParityOfFull
   JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
-  /// Waits where blocks of the cluster arrive.
+  /// Waits for a stage that other blocks of the cluster fill.
   JIT_DEVICE void consumer_wait_cluster() const { mbarrier_wait_parity_cluster(full(), round_); }
-  /// Whether there is no need to wait. Asked some 40 clocks before the answer is wanted it costs none.
+  /// Whether the stage is full. The test is free if its result is needed no sooner than about 40 cycles later.
   JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
   // mutate: ParityOfEmpty
   JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
-  /// Whether there is no need to, for all lanes alike. By a whole warp.
+  /// Whether the stage is empty; uniform in the warp. By a whole warp.
   JIT_DEVICE bool is_empty() const {
     return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
   }
 
-  /// Waits until every stage is empty: where readers release stages by instructions that outlive them.
+  /// Waits until every stage is empty, if consumers release stages by instructions that may outlive the block.
   JIT_DEVICE void producer_tail() {
     for (int i = 0; i < stages; ++i) {
       producer_acquire();
@@ -62,7 +62,7 @@ class Pipeline {
     }
   }
 
-  /// This warp has filled, or read, its part of the stage.
+  /// Arrive when this warp has filled (commit) or read (release) its part of the stage.
   JIT_DEVICE void producer_commit() const { arrive(full()); }
   JIT_DEVICE void consumer_release() const { arrive(empty()); }
 
@@ -70,24 +70,24 @@ class Pipeline {
   JIT_DEVICE void producer_commit_to(int rank) const { arrive_at(full(), rank); }
   JIT_DEVICE void consumer_release_to(int rank) const { arrive_at(empty(), rank); }
 
-  /// Releases, under a condition, a stage that lanes have read together, by an instruction of the whole warp.
+  /// Releases under a condition a stage that the warp has read by a warp-wide instruction, such as wgmma.
   JIT_DEVICE void consumer_release_together_if(bool condition) const {
     mbarrier_arrive_if(condition && lane_id() == 0, empty());
   }
 
-  /// This warp has read its part of the stage; behind what `known`, alike in the warp, is made of.
+  /// Releases this warp's part of the stage once `known`, which is uniform in the warp, has been computed.
   JIT_DEVICE void consumer_release_after(bool known) const {
     if constexpr (!by_lanes) __syncwarp();
     mbarrier_arrive_if_behind(by_lanes || lane_id() == 0, known, empty());  // mutate: KeysReleasedByAllLanes
   }
 
-  /// The tile of the stage that was `back` stages before, up to a round: of tiles that are taken before others are done
-  /// with.
+  /// The tile of the stage `back` stages ago, for tiles that are acquired before earlier ones are finished. `back` is
+  /// at most `stages`.
   JIT_DEVICE unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
   JIT_DEVICE void producer_commit_before(int back) const { arrive(full_ + stage_before(back) * 8); }
   JIT_DEVICE void consumer_release_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
 
-  /// Goes to the place of another pipeline of as many stages, which is kept in registers once then.
+  /// Copies the state of a pipeline with as many stages, so that registers hold both states once.
   template <int other_bytes>
   JIT_DEVICE void go_with(const Pipeline<stages, other_bytes, by_lanes>& other) {
     stage_ = other.stage_;
@@ -125,8 +125,8 @@ class Pipeline {
   unsigned round_ = 0;  // parity
 };
 
-/// Makes the barriers of a pipeline: a stage is full behind `fillers` arrivals, and empty behind `readers`. By one thread,
-/// before any other use; then fence_mbarrier_init and a __syncthreads.
+/// Initializes the barriers of a pipeline: `full` expects `fillers` arrivals, `empty` expects `readers`. By one thread,
+/// before any other use; fence_mbarrier_init and a __syncthreads must follow.
 JIT_DEVICE void init_pipeline(unsigned smem, const PipelinePlace& place, int fillers, int readers) {
   for (int stage = 0; stage < place.stages; ++stage) {
     if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fillers);

@@ -1,4 +1,4 @@
-// Allocates the shared memory of a block, one place behind another. Host and NVRTC compile this file; generated
+// Allocates the shared memory of a block, one buffer after the other. Host and NVRTC compile this file; generated
 // programs assert that both compute the same size.
 #pragma once
 
@@ -6,17 +6,17 @@
 
 namespace jit {
 
-/// Where a pipeline (pipeline/pipeline.cuh) lies in a block's shared memory, as byte offsets: the tile of its first
-/// stage, and the barriers of that, one that says that it is full and one that says it is empty.
+/// Byte offsets of a pipeline (pipeline/pipeline.cuh) in a block's shared memory: its first tile, and the full and
+/// empty barriers of its first stage.
 struct PipelinePlace {
   static constexpr int none = -1;  ///< the offset of barriers that no thread waits for
-  int stages;                      ///< 0: there is no such pipeline
+  int stages;                      ///< 0: the pipeline does not exist
   int tiles;
   int full;
   int empty;
 };
 
-/// Each function gives the byte offset of a new place.
+/// A bump allocator; each function returns the byte offset of a new buffer.
 class SmemAllocator {
  public:
   JIT_HOST_DEVICE constexpr int place(int bytes, int alignment) {
@@ -24,24 +24,24 @@ class SmemAllocator {
     end_ = begin + bytes;
     return begin;
   }
-  /// Room for tiles that TMA writes and wgmma reads, in their swizzles.
+  /// A buffer of swizzled tiles that TMA writes and wgmma reads.
   JIT_HOST_DEVICE constexpr int tiles(int bytes) { return place(bytes, 1024); }
-  /// Room for rows that cp.async writes, in chunks of 16 bytes.
+  /// A buffer of rows that cp.async writes in chunks of 16 bytes.
   JIT_HOST_DEVICE constexpr int rows(int bytes) { return place(bytes, 16); }
-  /// Room for words of 4 bytes.
+  /// A buffer of 4-byte words.
   JIT_HOST_DEVICE constexpr int words(int bytes) { return place(bytes, 4); }
-  /// Room for numbers of up to 8 bytes.
+  /// A buffer of elements of up to 8 bytes.
   JIT_HOST_DEVICE constexpr int numbers(int bytes) { return place(bytes, 8); }
-  /// Room for one mbarrier.
+  /// A single mbarrier.
   JIT_HOST_DEVICE constexpr int barrier() { return place(8, 8); }
-  /// Gives a pipeline the barriers of so many stages.
+  /// Allocates the full and empty barriers of a pipeline with `stages` stages.
   JIT_HOST_DEVICE constexpr void barriers(PipelinePlace& pipeline, int stages) {
     pipeline.stages = stages;
     pipeline.full = place(stages * 8, 8);
     pipeline.empty = place(stages * 8, 8);
   }
 
-  /// Bytes of all.
+  /// Bytes allocated so far.
   JIT_HOST_DEVICE constexpr int total() const { return end_; }
 
  private:

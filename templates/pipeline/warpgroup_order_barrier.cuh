@@ -1,4 +1,4 @@
-// Orders the warpgroups of a block: each waits for its turn.
+// Orders the consumer warpgroups of a block: each one waits for its turn to issue wgmma (ping-pong scheduling).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// The turns that consumers take, by named barriers in a circle.
+/// Passes the turn from one consumer to the next in a cycle, by one named barrier per consumer.
 template <class Traits>
 class WarpgroupOrderBarrier {
  public:
@@ -20,13 +20,13 @@ class WarpgroupOrderBarrier {
   JIT_DEVICE void pass() const {
     if constexpr (is_used) bar_arrive(next(), 2 * warpgroup_size);
   }
-  /// Behind what `known`, alike in a warp, is made of.
+  /// Passes the turn once `known`, which is uniform in the warp, has been computed.
   JIT_DEVICE void pass_behind(bool known) const {
     if constexpr (is_used) bar_arrive_behind(known, next(), 2 * warpgroup_size);
   }
 
  private:
-  // The barrier of who is next.
+  // The barrier of the next consumer.
   JIT_DEVICE int next() const {
     return Traits::order_barrier + (consumer_ == Traits::consumers - 1 ? 0 : consumer_ + 1);
   }

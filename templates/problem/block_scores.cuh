@@ -1,4 +1,4 @@
-// A block mask that knows the scores of its partial blocks: a tensor has a bit for each.
+// A block mask with precomputed bits for the scores of its partial blocks, in a tensor.
 #pragma once
 
 #include "base/bit_words.cuh"
@@ -9,16 +9,15 @@
 
 namespace jit {
 
-/// A mask by bits of blocks that are seen: of one whose place in slot `slot_places`, int32 (batch, heads,
-/// block_rows, block_columns), is a place in slot `slot_scores`, int32 (batch, heads, room, words of a
-/// block), what the bits there say (base/bit_words.cuh). Of others, whose place may be any other number,
-/// what `Within` keeps.
+/// The mask within visible blocks. The int32 tensor (batch, heads, block_rows, block_columns) in slot `slot_places`
+/// holds for each block an index into slot `slot_scores`, int32 (batch, heads, room, words of a block), whose bits say
+/// which scores are kept (base/bit_words.cuh). In blocks with any other number, `Within` decides.
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
 struct MaskBits {
   static constexpr int queries_of_block = block_q, keys_of_block = block_kv;
 
   Within within;
-  const int* places;  ///< of the batch entry and head, as is all else
+  const int* places;  ///< of the batch entry and head, as are all other members
   long long place_stride;
   int rows;
   int columns;
@@ -55,7 +54,7 @@ struct MaskBits {
     return (__ldg(words + at.word) >> at.bit & 1) != 0;
   }
 
-  /// The words of the block that has a score; null: they are not known.
+  /// The words of the block of score (q, k); null: the block has none.
   JIT_DEVICE const unsigned* words_of(int q, int k) const {
     const int row = q / block_q, column = k / block_kv;
     if (row >= rows || column >= columns) return nullptr;
@@ -67,7 +66,7 @@ struct MaskBits {
 template <class Within, int slot_places, int slot_scores, int block_q, int block_kv>
 inline constexpr bool reads_blocks<MaskBits<Within, slot_places, slot_scores, block_q, block_kv>> = true;
 
-/// The type of BlockMask that knows scores.
+/// The BlockMask type with precomputed scores.
 template <class Within, int slot_table, int slot_places, int slot_scores, int block_q, int block_kv>
 using BlockScores =
     BlockMask<MaskBits<Within, slot_places, slot_scores, block_q, block_kv>, slot_table, block_q, block_kv>;

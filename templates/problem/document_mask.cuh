@@ -1,4 +1,4 @@
-// The mask of documents by ids, and ranges of such words.
+// The mask of documents by ids, and ranges of words such as ids.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -15,9 +15,9 @@ struct WordRange {
 
 JIT_DEVICE bool meet(const WordRange& x, const WordRange& y) { return x.high >= y.low && y.high >= x.low; }
 
-/// The range of word(i) for i in [begin, end), by a whole warp; begin < end. Past the end it asks for the
-/// last one again: loads without conditions are in flight together. Not unrolled further: copies of this loop
-/// were much of the kernel.
+/// The range of word(i) for i in [begin, end); begin < end. By a whole warp. From the end on it loads the last word
+/// again: unconditional loads are in flight together. Not unrolled further, because copies of this loop would be much
+/// of the kernel.
 template <class Word>
 JIT_DEVICE WordRange word_range(int begin, int end, const Word& word) {
   constexpr int loads = 4;

@@ -1,4 +1,4 @@
-// The mask of speculative decoding: queries are tokens of a draft, of which each sees some of the others.
+// The mask of speculative decoding: queries are tokens of a draft tree, each of which sees some of the others.
 #pragma once
 
 #include "base/bit_words.cuh"
@@ -16,7 +16,7 @@ template <int slot>
 struct DraftTreeMask {
   const int* rows;  ///< of the first query
   long long row_stride;
-  int first_own;  ///< key of the draft's first
+  int first_own;  ///< first key of the draft
   int seqlen_q;
   bool is_causal;
 

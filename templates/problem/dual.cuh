@@ -1,5 +1,5 @@
-// Numbers that carry their derivative along: the result of a score functor on one has the functor's derivative, so that no
-// functor, nor text, states derivatives (dual numbers; "Evaluating Derivatives", Griewank and Walther).
+// Dual numbers, which carry a derivative: a score functor applied to one yields the functor's derivative, so that no
+// functor, nor text, states derivatives ("Evaluating Derivatives", Griewank and Walther).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -7,8 +7,8 @@
 
 namespace jit {
 
-/// A number that depends on the raw score, and its derivative with respect to that. Other numbers become one that
-/// does not depend on it. There is no way back to a float: the derivative would be lost.
+/// A number and its derivative with respect to the raw score. A float converts to a constant. There is no conversion
+/// back, since it would lose the derivative.
 struct Dual {
   float value;
   float derivative;
@@ -28,7 +28,7 @@ struct Dual {
   friend JIT_DEVICE Dual operator*(Dual x, Dual y) {
     return {x.value * y.value, x.derivative * y.value + x.value * y.derivative};
   }
-  // A product with a factor that does not depend on the score, so that an infinite value has a derivative.
+  // Products with a constant factor, so that an infinite value still has a derivative.
   friend JIT_DEVICE Dual operator*(Dual x, float y) { return {x.value * y, x.derivative * y}; }
   friend JIT_DEVICE Dual operator*(float x, Dual y) { return y * x; }
   friend JIT_DEVICE Dual operator/(Dual x, float y) { return {x.value / y, x.derivative / y}; }
@@ -52,7 +52,7 @@ struct Dual {
 /// The function that texts call to read elements of 16 bits.
 JIT_DEVICE Dual to_float(Dual x) { return x; }
 
-/// f(x), of which `value` and `slope` are known at x.value.
+/// The chain rule: f(x) with f(x.value) = value and f′(x.value) = slope.
 JIT_DEVICE Dual chain(Dual x, float value, float slope) { return {value, slope * x.derivative}; }
 
 inline constexpr float ln_10 = 2.3025850929940457f;
@@ -60,8 +60,8 @@ inline constexpr float log10_e = 0.4342944819032518f;
 inline constexpr float two_over_sqrt_pi = 1.1283791670955126f;
 inline constexpr float one_over_sqrt_two_pi = 0.3989422804f;
 
-/// A function of one number under the names that it has for floats and in C++. `slope = …` is of x and of y, its value;
-/// where a derivative has two values, at a kink, it is one of them.
+/// Defines a function of one number under its float and its C++ name. `slope = …` is an expression of x and y = f(x);
+/// at a kink it is one of the two derivatives.
 #define JIT_DUAL(name, of_x, slope_of_it) \
   JIT_DEVICE Dual name(Dual dual) {       \
     const float x = dual.value, y = of_x; \
@@ -131,24 +131,23 @@ JIT_DEVICE Dual hypotf(Dual x, Dual y) {
   const float z = ::hypotf(x.value, y.value);
   return {z, z == 0 ? 0 : x.value / z * x.derivative + y.value / z * y.derivative};
 }
-/// x to a power that does not depend on the score. Power 0 makes 1 of 0, too.
+/// x to a constant power. Power 0 yields 1 for 0, too.
 JIT_DEVICE Dual powf(Dual x, float power) {
   return chain(x, ::powf(x.value, power), power == 0 ? 0 : power * ::powf(x.value, power - 1));
 }
-/// A power of a base that does not depend on the score. All powers of 0 are 0 from 0 on; of less than 0 some
-/// are no numbers, so none has a slope.
+/// A power of a constant base. For base 0 and exponents from 0 on the slope is 0.
 JIT_DEVICE Dual powf(float base, Dual x) {
   const float y = ::powf(base, x.value);
   return chain(x, y, base == 0 && x.value >= 0 ? 0 : ::logf(base) * y);  // mutate: PowersOfZero
 }
-/// A base or power that does not depend on the score after all adds nothing, even if its slope is NaN.
+/// A base or power with derivative 0 contributes nothing, even if its slope is NaN.
 JIT_DEVICE Dual powf(Dual base, Dual power) {
   return {::powf(base.value, power.value),
           (base.derivative == 0 ? 0 : powf(base, power.value).derivative) +
               (power.derivative == 0 ? 0 : powf(base.value, power).derivative)};
 }
 
-// x − n · y with whole numbers n that change in steps alone.
+// x − n · y, where the integer n is piecewise constant.
 JIT_DEVICE Dual fmodf(Dual x, Dual y) {
   const float z = ::fmodf(x.value, y.value);
   return {z, x.derivative - (x.value - z) / y.value * y.derivative};
@@ -160,7 +159,7 @@ JIT_DEVICE Dual remainderf(Dual x, Dual y) {
 /// x or −x.
 JIT_DEVICE Dual copysignf(Dual x, Dual sign) { return ::signbit(x.value) == ::signbit(sign.value) ? x : -x; }
 
-// Constant but for steps.
+// Piecewise constant functions.
 JIT_DEVICE Dual floorf(Dual x) { return ::floorf(x.value); }
 JIT_DEVICE Dual ceilf(Dual x) { return ::ceilf(x.value); }
 JIT_DEVICE Dual roundf(Dual x) { return ::roundf(x.value); }

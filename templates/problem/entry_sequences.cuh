@@ -1,4 +1,4 @@
-// The two sequences of one batch entry with their rows, where only the device knows how long they are.
+// The two sequences of one batch entry with their rows, if lengths are known only on the device.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Lengths of one batch entry; the entry in a question is ignored. Arrays are read once.
+/// Lengths of one batch entry, read once; the `batch` arguments of its functions are ignored.
 template <class Config>
 class EntrySeqlens {
  public:
@@ -19,7 +19,7 @@ class EntrySeqlens {
     const VariableSequences<Config> all(params);
     seqlens_ = {all.q(batch), all.kv(batch)};
   }
-  /// Lengths without reading: as they were told before.
+  /// Lengths that have been read before.
   JIT_DEVICE EntrySeqlens(const AttentionParams&, const Sequence& q, const Sequence& kv) : seqlens_{q, kv} {}
 
   JIT_DEVICE Sequence q(int /*batch*/) const { return seqlens_.q; }
@@ -31,7 +31,7 @@ class EntrySeqlens {
 template <class Config>
 using EntrySequences = SequenceRows<Config, EntrySeqlens<Config>>;
 
-/// Whether only the device knows how long the sequences of a Config are.
+/// Whether lengths of sequences are known only on the device.
 template <class Config>
 inline constexpr bool has_entry_lengths =
     Config::sequences_q != SequenceKind::dense || Config::sequences_kv != SequenceKind::dense;
@@ -51,7 +51,7 @@ struct SequencesOf<Config, true> {
 /// The sequences of a batch entry, dense or not.
 template <class Config>
 using SequencesOf = typename detail::SequencesOf<Config>::entry;
-/// Sequences of all batch entries, of which `entry_of` tells those of one.
+/// Sequences of all batch entries; `entry_of` returns those of one.
 template <class Config>
 using AllSequences = typename detail::SequencesOf<Config>::all;
 

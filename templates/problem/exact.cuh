@@ -1,8 +1,8 @@
-// Exact numbers beside intervals (problem/interval.cuh): a functor's text evaluated for one query alone. The host compiles this
-// file, too.
+// Exact numbers, the counterpart of intervals (problem/interval.cuh): a functor's text evaluated for one query. The
+// host compiles this file, too.
 //
-// Each operation has its meaning in C++. Where C++ defines none, the result is any number, without harm: subexpressions under
-// a condition are evaluated here in any case.
+// Operations mean what they mean in C++. If C++ defines none, the result is any number, without harm: subexpressions
+// under a condition are always evaluated here.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -19,7 +19,7 @@ struct Exact {
 
 namespace exact {
 
-/// The type of as many bits without a sign, whose numbers wrap.
+/// The unsigned type of the same width, whose arithmetic wraps.
 template <class T>
 struct WithoutSign {
   using type = T;
@@ -52,7 +52,7 @@ JIT_HOST_DEVICE constexpr bool moves_within(Exact<int> by) {
 
 }  // namespace exact
 
-/// An operator that does with numbers what it does with those of their types.
+/// Defines an operator by that of the underlying type.
 #define JIT_EXACT(operation, Result)                                                   \
   template <class T>                                                                   \
   JIT_HOST_DEVICE constexpr Exact<Result> operator operation(Exact<T> x, Exact<T> y) { \

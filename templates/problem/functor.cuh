@@ -1,5 +1,5 @@
-// The context of mask and score functors. A functor is built from a BlockContext and then asked per tile and
-// per score, so that whatever depends on batch and head only (a slope, a pointer) is read once.
+// The context of mask and score functors. A functor is constructed from a BlockContext and then called per tile and per
+// score, so that what depends only on batch and head (a slope, a pointer) is read once.
 #pragma once
 
 #include "base/params.cuh"
@@ -8,14 +8,14 @@
 
 namespace jit {
 
-/// The problem from where one block stands.
+/// Batch entry, head and lengths for which functors are constructed.
 struct BlockContext {
   int batch;
   int head;  ///< query head
   int heads_q;
   int seqlen_q;
   int seqlen_kv;
-  int q_begin;  ///< row of query 0 in tensors with a row for each query of varlen q; 0 where q is dense
+  int q_begin;  ///< row of query 0 in tensors with a row per query of varlen q; 0 if q is dense
   const FunctorTensor* tensors;
 };
 
@@ -33,9 +33,9 @@ struct KeyRange {
   int end;
 };
 
-/// A tile of keys that is not empty for some queries.
+/// The next visible tile of keys.
 struct SeenTile {
-  int k_begin;  ///< at least the end of the keys that were asked for: there is none
+  int k_begin;  ///< first key; from the end of the searched keys on: no tile
   bool is_full;
 };
 
@@ -49,14 +49,14 @@ JIT_DEVICE const T* tensor_data(const BlockContext& context, int slot) {
   return static_cast<const T*>(context.tensors[slot].data);
 }
 
-/// An element by its indices along the dimensions that FunctorTensor::strides are for, and along the last one.
+/// The indices of an element along the leading dimensions (FunctorTensor::strides) and the last one.
 struct TensorPlace {
   long long leading[3];
   long long last;
 };
 
-/// The number that a built-in score has read at a place of the tensor in `slot`. Scores hand on what
-/// else `apply` was given, which makes other numbers of it (problem/tensor_reads.cuh).
+/// A number that a built-in score has read from the tensor in `slot`. Scores pass on further arguments of `apply`,
+/// which select another overload (problem/tensor_reads.cuh).
 template <int slot>
 JIT_DEVICE float tensor_number(float value, const TensorPlace&) {
   return value;
@@ -80,14 +80,14 @@ struct TextFunctor {
         seqlen_kv(context.seqlen_kv) {}
 };
 
-/// Base of a mask that is written as text, which adds `keep`, and `classify` where it knows more of a tile.
+/// Base of a text mask, which adds `keep`, and `classify` if it can classify tiles.
 struct TextMask : TextFunctor {
   __device__ explicit TextMask(const BlockContext& context) : TextFunctor(context) {}
   __device__ KeyRange key_range(int, int) const { return {0, seqlen_kv}; }
   __device__ TileClass classify(const ScoreTile&) const { return TileClass::partial; }
 };
 
-/// Base of a score that is written as text, which adds `apply`, of floats or of numbers with a derivative.
+/// Base of a text score, which adds `apply`, for floats and for Dual numbers.
 struct TextScore : TextFunctor {
   static constexpr bool is_identity = false;
   __device__ explicit TextScore(const BlockContext& context) : TextFunctor(context) {}

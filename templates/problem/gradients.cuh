@@ -1,4 +1,4 @@
-// Where the rows of gradients lie, and what is known of each query.
+// Rows of gradients, and statistics of queries.
 #pragma once
 
 #include "base/element.cuh"
@@ -11,21 +11,21 @@
 
 namespace jit {
 
-/// Whether an LSE is so large that, as an exponent of 2, it is rounded by 2^-8 and more: probabilities need more than that
-/// (steps/large_rows.cuh). Infinite ones and NaN are not.
+/// Whether an LSE is so large that, as an exponent of 2, its rounding error is 2^-8 or more, too much for probabilities
+/// (steps/large_rows.cuh). False for infinities and NaN.
 JIT_DEVICE bool is_large_lse(float lse) {
   constexpr float least = 0x1p17f / log2_e, most = 0x1.fffffep127f;
   const float magnitude = ::fabsf(lse);
   return magnitude >= least && magnitude <= most;
 }
 
-/// An LSE as an exponent of 2, which probabilities are relative to: +inf for a query without keys, and for a large row,
-/// whose probabilities are 0 then wherever its origin is not asked for.
+/// An LSE as an exponent of 2, relative to which probabilities are computed: +inf for a query without keys and for a
+/// large row, whose probabilities are then 0 in all main kernels.
 JIT_DEVICE float lse_exponent(float lse) {
   return lse == negative_infinity() || is_large_lse(lse) ? -negative_infinity() : lse * log2_e;
 }
 
-/// Rows of one head of one batch entry, as its sequences give those of q, k, v and o.
+/// Rows of gradients of one head of a batch entry, as SequenceRows for q, k, v and o.
 template <class Config>
 class Gradients {
   using Element = typename Config::Element;
@@ -71,7 +71,7 @@ class Gradients {
     return d_mean(batch, head, query) * (1 - mean);
   }
 
-  /// The number of each query of a head, of which there are `statistic_rows`.
+  /// Statistics of a head's queries: `statistic_rows` elements each.
   JIT_DEVICE float* lse_log2(int batch, int head) const {
     return gradients_.lse_log2 + first_statistic(batch, head);
   }

@@ -1,17 +1,17 @@
-// Intervals (Moore, "Interval Analysis"): a functor's text evaluated for all queries and keys of a tile at once. The host compiles
-// this file, too.
+// Intervals (Moore, "Interval Analysis"): a functor's text evaluated for all queries and keys of a tile at once. The
+// host compiles this file, too.
 //
-// Each operation has its meaning in C++. Its result contains the results for all single numbers within the bounds; where those
-// may leave the type, or are not defined, it contains any number. Bounds of real numbers are wider than rounding can make
-// them, so that a compiler may contract, flush and approximate. An interval that may hold NaN reaches from −inf to +inf; every
-// other interval holds no NaN, and may be a single infinity.
+// Operations mean what they mean in C++. A result contains the results for all numbers within the bounds; if those may
+// overflow or are undefined, it contains every number. Bounds of reals are wider than rounding errors, so that a
+// compiler may contract, flush and approximate. An interval that may hold NaN reaches from −inf to +inf; no other
+// interval holds NaN, and one may be a single infinity.
 #pragma once
 
 #include "base/host_device.cuh"
 
 namespace jit {
 
-/// The range of a type of numbers, and how far off a result may be that is not exact.
+/// The range of a number type, and the error bound of inexact results.
 template <class T>
 struct NumberRange;
 template <>
@@ -47,7 +47,7 @@ struct NumberRange<double> {
   static constexpr double relative_error = 0x1p-48, least_error = 0x1p-1020;
 };
 
-/// All numbers from `low` to `high`. Of truths: what is certain, and what is possible.
+/// All numbers from `low` to `high`. For bool: certainly true, and possibly true.
 template <class T>
 struct Interval {
   T low;
@@ -60,13 +60,13 @@ struct Interval {
   JIT_HOST_DEVICE constexpr bool holds(T x) const { return low <= x && x <= high; }
 };
 
-/// Nothing is known.
+/// The interval of all numbers.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> any() {
   return {NumberRange<T>::lowest, NumberRange<T>::highest};
 }
 
-/// A number that was read: no number is any.
+/// The interval of a number that was read; for NaN that of all numbers.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> exactly(T x) {
   return x == x ? Interval<T>(x) : any<T>();
@@ -88,7 +88,7 @@ JIT_HOST_DEVICE constexpr bool is_negative(T x) {
     return false;
   }
 }
-/// How far from zero: of a signed type not its lowest number.
+/// The magnitude of a number, which must not be the lowest one of a signed type.
 template <class T>
 JIT_HOST_DEVICE constexpr T distance(T x) {
   if constexpr (NumberRange<T>::is_signed) {
@@ -118,7 +118,7 @@ JIT_HOST_DEVICE constexpr bool may_be_no_number(Interval<T> x) {
   return NumberRange<T>::is_real && x.low == NumberRange<T>::lowest && x.high == NumberRange<T>::highest;
 }
 
-/// Bounds of whole numbers as they were computed, where the type holds them.
+/// The interval of computed integer bounds, or of all numbers if the type does not hold them.
 template <class T, class Wide>
 JIT_HOST_DEVICE constexpr Interval<T> within(Wide low, Wide high) {
   const bool fits =
@@ -128,7 +128,7 @@ JIT_HOST_DEVICE constexpr Interval<T> within(Wide low, Wide high) {
   return fits ? Interval<T>(static_cast<T>(low), static_cast<T>(high)) : any<T>();
 }
 
-/// Bounds of real numbers, moved apart by what rounding may do.
+/// The interval of computed real bounds, moved apart by the rounding error.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> rounded(T low, T high) {
   using Range = NumberRange<T>;
@@ -138,7 +138,7 @@ JIT_HOST_DEVICE constexpr Interval<T> rounded(T low, T high) {
   return low > Range::lowest && high < Range::highest ? Interval<T>(low, high) : any<T>();
 }
 
-/// The bounds of f at all corners, which are those of an f that is monotonic in each of two numbers.
+/// The bounds of f at all corners: exact if f is monotonic in each argument.
 template <class Result, class T, class F>
 JIT_HOST_DEVICE constexpr Interval<Result> of_corners(Interval<T> x, Interval<T> y, F f) {
   const Result a = f(x.low, y.low), b = f(x.low, y.high), c = f(x.high, y.low), d = f(x.high, y.high);
@@ -146,7 +146,7 @@ JIT_HOST_DEVICE constexpr Interval<Result> of_corners(Interval<T> x, Interval<T>
   return {lesser(lesser(a, b), lesser(c, d)), greater(greater(a, b), greater(c, d))};
 }
 
-/// Whether numbers of a wide type can be added and multiplied without leaving it.
+/// Whether 64-bit numbers can be added and multiplied without overflow.
 JIT_HOST_DEVICE constexpr bool are_small(Interval<long long> x, Interval<long long> y) {
   constexpr long long most = 2147483648ll;  // mutate: SmallNumbersAreLarge
   return x.low >= -most && x.high <= most && y.low >= -most && y.high <= most;  // mutate: AreSmall
@@ -254,7 +254,7 @@ JIT_HOST_DEVICE constexpr Interval<T> operator~(Interval<T> x) {
 
 namespace interval {
 
-/// `x & bits` where the bits are known to be the lowest ones, or all but those.
+/// `x & bits`, where `bits` is a run of the lowest bits, or all but such a run.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> masked(Interval<T> x, T bits) {
   if ((bits & (bits + 1)) == 0) {
@@ -270,7 +270,7 @@ JIT_HOST_DEVICE constexpr bool is_run_of_bits(T bits) {
   return (bits & (bits + 1)) == 0 || (~bits & (~bits + 1)) == 0;  // mutate: BitsThatAreNoRun
 }
 
-/// The least number of ones alone that is not below x, which is not negative.
+/// The least number 2^n − 1 that is at least x; x is not negative.
 template <class T>
 JIT_HOST_DEVICE constexpr T filled(T x) {
   // mutate: OneOfTheBitsFilled
@@ -345,7 +345,7 @@ JIT_HOST_DEVICE constexpr Interval<T> choose(Interval<bool> condition, Interval<
   return {interval::lesser(x.low, y.low), interval::greater(x.high, y.high)};
 }
 
-// Functions, of which some make a number of a number and none, and others do not.
+// Functions. Some return a number if one argument is NaN, others do not.
 template <class T>
 JIT_HOST_DEVICE constexpr Interval<T> least(Interval<T> x, Interval<T> y) {
   // mutate: LeastOfNoNumber

@@ -1,5 +1,5 @@
-// Masks that are written as text and whose text can be followed with bounds of q and k in place of numbers: what is
-// known of whole tiles, without a word from the user.
+// Text masks whose text can be evaluated with intervals of q and k: they classify whole tiles without help from the
+// user.
 #pragma once
 
 #include "base/element.cuh"
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// An element of a tensor, where it is known which one it is and that the text reads it.
+/// An element of a tensor; every number, unless its index is exact and the text certainly reads it.
 template <class T, class Element>
 JIT_DEVICE Interval<T> element(const Interval<bool>& reads, const Interval<long long>& index,
                                const Element* tensor) {
@@ -21,8 +21,8 @@ JIT_DEVICE Interval<T> element(const Interval<bool>& reads, const Interval<long 
   }
 }
 
-/// Base of `Mask`, which adds `keep` (unless it is asked of tiles alone), what that says of bounds, and whether it
-/// depends on the head:
+/// Base of `Mask`, which adds `keep` (unless only tiles are classified), its interval version, and whether it depends
+/// on the head:
 ///   Interval<bool> kept_of(const Interval<int>& q, const Interval<int>& k)
 ///   static constexpr bool reads_head
 template <class Mask>
@@ -38,7 +38,7 @@ struct IntervalMask : TextMask {
     return known.low ? TileClass::full : known.high ? TileClass::partial : TileClass::empty;
   }
 
-  /// From key k on, a multiple of tile_kv, and before k_end. By a whole warp, of which each lane asks for a tile.
+  /// The next visible tile from key k (a multiple of tile_kv) on and before k_end. By a whole warp, one tile per lane.
   __device__ SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv) const {
 #pragma unroll 1
     for (; k < k_end; k += warp_size * tile_kv) {
@@ -52,8 +52,8 @@ struct IntervalMask : TextMask {
     return {k_end, false};
   }
 
-  /// By a whole warp. Each lane asks for a piece of the keys, then for a piece of the first one that is seen, then of
-  /// the last one.
+  /// Each lane evaluates a piece of the keys, then a piece of the first visible piece, then one of the last. By a whole
+  /// warp.
   __device__ KeyRange key_range(int q_begin, int q_end) const {
     if (q_begin >= q_end) return {0, 0};
     KeyRange seen = {0, seqlen_kv}, searched = seen;
@@ -80,7 +80,7 @@ struct IntervalMask : TextMask {
     return seen;
   }
 
-  /// By one lane: keys are taken from both ends, half as many each time.
+  /// Cuts keys from both ends, half as many in each iteration. By one lane.
   __device__ KeyRange lane_key_range(int, int q_begin, int q_end) const {
     constexpr int fewest = 32;
     if (q_begin >= q_end) return {0, 0};

@@ -1,9 +1,9 @@
-// Lists of keys: queries see the keys of their list alone. The rows of q that share a list, mostly one, are a batch entry,
-// and its keys count along the list, entry behind entry, each a block of keys that stand side by side in the sequence.
+// Lists of keys: queries see only the keys of their list. The rows of q that share a list, mostly one, are a batch
+// entry. Keys are counted along the list, entry after entry; each entry is a block of consecutive keys of the sequence.
 //
-// Entries may be any numbers, in any order. One that names no key is skipped: it is negative, or lies behind the sequence.
-// One that is there twice counts twice. Rows that share a list are of the sequence of the first one: those behind its end
-// see nothing.
+// Entries may be any numbers, in any order. An entry that is negative or lies after the sequence names no key and is
+// skipped; a repeated entry counts twice. Rows that share a list belong to the sequence of the first one; rows after
+// its end see nothing.
 #pragma once
 
 #include "base/params.cuh"
@@ -52,7 +52,7 @@ struct KeyLists {
                  kv_head * members.strides[1] + key / block);
   }
 
-  /// Entries of a list that count.
+  /// The number of valid entries of a list.
   static JIT_DEVICE int count(const FunctorTensor* tensors, int list, int kv_head) {
     const FunctorTensor& counts = tensors[slot_counts];
     const int head = counts.last_size > 1 ? kv_head : 0;
@@ -69,14 +69,14 @@ struct KeyLists {
     return most * block;
   }
 
-  /// Entry `i` of a list of which so many count; negative: it names no key.
+  /// Entry `i` of a list with `count` valid entries; negative: it names no key.
   static JIT_DEVICE int entry(const FunctorTensor* tensors, int list, int kv_head, int i, int count) {
     if (i >= count) return -1;  // mutate: EntriesOfOtherHeads
     const FunctorTensor& lists = tensors[slot];
     return __ldg(static_cast<const int*>(lists.data) + list * lists.strides[0] + kv_head * lists.strides[1] +
                  i);
   }
-  /// Where key `key` along a list, of this entry, stands in its sequence, or lies; negative: it is none.
+  /// The position in its sequence (or the slot) of key `key` along a list, which belongs to this entry; negative: none.
   template <class Config>
   static JIT_DEVICE int position_in(const AttentionParams& params, const ListOwner& owner, int entry,
                                     int key) {
@@ -93,7 +93,7 @@ struct KeyLists {
         params, owner, entry(params.tensors, list, kv_head, i, count(params.tensors, list, kv_head)), key);
   }
 
-  /// Where it lies, in which page; page −1: it is none.
+  /// The page and row of a key; page −1: none.
   template <class Config>
   static JIT_DEVICE RowPlace place(const AttentionParams& params, const ListOwner& owner, int list,
                                    int kv_head, int key) {
@@ -111,7 +111,7 @@ struct KeyLists {
     return {at, kv_head, 0};
   }
 
-  /// The place as one number, page · page_size + row of the page, or row of varlen keys; −1: it is none.
+  /// The place of a key as one number, page · page_size + row of the page, or row of varlen keys; −1: none.
   template <class Config>
   static JIT_DEVICE int flat_place(const AttentionParams& params, const ListOwner& owner, int list,
                                    int kv_head, int key) {
@@ -121,7 +121,7 @@ struct KeyLists {
     return at.batch * Config::page_size + at.seq;
   }
 
-  /// Positions that there are, or places.
+  /// The number of positions, or of slots.
   template <class Config>
   static JIT_DEVICE int keys(const AttentionParams& params, const ListOwner& owner) {
     if constexpr (!has_slots) return owner.kv.length;

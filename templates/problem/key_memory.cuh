@@ -1,7 +1,7 @@
-// The memory of a block of keys, so that each lane of a warp can ask a mask about a tile of queries of its own.
+// Results of a mask for a block of keys, so that each lane of a warp can classify its own tile of queries.
 //
-// Most masks are arithmetic, and lanes ask as they are. A document mask compares the ids of a tile's queries with those of
-// the keys: the latter are looked at once, and the former are read from a table that an earlier kernel has left.
+// Most masks are arithmetic and remember nothing. A document mask compares the ids of a tile's queries with those of
+// the keys: the latter are read once, the former from a table that an earlier kernel has written.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// `ranges`: how many of the masks that this one is made of want to know what words a tile's queries have; where it is 1,
-/// `query_range` tells, by a whole warp. The constructor is for a warp, `classify` for lanes, unless `needs_warp`.
+/// `ranges`: the number of component masks that need the range of words of a tile's queries; if 1, `query_range`
+/// computes it, by a whole warp. The constructor is called by a warp, `classify` by lanes, unless `needs_warp`.
 template <class Mask>
 struct KeyMemory {
   static constexpr int ranges = 0;
@@ -43,7 +43,7 @@ class KeyMemory<DocumentMask<slot_q, slot_kv>> {
   WordRange keys_;
 };
 
-/// Where a query stands tells, once the ends of the keys' subtrees are known.
+/// Remembers the ends of the keys' subtrees; positions of queries are arithmetic.
 template <int slot>
 class KeyMemory<TreeMask<slot>> {
   using Mask = TreeMask<slot>;
@@ -111,12 +111,12 @@ struct KeyMemory<ScoredMask<A, Kept>> : KeyMemory<A> {
   }
 };
 
-/// Whether a table of the words of tiles of queries is of use to a mask.
+/// Whether a mask uses a table of the word ranges of tiles of queries.
 template <class Mask>
 inline constexpr bool reads_query_ranges =
     KeyMemory<Mask>::ranges == 1 && !KeyMemory<Mask>::needs_warp && !has_next<Mask>;
 
-/// Where there is no such table.
+/// Replaces the table if the mask uses none.
 struct NoQueryRanges {
   static constexpr bool are_known = false;
   JIT_DEVICE WordRange of(int /*tile*/) const { return {0, 0}; }

@@ -1,5 +1,5 @@
-// The key tiles that one block of queries visits: those that the mask does not drop, in ascending or descending order,
-// with a look-ahead for the loads.
+// The tiles of keys that a tile of queries visits: those that the mask does not drop, in ascending or descending order,
+// with a look-ahead for loads.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -8,8 +8,7 @@
 
 namespace jit {
 
-/// `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i steps
-/// in front.
+/// Iterates over these tiles; loads run `depth` tiles ahead of products.
 template <class Mask, int tile_kv, int depth, bool descending = false>
 class KvTiles {
   static_assert(!descending || !(finds_tiles<Mask> || has_next<Mask>), "such masks know the next keys alone");
@@ -24,7 +23,7 @@ class KvTiles {
     begin_ = share.begin / tile_kv;
     end_ = (share.end + tile_kv - 1) / tile_kv;
     int next = descending ? end_ - 1 : begin_;
-    if constexpr (finds_tiles<Mask>) {  // of long code, which is worth no copy for each
+    if constexpr (finds_tiles<Mask>) {  // long code, not worth several copies
       index_[depth] = next - 1;
 #pragma unroll 1
       for (int i = 0; i <= depth; ++i) advance();
@@ -46,7 +45,7 @@ class KvTiles {
   /// Whether some score of the tile must be dropped, by the mask or because the keys end.
   JIT_DEVICE bool is_partial(int ahead = 0) const { return partial_[ahead]; }
 
-  /// Goes on with another part of the keys, instead of the share. Of a look-ahead of 0.
+  /// Goes on with another range of keys, replacing the share. Only with a look-ahead of 0.
   JIT_DEVICE void go_on_in(const KeyRange& share) requires(depth == 0 && !descending) {
     share_ = share;
     begin_ = share.begin / tile_kv;

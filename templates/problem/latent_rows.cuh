@@ -1,5 +1,5 @@
-// Rows of latents with elements of e4m3, a rotated part of bf16, and scales of groups of columns: where each lies, and
-// their numbers.
+// Rows of MLA latents: e4m3 elements, a rotated part in bf16, and scales of groups of columns; their layouts and
+// conversion.
 //
 //     latent_656   512 e4m3 | 4 scales of fp32 | 64 bf16                    (DeepSeek V3.2; FlashMLA, vLLM's fp8_ds_mla)
 //     latent_584   448 e4m3 | 64 bf16; behind all rows of a page 8 bytes a row: 7 scales of e8m0        (DeepSeek V4)
@@ -13,8 +13,8 @@
 
 namespace jit {
 
-/// Bytes of a row: those that lie side by side, those of its scales at the end of a page, or else where they begin.
-/// `columns` are those of e4m3, of which so many share a scale; the others are of bf16.
+/// Bytes of a row: contiguous bytes, bytes of its scales at the end of a page, or else the offset of its scales.
+/// `columns` are e4m3, in groups of `group` that share a scale; the others are bf16.
 template <int row, int of_columns, int of_group, int first_scale, int end_bytes, int scale_bytes_each>
 struct LatentRow {
   static constexpr int row_bytes = row, columns = of_columns, group = of_group, scales_begin = first_scale;
@@ -31,12 +31,12 @@ inline constexpr bool is_latent = requires {
   Element::rotated_begin;
 };
 
-/// The format of the rows that a kernel makes 16-bit numbers of where it copies them: StoredLatent of its Config.
+/// Whether a kernel converts rows to 16 bits while it copies them; StoredLatent of its Config is their format.
 template <class Config>
 concept converts_latents = requires {
   typename Config::StoredLatent;
 };
-/// The element that strides of keys count.
+/// The element in which strides of keys are counted.
 template <class Config>
 struct RowElementOf {
   using type = typename Config::Element;
@@ -49,13 +49,13 @@ struct RowElementOf<Config> {
 template <class Config>
 using RowElement = typename RowElementOf<Config>::type;
 
-/// 2^(bits - 127); no number for 255.
+/// 2^(bits - 127); NaN for 255.
 JIT_DEVICE float power_of_two(unsigned bits) {
   if (bits == 255) return __int_as_float(0x7fffffff);
   return __int_as_float(bits == 0 ? 0x00400000 : static_cast<int>(bits << 23));
 }
 
-/// Where the scales of row `row` of a page of so many lie; `start` is where the row begins.
+/// The scales of row `row` of a page with `page_size` rows; `start` is the row's first byte.
 template <class Latent, class Byte>
 JIT_DEVICE Byte* scales_of_row(Byte* start, int row, int page_size) {
   if constexpr (Latent::page_end_bytes == 0) return start + Latent::scales_begin;
@@ -69,7 +69,7 @@ JIT_DEVICE float group_scale(const unsigned char* scales, int group) {
   return power_of_two(scales[group]);
 }
 
-/// Two numbers as 16-bit ones; those that fp16 does not hold become its largest ones.
+/// Converts two numbers to 16 bits; fp16 saturates.
 template <class Number>
 JIT_DEVICE unsigned pack_saturated(float low, float high) {
   constexpr float largest = 65504;

@@ -1,33 +1,33 @@
 // Built-in masks and how masks combine. A mask is a struct with
 //   explicit Mask(const BlockContext&)
 //   KeyRange key_range(int q_begin, int q_end)   keys outside of it are dropped for all of these queries
-//   TileClass classify(const ScoreTile&)         exact or `partial`; asked by whole warps, which all get the
-//                                                same answer; lanes may ask about tiles of their own, unless
-//                                                the mask says `static constexpr bool needs_warp = true`
+//   TileClass classify(const ScoreTile&)         exact or `partial`; called by whole warps with a uniform result;
+//                                                lanes may classify tiles of their own, unless the mask has
+//                                                `static constexpr bool needs_warp = true`
 //   bool keep(int q, int k)                      whether query q sees key k
 // Only `keep` decides the result: key_range and classify may be as coarse as they like, but never wrong.
-// A mask of which every query sees keys without a gap may say so, which makes partial tiles cheap:
+// A mask whose queries see contiguous keys may define their range, which makes partial tiles cheap:
 //   KeyRange row_range(int q)                    exactly the keys that query q sees, within the sequence
-//   static constexpr bool rows_begin_first = true      all of these begin with the first key: what `||` makes of two
-//                                                      such masks is one, too
-// Another one whose key_range is answered by a warp together may say what a single lane can tell:
+//   static constexpr bool rows_begin_first = true      all ranges begin with the first key; `||` of two such
+//                                                      masks has row ranges, too
+// A mask whose key_range needs a warp may define a coarser one for a single lane:
 //   KeyRange lane_key_range(int seqlen_kv, int q_begin, int q_end)
-// One whose tiles lie far apart may say where the next one is, by a whole warp:
-//   int next_key(int q_begin, int q_end, int k)      no query sees a key from k on to there
-//   int next_query(int k_begin, int k_end, int q)    no query from q on to there sees a key
-// One whose lanes can tell of a tile each, without a look at memory, may find the next one that is seen, by a whole warp:
+// A mask whose visible tiles are sparse may find the next one, by a whole warp:
+//   int next_key(int q_begin, int q_end, int k)      no query sees a key in [k, result)
+//   int next_query(int k_begin, int k_end, int q)    no query in [q, result) sees a key
+// A mask that classifies tiles per lane without reading memory may find the next visible one, by a whole warp:
 //   SeenTile next_tile(int q_begin, int q_end, int k, int k_end, int tile_kv)
-// A mask with terms splits `keep` in two, which makes them cheap, too: it is asked once for each query and,
-// by the key producer, once for each key, whose word is left in shared memory.
+// A mask with terms splits `keep` in two, which makes partial tiles cheap, too: one term per query, and one word per
+// key, which the key producer writes to shared memory.
 //   static constexpr int key_words = 1
-//   int key_word(int k)                          what must be known of key k beside its place
-//   QueryTerm query_term(int q)                  what must be known of query q
+//   int key_word(int k)                          the word of key k
+//   QueryTerm query_term(int q)                  the term of query q
 //   bool keeps(QueryTerm, int k, int key_word)   keep(q, k)
-// One that reads memory for each score may have what it reads of queries brought to the L1 cache, by a whole warp:
+// A mask that reads memory per score may prefetch what it reads of queries to the L1 cache, by a whole warp:
 //   void touch(int q_begin, int q_end)
-// A mask whose scores are kept for reasons that are the same for many of them may say so: it is asked once for each.
+// A mask whose parts are equal for many scores may define them, so that each part is evaluated once:
 //   static constexpr bool has_parts = true
-//   auto kept_bits(const Scores& scores)         bits that it makes of those of `scores` (steps/score_bits.cuh)
+//   auto kept_bits(const Scores& scores)         bits, combined from those of `scores` (steps/score_bits.cuh)
 #pragma once
 
 #include "base/prelude.cuh"
@@ -43,11 +43,11 @@ concept has_row_range = requires(const Mask& mask) {
   mask.row_range(0);
 };
 
-/// Whether a query that sees keys sees the first one, and no gap behind it.
+/// Whether every query sees a prefix of the keys.
 template <class Mask>
 concept rows_begin_first = Mask::rows_begin_first;
 
-/// How many words of a key a mask that is asked by terms must know, 0 or 1; 2: it cannot be asked by terms.
+/// The number of words per key, 0 or 1, that a mask with terms needs; 2: the mask has no terms.
 template <class Mask>
 inline constexpr int key_words = [] {
   if constexpr (has_row_range<Mask>) {
@@ -59,7 +59,7 @@ inline constexpr int key_words = [] {
   }
 }();
 
-/// The key_range of any mask as far as a single lane can tell it.
+/// A key_range of any mask that a single lane can compute.
 template <class Mask>
 JIT_DEVICE KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin, int q_end) {
   if constexpr (requires { mask.lane_key_range(seqlen_kv, q_begin, q_end); }) {
@@ -71,15 +71,15 @@ JIT_DEVICE KeyRange lane_key_range(const Mask& mask, int seqlen_kv, int q_begin,
   }
 }
 
-/// Whether it tells the scores of a tile by parts.
+/// Whether a mask is evaluated by parts.
 template <class Mask>
 concept has_parts = Mask::has_parts;
 
-/// Whether all tiles have the same class, so that `classify` is no code.
+/// Whether all tiles have the same class, so that `classify` is a constant.
 template <class Mask>
 concept has_one_class = Mask::has_one_class;
 
-/// Whether it tells the scores of a tile by parts, or by ranges of rows, which are parts that a mask is made of.
+/// Whether a mask is evaluated by parts or by row ranges, which can be parts of a combination.
 template <class Mask>
 inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 
@@ -87,7 +87,7 @@ inline constexpr bool is_made_of_parts = has_parts<Mask> || has_row_range<Mask>;
 template <class Mask>
 concept is_long = Mask::is_long;
 
-/// Which of these scores any mask keeps.
+/// The bits of the scores that a mask keeps.
 template <class Mask, class Scores>
 JIT_DEVICE auto kept_bits(const Mask& mask, const Scores& scores) {
   if constexpr (has_row_range<Mask>) {
@@ -99,8 +99,8 @@ JIT_DEVICE auto kept_bits(const Mask& mask, const Scores& scores) {
   }
 }
 
-/// Whether query heads of one batch entry may see different keys: texts are told the head, and some say that they do not
-/// look at it.
+/// Whether query heads of one batch entry may see different keys. A text has the head as an argument, unless it is
+/// known not to use it.
 template <class Mask>
 inline constexpr bool depends_on_head = [] {
   if constexpr (requires { Mask::reads_head; }) {
@@ -110,11 +110,11 @@ inline constexpr bool depends_on_head = [] {
   }
 }();
 
-/// Whether the lanes of a warp must ask `classify` about the same tile, which they look at together.
+/// Whether `classify` needs a whole warp with the same tile.
 template <class Mask>
 concept needs_warp = Mask::needs_warp;
 
-/// Whether query heads of one batch entry do see different keys: not all that may depend on the head do.
+/// Whether query heads of one batch entry actually see different keys.
 template <class Mask>
 JIT_DEVICE bool heads_differ(const Mask& mask) {
   if constexpr (requires { mask.differs_by_head(); }) {
@@ -133,7 +133,7 @@ concept has_next = requires(const Mask& mask) {
 template <class Mask>
 inline constexpr bool reads_blocks = has_next<Mask>;
 
-/// The mask's next_key and next_query; one that has none goes nowhere.
+/// next_key and next_query of a mask; without them, the argument.
 template <class Mask>
 JIT_DEVICE int next_key(const Mask& mask, int q_begin, int q_end, int k) {
   if constexpr (has_next<Mask>) {
@@ -155,30 +155,30 @@ template <class Mask>
 concept touches_queries = requires(const Mask& mask) {
   mask.touch(0, 0);
 };
-/// The mask's touch; one that has none brings nothing.
+/// touch of a mask, if it has one.
 template <class Mask>
 JIT_DEVICE void touch(const Mask& mask, int q_begin, int q_end) {
   if constexpr (touches_queries<Mask>) mask.touch(q_begin, q_end);
 }
 
-/// Whether a warp finds the next tile at once.
+/// Whether a mask has next_tile.
 template <class Mask>
 concept finds_tiles = requires(const Mask& mask) {
   mask.next_tile(0, 0, 0, 0, 0);
 };
 
-/// The mask that a kernel may ask about the scores of a tile that is not empty, in place of the whole mask.
+/// The mask that decides the scores of a non-empty tile, if a part of it suffices.
 template <class Mask, int tile_q, int tile_kv>
 struct MaskOfTile {
   using type = Mask;
 };
 
-/// Words of the scores of a tile that such a mask may know, in the order of base/bit_words.cuh; 0: it knows none, or no
-/// whole words of a tile.
+/// Words of precomputed bits of a tile, in the order of base/bit_words.cuh; 0: the mask has none, or no whole words of
+/// a tile.
 template <class Mask, int tile_q, int tile_kv>
 inline constexpr int mask_bit_words = 0;
 
-/// Tiles of tile_q queries by what there is to do for them, where something that the mask reads tells.
+/// The order of tiles of tile_q queries by their work, if the mask reads a table of it.
 template <class Mask, int tile_q>
 struct TilesByWork {
   static constexpr bool are_known = false;
@@ -187,7 +187,7 @@ struct TilesByWork {
 template <class Config>
 using TileMask = typename MaskOfTile<typename Config::Mask, Config::tile_q, Config::tile_kv>::type;
 
-/// The terms of any mask that has some: a row_range makes them, too.
+/// The term of a query; for masks with row ranges, its range.
 template <class Mask>
 JIT_DEVICE auto query_term(const Mask& mask, int q) {
   if constexpr (has_row_range<Mask>) {
@@ -216,7 +216,7 @@ JIT_DEVICE TermPair<A, B> term_pair(const A& a, const B& b) {
   return {a, b};
 }
 
-/// The word that one of two masks, or none, must know of key k.
+/// The word of key k that one of two masks needs.
 template <class A, class B>
 JIT_DEVICE int key_word_of(const A& a, const B& b, int k) {
   if constexpr (key_words<A> == 1) {
@@ -238,7 +238,7 @@ struct NoMask {
   static constexpr bool rows_begin_first = true;
 };
 
-/// Whether a mask need not be asked of single scores, because it keeps them all.
+/// Whether a mask keeps every score.
 template <class Mask>
 inline constexpr bool keeps_every_score = is_same<Mask, NoMask>;
 
@@ -343,7 +343,7 @@ struct PrefixLengthsMask : FirstKeysMask {
             maximum(0, minimum(tensor_data<int>(context, slot)[context.batch], context.seqlen_kv))} {}
 };
 
-/// How what two masks say of ranges of keys, of tiles and of scores is taken together: both must keep.
+/// Combines the ranges, tile classes and bits of two masks that must both keep a score.
 struct Both {
   static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
     return {maximum(x.begin, y.begin), minimum(x.end, y.end)};
@@ -361,7 +361,7 @@ struct Both {
   static constexpr bool ranges_stay_ranges = true;  ///< of_ranges of any two exact ranges is exact
 };
 
-/// A combination of which one must keep.
+/// Combines those of two masks of which one must keep a score.
 struct Either {
   // The smallest range around both.
   static JIT_DEVICE KeyRange of_ranges(const KeyRange& x, const KeyRange& y) {
@@ -439,14 +439,14 @@ struct CombinedMask {
   }
 };
 
-/// Where a tile is not empty, it is so for neither of two masks that both must keep.
+/// A tile that is not empty for both masks together is empty for neither.
 template <class A, class B, int tile_q, int tile_kv>
 struct MaskOfTile<CombinedMask<Both, A, B>, tile_q, tile_kv> {
   using type = CombinedMask<Both, typename MaskOfTile<A, tile_q, tile_kv>::type,
                             typename MaskOfTile<B, tile_q, tile_kv>::type>;
 };
 
-/// The order by work of that one of two masks that is a block mask, of which an attention has one.
+/// The order of the block mask of a combination; a mask contains at most one.
 template <class A, class B, int tile_q>
 struct TilesByWork<CombinedMask<Both, A, B>, tile_q>
     : ChosenType<TilesByWork<A, tile_q>::are_known, TilesByWork<A, tile_q>, TilesByWork<B, tile_q>>::type {};
@@ -458,7 +458,7 @@ using AndMask = CombinedMask<Both, A, B>;
 template <class A, class B>
 using OrMask = CombinedMask<Either, A, B>;
 
-/// The mask drops.
+/// A query sees the keys that the mask drops.
 template <class A>
 struct NotMask {
   A a;

@@ -1,13 +1,13 @@
-// Output functors: functions of o, normalized and in fp32, that a kernel applies where it writes it, and in backward those
-// functions of numbers that carry a derivative. A functor is a struct with
+// Output functors: functions of o, normalized and in fp32, that a kernel applies before it writes o; backward evaluates
+// them on dual numbers. A functor is a struct with
 //   explicit Output(const BlockContext&)
-//   Rows                                             where tensors have a row, by Rows(context, q) that of q of the sequence
-//   Numbers<count>                                   what `count` neighbors of a row of o read from tensors
-//   load<alignment, there>(numbers, rows, d)         from column d on, but for a slot of numbers that are there
-//   put<slot>(numbers, values)                       these numbers
-//   bring_near<columns>(rows, part, parts)           asks for one of so many parts of a row, long before it is loaded
-//   apply(value, q, d, numbers, i)                   neighbor i
-//   derive<slot>(value, q, d, numbers, i)            of a dual; the derivative of what slot's tensor holds is 1
+//   Rows                                             rows of its tensors, by Rows(context, q) those of query q
+//   Numbers<count>                                   elements that `count` adjacent columns of a row read
+//   load<alignment, there>(numbers, rows, d)         loads them from column d on, except those of slot `there`
+//   put<slot>(numbers, values)                       sets those of a slot
+//   bring_near<columns>(rows, part, parts)           prefetches part `part` of `parts` of a row to L2
+//   apply(value, q, d, numbers, i)                   the result for column d + i
+//   derive<slot>(value, q, d, numbers, i)            of a dual; the element of slot's tensor has derivative 1
 //   for_each_tensor(f)                               f.operator()<Tensor>()
 #pragma once
 
@@ -40,7 +40,7 @@ JIT_DEVICE const T* tensor_data(const TextOutput& output, int slot) {
 
 inline constexpr int line_bytes = 128;
 
-/// Where a tensor has what belongs to a row of o.
+/// The row of a tensor that belongs to a row of o.
 template <class T>
 JIT_DEVICE const T* place_of_row(const BlockContext& context, int slot, int q) {
   const long long* const strides = context.tensors[slot].strides;
@@ -49,7 +49,7 @@ JIT_DEVICE const T* place_of_row(const BlockContext& context, int slot, int q) {
          context.head * strides[2];
 }
 
-/// A tensor with a number for each element of o.
+/// A tensor with an element for each element of o.
 template <class T, int tensor_slot>
 struct ElementTensor {
   using Element = T;
@@ -68,7 +68,7 @@ struct ElementTensor {
   }
 };
 
-/// A tensor with a number for each row of o.
+/// A tensor with an element for each row of o.
 template <class T, int tensor_slot>
 struct RowTensor {
   using Element = T;
@@ -87,7 +87,7 @@ struct RowTensor {
   }
 };
 
-/// Where one tensor has a row.
+/// A row of one tensor.
 template <class Tensor>
 struct RowOf {
   const typename Tensor::Element* data;
@@ -95,7 +95,7 @@ struct RowOf {
       : data(place_of_row<typename Tensor::Element>(context, Tensor::slot, q)) {}
 };
 
-/// Numbers that neighbors have read from one tensor.
+/// Elements of one tensor for `count` adjacent columns.
 template <class Tensor, int count>
 struct NumbersOf {
   float values[count];

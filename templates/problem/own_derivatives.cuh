@@ -1,6 +1,6 @@
-// Derivatives with respect to elements of tensors that a text states itself: `d_table[i] += x`, where `d_table` looks
-// like a pointer as `table` does. Each statement counts as a read of its element (problem/tensor_reads.cuh), so that
-// texts that state derivatives and scores that differentiate themselves can follow one another.
+// Derivatives with respect to tensor elements that a text states itself: `d_table[i] += x`, where `d_table` is used
+// like the pointer `table`. Each statement counts as a read of its element (problem/tensor_reads.cuh), so that such
+// texts can be chained with scores that differentiate themselves.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// Statements of one computation of a text's derivative: nothing that matters, where no reads are told of.
+/// The statements of one evaluation of a text's derivative; does nothing if reads are not tracked.
 template <class... Reads>
 class StatedDerivatives {
  public:

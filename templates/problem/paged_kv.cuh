@@ -1,4 +1,4 @@
-// Where the rows of keys and values lie: in pages, behind one another, or an entry beside the other.
+// Addresses of rows of keys and values: paged, varlen or dense.
 #pragma once
 
 #include "base/element.cuh"
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// Rows count as those of `kv` of VariableSequences do. What a page table says may be any number.
+/// Rows are counted as in VariableSequences::kv. Page tables may hold any numbers.
 template <class Config>
 class PagedKv {
  public:
@@ -20,12 +20,11 @@ class PagedKv {
 
   JIT_DEVICE explicit PagedKv(const AttentionParams& params) : params_(params) {}
 
-  /// The page of a row, where there are pages.
+  /// The page of a row; 0 without pages.
   JIT_DEVICE int page(int batch, int row) const {
     return VariableSequences<Config>(params_).page(batch, row);
   }
-  /// The place of a row as TMA counts: its page takes the place of the batch entry; where rows lie behind one another
-  /// that is 0.
+  /// TMA coordinates of a row: its page replaces the batch entry, which is 0 for varlen rows.
   JIT_DEVICE RowPlace place(int batch, int kv_head, int row) const {
     if constexpr (has_pages) return place_in(page(batch, row), kv_head, row);
     return {row, kv_head, Config::sequences_kv == SequenceKind::varlen ? 0 : batch};
@@ -34,18 +33,18 @@ class PagedKv {
   static JIT_DEVICE RowPlace place_in(int page, int kv_head, int row) {
     return {row % maximum(1, Config::page_size), kv_head, page};
   }
-  /// Whether there is such a page; true without pages.
+  /// Whether a page exists; true without pages.
   JIT_DEVICE bool exists(int page) const {
     return !has_pages || (page >= 0 && page < params_.sequences.pages);
   }
 
-  /// Elements from the first of k or v, whose `strides` these are, to a row that exists.
+  /// The offset of an existing row of k or v, in elements.
   static JIT_DEVICE long long offset(const TensorStrides& strides, const RowPlace& place) {
     return place.batch * strides.batch + place.seq * strides.seq + place.head * strides.head;
   }
 
-  /// Looks at the page of keys [key, key + count) of a sequence, which lie in one, where arrays are checked and some
-  /// query may see one of them: `seen()` is the range of what queries see.
+  /// Checks the page of keys [key, key + count) of a sequence, which lie in one page, if arrays are checked and a query
+  /// may see one of them; `seen()` returns the range of visible keys.
   template <class Seen>
   JIT_DEVICE void expect(int batch, const Sequence& kv, int key, int count, int page, Seen seen) const {
     if constexpr (Config::checked) {
@@ -63,17 +62,17 @@ class PagedKv {
 template <class Config>
 inline constexpr bool looks_up_rows = PagedKv<Config>::has_pages || has_key_lists<Config>;
 
-/// Where the rows of a tile of keys, or values, begin, or their scales lie, of which so many rows share one; null for
-/// one that does not exist. `pages` are those of the tile's rows, where there are pages; of keys of lists, places (KeyLists).
+/// Addresses of the rows of a tile of keys or values, or of their scales (one per `rows_together` rows); null for rows
+/// that do not exist. `pages` are the pages of the tile's rows or, with lists of keys, their places (KeyLists).
 template <class Config, class Element = KvElement<Config>, int rows_together = 1>
 struct KvRows {
   static constexpr bool has_pages = PagedKv<Config>::has_pages;
-  const Element* first;  ///< row of the batch entry; of pages, of the first page of all
+  const Element* first;  ///< first row of the batch entry, or of page 0
   TensorStrides strides;
-  int count;         ///< rows that there are
-  int place;         ///< of the first in its page, plus whole pages
+  int count;         ///< existing rows from the tile's first one on
+  int place;         ///< the tile's first row in its sequence or tensor
   const int* pages;  ///< of the tile's rows
-  int page_count;    ///< that there are
+  int page_count;    ///< number of pages
 
   /// Rows from key `k_begin` on of a work tile of one KV head of a batch entry.
   template <class WorkTile>
@@ -88,7 +87,7 @@ struct KvRows {
     if (!has_pages) first += work_tile.batch * strides.batch;
   }
 
-  /// Where there are pages.
+  /// Address of a row in a page.
   JIT_DEVICE const Element* operator()(int row) const {
     if constexpr (has_key_lists<Config>) return at_place(row);
     const int page = pages[minimum(row, Config::tile_kv - 1)];
@@ -97,16 +96,16 @@ struct KvRows {
         first + page * strides.batch + (place + row) % Config::page_size / rows_together * strides.seq;
     return exists ? start : nullptr;
   }
-  /// Where there are lists of keys.
+  /// Address of a row of a listed key.
   JIT_DEVICE const Element* at_place(int row) const {
     const int at = pages[minimum(row, Config::tile_kv - 1)];
     const int rows_of_page = has_pages ? maximum(1, Config::page_size) : 0x7fffffff;
     const Element* start = first + at / rows_of_page * strides.batch + at % rows_of_page * strides.seq;
     return row < count && at >= 0 ? start : nullptr;  // mutate: RowsOfKeysThatAreNone
   }
-  /// Where there are none.
+  /// The rows, without pages and lists.
   JIT_DEVICE DenseRows<const Element> dense() const { return {first + place * strides.seq, strides.seq}; }
-  /// Where there may be pages.
+  /// Address of a row, with or without pages.
   JIT_DEVICE const Element* at(int row) const {
     if constexpr (has_pages) {
       return (*this)(row);

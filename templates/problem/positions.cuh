@@ -1,11 +1,11 @@
-// Where queries and keys stand in the whole of a sequence of which a call has a part: tables say it, piece by piece.
-// Masks and scores are asked of positions and of whole lengths, and kernels go on counting their own rows.
+// Positions of queries and keys of a call in the whole sequence, of which the call has a part: tables define them,
+// piece by piece. Masks and scores get positions and whole lengths, while kernels count their own rows.
 //
-//     piece {row, position, run, stride}: row r stands at position + i / run · stride + i % run, i = r − row
+//     piece {row, position, run, stride}: row r has position + i / run · stride + i % run, i = r − row
 //
 // A piece ends where the next one begins. Positions ascend with rows, so that the rows of a range of positions are a
-// range. Tables may hold any numbers: none is used as a place before it was cut to the length of the whole, and that to
-// what there are tensors for.
+// range. Tables may hold any numbers: positions are clamped to the length of the whole, and that to the sizes of
+// tensors.
 #pragma once
 
 #include "base/params.cuh"
@@ -17,13 +17,13 @@
 
 namespace jit {
 
-/// Whether the rows of a Config stand where tables say.
+/// Whether tables define the positions of a Config's rows.
 template <class Config>
 concept has_positions = requires {
   typename Config::Places;
 };
 
-/// Rows that stand one behind another: row r at r + shift.
+/// Rows with consecutive positions: row r has position r + shift.
 struct Stretch {
   int begin = 0;
   int end = 0;
@@ -32,8 +32,8 @@ struct Stretch {
   JIT_DEVICE bool has(int row) const { return row >= begin && row < end; }
 };
 
-/// The positions of the rows of a batch entry, by int32 tensor (batch, pieces, 4) in slot `slot`. Its members are few and
-/// read anew what they need: producers have no registers to hold it.
+/// The positions of a batch entry's rows, from an int32 tensor (batch, pieces, 4) in slot `slot`. It reads what it
+/// needs again on each call, since producers have no registers to hold it.
 template <int slot>
 struct TablePositions {
   const FunctorTensor* tensors;
@@ -92,7 +92,7 @@ struct TablePositions {
     return static_cast<const int*>(tensors[slot].data) + (batch * tensors[slot].strides[0] + i * 4);
   }
   JIT_DEVICE int4 load(int i) const { return __ldg(reinterpret_cast<const int4*>(word(i))); }
-  // Where the piece behind the i-th one begins.
+  // The start of the piece after the i-th one.
   JIT_DEVICE int row_behind(int i, int otherwise) const {
     return i + 1 < count() ? __ldg(word(i + 1)) : otherwise;
   }
@@ -105,7 +105,7 @@ struct TablePositions {
   }
 };
 
-/// Rows that stand where they are counted.
+/// Rows whose position is their index.
 struct OwnPositions {
   int rows;
 
@@ -116,12 +116,12 @@ struct OwnPositions {
 
 inline constexpr int no_table = -1;
 
-/// The stretches of a query and a key that were asked for last, whose neighbors cost an addition each.
+/// The last used stretches of a query and a key; adjacent rows then cost one addition each.
 struct LastStretches {
   Stretch q, k;
 };
 
-/// Both sides of a batch entry. Slots are those of their tables, and of the whole lengths, int32 (batch, 2).
+/// Positions of queries and keys of a batch entry. Slots hold their tables, and the whole lengths, int32 (batch, 2).
 template <int slot_q, int slot_k, int slot_lengths>
 struct Positions {
   template <int slot>
@@ -139,7 +139,7 @@ struct Positions {
     const FunctorTensor& lengths = context.tensors[slot_lengths];
     const int* const of_entry = static_cast<const int*>(lengths.data) + context.batch * lengths.strides[0];
     BlockContext result = context;
-    // The host leaves there how many queries and keys tensors have: one at least, for rows that are asked about.
+    // `last_size` and `rows` hold the sizes of tensors. At least 1, for rows that are clamped to the last one.
     result.seqlen_q = maximum(1, minimum(__ldg(of_entry), lengths.last_size));
     result.seqlen_kv = maximum(1, minimum(__ldg(of_entry + 1), lengths.rows));
     return result;
@@ -150,12 +150,12 @@ struct Positions {
   JIT_DEVICE int query(int row, LastStretches& last) const { return cut(near(q, row, last.q), length_q); }
   JIT_DEVICE int key(int row, LastStretches& last) const { return cut(near(k, row, last.k), length_kv); }
 
-  /// The smallest ranges of positions around those of rows, of which there are some.
+  /// The smallest ranges of positions that contain those of rows [begin, end), which is not empty.
   JIT_DEVICE KeyRange queries(int begin, int end) const { return {query(begin), query(end - 1) + 1}; }
   // mutate: HullOfKeys
   JIT_DEVICE KeyRange keys(int begin, int end) const { return {key(begin), key(end - 1) + 1}; }
 
-  /// The keys that stand in a range.
+  /// The keys with positions in a range.
   JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {
     return {k.rows_before(range.begin), k.rows_before(range.end)};
   }
@@ -173,18 +173,18 @@ struct Positions {
     if (__builtin_expect(!last.has(row), false)) last = rows.stretch_of(row);
     return row + last.shift;
   }
-  // One comparison for both ends.
+  // Clamps to [0, length) by one unsigned comparison; negative positions become the last one.
   static JIT_DEVICE int cut(int position, int length) {
     return static_cast<int>(minimum(static_cast<unsigned>(position), static_cast<unsigned>(length - 1)));
   }
 };
 
-/// Whether a mask's `keeps` knows by its words alone.
+/// Whether a mask's `keeps` depends on its words alone.
 template <class Mask>
 concept keeps_by_words = Mask::keeps_by_words;
 
-/// A mask of the whole, which is asked of rows. It has what the mask has but parts and memory: those are of tiles
-/// whose rows stand side by side.
+/// A mask of the whole sequence, evaluated for rows. It forwards all of the mask except parts and memory, which need
+/// tiles with consecutive positions.
 template <class Mask, class Places>
 struct PositionedMask {
   Places places;
@@ -249,7 +249,7 @@ struct PositionedMask {
   }
 };
 
-/// Knowledge of a block of keys whose words are compared with those of tiles of queries, by where these stand.
+/// Memory of a block of keys whose words are compared with those of tiles of queries, by positions.
 template <class Mask, class Places>
 requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Places>> {
   using Positioned = PositionedMask<Mask, Places>;
@@ -274,7 +274,7 @@ requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Place
   KeyMemory<Mask> of_mask_;
 };
 
-/// A score of the whole, which is asked of rows.
+/// A score of the whole sequence, evaluated for rows.
 template <class Score, class Places>
 struct PositionedScore {
   static constexpr bool is_identity = Score::is_identity;

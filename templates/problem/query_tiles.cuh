@@ -1,5 +1,5 @@
-// The query tiles that one block of keys visits: those of all query heads that share the keys, head after head and in
-// ascending or another order, but none that the mask drops, with a look-ahead for the loads.
+// The tiles of queries that a tile of keys visits: of all query heads that share the keys, head after head, in
+// ascending or another order, without those that the mask drops, and with a look-ahead for loads.
 #pragma once
 
 #include "base/params.cuh"
@@ -15,8 +15,8 @@ struct AscendingTiles {
   JIT_DEVICE int query_tile(int place) const { return place; }
 };
 
-/// Windows of 32 tiles of queries that a producer looks at in a table of blocks at once: from tile to tile it would wait
-/// for memory at each. 0: it has no registers for it.
+/// Windows of 32 tiles of queries that a producer looks up in a block table at once, so that it does not wait for
+/// memory in each tile. 0: it lacks the registers.
 template <class Config>
 inline constexpr int looks_at_once = [] {
   if constexpr (requires { Config::looks_at_once; }) {
@@ -35,8 +35,8 @@ inline constexpr bool looks_ahead = [] {
   }
 }();
 
-/// By whole warps. `depth` is how many tiles the loads run ahead of the multiplications. Tile i of the look-ahead is i
-/// steps in front. `Order` tells which tile of a head has which place, `Ranges` which words its queries have.
+/// Iterates over these tiles, with loads `depth` tiles ahead of products. `Order` maps places to tiles of a head,
+/// `Ranges` has the word ranges of queries. By whole warps.
 template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
 class QueryTiles {
   using Mask = typename Config::Mask;
@@ -100,7 +100,7 @@ class QueryTiles {
     return kind != TileClass::full || tile.q_begin + tile_q > seqlen_q_;
   }
 
-  // Puts the first tile from `next` on that is not empty at place `ahead`.
+  // Finds the first non-empty tile from `next` on, for look-ahead `ahead`.
   JIT_DEVICE void find(int ahead, Place next) {
     for (; next.head < Config::gqa_ratio; ++next.head, next.place = 0) {
       if constexpr (looks_ahead<Config>) {
@@ -133,7 +133,7 @@ class QueryTiles {
     }
   }
 
-  // Lanes ask about a tile each, and about as many tiles at once as a warp has lanes.
+  // Classifies one tile per lane, 32 at once.
   JIT_DEVICE void find_by_lanes(Place& next) {
     while (next.place < tiles_) {
       if (next.place - known_.place >= warp_size) know(next);
@@ -148,8 +148,8 @@ class QueryTiles {
     }
   }
 
-  // Reads so many tiles from memory at once that a sequence is mostly searched in one trip. A producer
-  // whose mask has a row's range, too, has no registers for more.
+  // Classifies so many tiles with one round trip to memory that most sequences need no other. A producer whose mask has
+  // row ranges lacks the registers for more.
   JIT_DEVICE void know(const Place& first) {
     constexpr int windows = Ranges::are_known ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
@@ -171,7 +171,7 @@ class QueryTiles {
     }
   }
 
-  // Looks at several windows of tiles, and keeps what they are until all of them are behind.
+  // Classifies several windows of tiles, and keeps their classes until all have been passed.
   JIT_DEVICE void find_by_looks(Place& next) requires looks_ahead<Config> {
     constexpr int windows = looks_at_once<Config>;
 #pragma unroll 1
@@ -214,7 +214,7 @@ class QueryTiles {
     known_.place = first.place;
   }
 
-  // The classes of the tiles of the head from a place on, a bit each.
+  // Classes of a head's tiles from `place` on, one bit each; `nowhere`: none are known.
   static constexpr int nowhere = -warp_size;
   struct KnownTiles {
     int place = nowhere;

@@ -1,4 +1,4 @@
-// Masks asked by one row.
+// A mask evaluated for one row.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// The mask of one row: whether its query sees a key. Built once for the keys of a tile.
+/// The mask of one row: whether its query sees a key. Constructed once for the keys of a tile.
 template <class Mask>
 class RowMask {
  public:

@@ -1,4 +1,4 @@
-// Masks that are written as text, and of which it follows from the text that every query sees keys without a gap.
+// Text masks whose text implies that every query sees contiguous keys.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -22,7 +22,7 @@ struct RowRangeMask : IntervalMask<Mask> {
     return existing_keys(mask.row_begin(q), mask.row_end(q), this->seqlen_kv);
   }
 
-  /// By a whole warp, which looks at each row.
+  /// Evaluates each row. By a whole warp.
   __device__ KeyRange key_range(int q_begin, int q_end) const {
     int begin = this->seqlen_kv, end = 0;
 #pragma unroll 1

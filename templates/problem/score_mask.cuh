@@ -1,4 +1,4 @@
-// Scores that are −inf where a mask would drop: tiles that they leave nothing of are skipped, as a mask's are.
+// Scores that return −inf for some keys: tiles that are −inf as a whole are skipped, as tiles that a mask drops.
 #pragma once
 
 #include "problem/functor.cuh"
@@ -6,8 +6,8 @@
 
 namespace jit {
 
-/// `Mask`, less the tiles of which `Kept` says that the score makes −inf of all of them. Single scores are a matter of
-/// `Mask` alone: the score itself drops what else is dropped.
+/// `Mask` without the tiles for which `Kept` says that the score is −inf everywhere. Single scores depend on `Mask`
+/// alone, since the score itself returns −inf.
 template <class Mask, class Kept>
 struct ScoredMask : Mask {
   Kept kept_by_score;
@@ -22,12 +22,12 @@ struct ScoredMask : Mask {
   __device__ TileClass classify(const ScoreTile& tile) const {
     return class_with_score(Mask::classify(tile), tile);
   }
-  void next_tile() = delete;  // that of the mask alone, as is what the mask remembers
+  void next_tile() = delete;  // Mask::next_tile and its memory ignore the score
   static constexpr bool has_memory = false;
   __device__ bool differs_by_head() const {
     return heads_differ(static_cast<const Mask&>(*this)) || Kept::reads_head;
   }
-  /// The class of a tile where it is known what the mask says.
+  /// The class of a tile, given its class by the mask.
   __device__ TileClass class_with_score(TileClass by_mask, const ScoreTile& tile) const {
     return kept_by_score.classify(tile) == TileClass::empty ? TileClass::empty : by_mask;
   }

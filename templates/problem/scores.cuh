@@ -13,7 +13,7 @@
 
 namespace jit {
 
-/// The score as it is.
+/// The identity.
 struct NoScore {
   static constexpr bool is_identity = true;
   __device__ explicit NoScore(const BlockContext&) {}
@@ -96,7 +96,7 @@ struct ThenScore {
   }
 };
 
-/// The largest magnitude that a functor's scores can have.
+/// The largest magnitude of a functor's results.
 template <class Score>
 inline constexpr float largest_score = 0x1p127f;
 template <class Constants>
@@ -104,7 +104,7 @@ inline constexpr float largest_score<SoftcapScore<Constants>> = static_cast<floa
 template <class A, class B>
 inline constexpr float largest_score<ThenScore<A, B>> = largest_score<B>;
 
-/// Whether a score can drop a key as a mask does, by making −inf of a number.
+/// Whether a score can drop a key, as a mask does, by returning −inf.
 template <class Score>
 inline constexpr bool may_drop_keys = !Score::is_identity;
 template <class Constants>
@@ -114,8 +114,8 @@ inline constexpr bool may_drop_keys<AlibiScore<slot>> = false;
 template <class A, class B>
 inline constexpr bool may_drop_keys<ThenScore<A, B>> = may_drop_keys<A> || may_drop_keys<B>;
 
-/// How a kernel calls a score: `apply` takes what the score takes times `input`, and `output` times what it returns
-/// is what the score returns. Both factors become part of others that the kernel multiplies by anyway.
+/// Constant factors of a score that kernels merge into others: `apply` takes the score's argument times `input`, and
+/// its result times `output` is the score's result.
 template <class Score>
 struct ScoreFactors {
   static constexpr float input = 1;
@@ -129,7 +129,7 @@ struct ScoreFactors<SoftcapScore<Constants>> {
   static JIT_DEVICE float apply(const SoftcapScore<Constants>&, float x, int, int) { return tanh_approx(x); }
 };
 
-/// The factor that makes exponents of 2 of the scores that `apply_functors` leaves.
+/// The factor from the results of `apply_functors` to exponents of 2.
 template <class Score>
 JIT_DEVICE float exponent_scale(float softmax_scale) {
   return Score::is_identity ? softmax_scale * log2_e : ScoreFactors<Score>::output * log2_e;

@@ -1,4 +1,4 @@
-// How long sequences are, and where they begin. Compiled by the host and by NVRTC.
+// Lengths and starts of sequences. Host and NVRTC compile this file.
 #pragma once
 
 namespace jit {
@@ -15,8 +15,8 @@ struct SeqlenInfo {
   Sequence kv;
 };
 
-/// Whether queries of a Config have lists of the keys that they see (problem/key_lists.cuh): a batch entry is the rows of q
-/// that share a list then, and its keys are those along the list.
+/// Whether queries of a Config have lists of the keys that they see (problem/key_lists.cuh). Then a batch entry is the
+/// rows of q that share a list, and its keys are those along the list.
 template <class Config>
 concept has_key_lists = requires {
   typename Config::Lists;
@@ -25,8 +25,8 @@ concept has_key_lists = requires {
 /// The sequence of the queries that share a list of keys.
 struct ListOwner {
   int sequence;
-  int query;    ///< the first one, of those of the sequence
-  int queries;  ///< of the sequence's; 0: the first row is no query's
+  int query;    ///< first query, counted in the sequence
+  int queries;  ///< number of queries; 0: the first row belongs to no query
   Sequence q;
   Sequence kv;
 };

@@ -1,4 +1,4 @@
-// Where the rows of q, k, v, o and lse lie and how long the sequences are: nothing else on the device knows.
+// Rows of q, k, v, o and lse, and lengths of sequences: the only source of both on the device.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// The rows of sequences of tensors (batch, seqlen, heads, head_dim) at equal distances. `Seqlens` knows how long they
-/// are: q(batch) and kv(batch).
+/// Rows of sequences in tensors (batch, seqlen, heads, head_dim) with constant strides. `Seqlens` returns their
+/// lengths: q(batch) and kv(batch).
 template <class Config, class Seqlens>
 class SequenceRows : public Seqlens {
   using Element = typename Config::Element;
@@ -25,7 +25,7 @@ class SequenceRows : public Seqlens {
   JIT_DEVICE SequenceRows(const AttentionParams& params, const Known&... known)
       : Seqlens(params, known...), params_(params) {}
 
-  /// Whose keys and values a query head sees.
+  /// The KV head of a query head.
   JIT_DEVICE int kv_head(int head) const { return head / Config::gqa_ratio; }
 
   /// The context of functors for a query head of a batch entry.
@@ -73,11 +73,11 @@ class SequenceRows : public Seqlens {
   const AttentionParams& params_;
 };
 
-/// All of one length: the one baked into the kernel, else the caller's.
+/// Sequences of one length: the compiled one, else that of the call.
 template <class Config>
 class DenseSeqlens {
  public:
-  /// Also for one batch entry, which has the length of all.
+  /// `batch` is ignored, as all entries have one length.
   JIT_DEVICE explicit DenseSeqlens(const AttentionParams& params, int /*batch*/ = 0)
       : seqlen_q_(longest_q(params)), seqlen_kv_(longest_kv(params)) {}
 
@@ -91,7 +91,7 @@ class DenseSeqlens {
     return Config::seqlen_kv != 0 ? Config::seqlen_kv : params.seqlen_kv;
   }
 
-  /// The places of rows of q and o, and of k and v, for TMA.
+  /// TMA coordinates of rows of q and o, and of k and v.
   static JIT_DEVICE RowPlace query_place(int batch, int head, int row) { return {row, head, batch}; }
   static JIT_DEVICE RowPlace key_place(int batch, int kv_head, int row) { return {row, kv_head, batch}; }
 

@@ -1,6 +1,6 @@
-// How scores read tensors: as plain numbers, and in kernels of the tensors' gradients as numbers that know where they
-// come from. There a score is computed once for each of its reads, with 1 as the derivative of that one: what it
-// returns then has its derivative with respect to the element, wherever a text finds the element and however often.
+// How scores read tensors: as plain numbers or, in kernels of the tensors' gradients, as numbers that know their
+// element. Such a kernel computes a score once for each of its reads, with derivative 1 for that read: the result then
+// has its derivative with respect to the element, however often and wherever a text reads it.
 #pragma once
 
 #include "base/gradient_params.cuh"
@@ -11,24 +11,24 @@
 
 namespace jit {
 
-/// The reads of one computation of a score. `slots` has a bit for each tensor whose gradient is wanted.
+/// The reads of one evaluation of a score. `slots` has a bit for each tensor whose gradient is computed.
 template <unsigned slots>
 class TensorReads {
  public:
   JIT_DEVICE explicit TensorReads(const TensorGradient* tensors) : tensors_(tensors) {}
 
-  /// Begins a computation, of the derivative with respect to read number `index`.
+  /// Begins an evaluation with the derivative with respect to read number `index`.
   JIT_DEVICE void begin(int index) {
     wanted_ = index;
     count_ = 0;
   }
-  /// How many reads there were since.
+  /// The number of reads since begin().
   JIT_DEVICE int count() const { return count_; }
-  /// The tensor and the element of the read whose derivative is computed, counted as if the tensor were dense.
+  /// Tensor and element of the differentiated read, counted as if the tensor were dense.
   JIT_DEVICE int slot() const { return slot_; }
   JIT_DEVICE long long element() const { return element_; }
 
-  /// Counts a read, and tells whether it is the one.
+  /// Counts a read, and returns whether it is the differentiated one.
   template <int slot>
   JIT_DEVICE bool is_wanted(long long element) {
     if ((slots >> slot & 1) == 0) return false;
@@ -57,7 +57,7 @@ class TensorReads {
   long long element_ = 0;
 };
 
-/// As problem/functor.cuh has it, for those who want to know of reads.
+/// Overload of tensor_number (problem/functor.cuh) for kernels that track reads.
 template <int slot, class Reads>
 JIT_DEVICE Dual tensor_number(float value, const TensorPlace& at, Reads& reads) {
   return reads.template read<slot>(value, at);

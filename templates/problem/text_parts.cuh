@@ -1,5 +1,5 @@
-// The parts of a mask's text, in functions that the generator writes: their numbers are
-// those of problem/exact.cuh.
+// Helpers of the functions that the generator writes for parts of a mask's text; their numbers are those of
+// problem/exact.cuh.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -8,13 +8,13 @@
 
 namespace jit {
 
-/// An element of a tensor; some number where the text does not read it.
+/// An element of a tensor; 0 if the text does not read it.
 template <class T, class Element>
 JIT_DEVICE Exact<T> element(const Exact<bool>& reads, const Exact<long long>& index, const Element* tensor) {
   return reads.value ? static_cast<T>(tensor[index.value]) : T(0);  // mutate: ElementsThatAreNotRead
 }
 
-/// Keys among `seqlen_kv` that lie between two, which may be beside all of them.
+/// The keys of [begin, end) that exist; bounds may lie outside of the sequence.
 JIT_DEVICE KeyRange existing_keys(Exact<long long> begin, Exact<long long> end, int seqlen_kv) {
   constexpr long long most_keys = 0x7fffffff;
   return {static_cast<int>(maximum(0ll, minimum(most_keys, begin.value))),  // mutate: RowsBegin

@@ -1,4 +1,4 @@
-// The mask of a tree of sequences that share their beginnings and are packed one behind another, depth first.
+// The mask of a tree of sequences with shared prefixes, packed depth first.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -7,8 +7,8 @@
 
 namespace jit {
 
-/// A query sees the keys up to its own position whose subtrees reach beyond it: int32 tensor (batch, seqlen_kv), or a row
-/// for each row of varlen k, of where a key's subtree ends. Ends may be any numbers: they are compared and nothing else.
+/// A query sees the keys up to its own position whose subtrees reach beyond it. The int32 tensor (batch, seqlen_kv), or
+/// with a row per row of varlen k, holds the ends of keys' subtrees. Ends may be any numbers: they are only compared.
 template <int slot>
 struct TreeMask {
   const int* ends;
@@ -19,7 +19,7 @@ struct TreeMask {
         shift(query_shift<Alignment::bottom_right>(context)),
         seqlen_kv(context.seqlen_kv) {}
 
-  /// Rows before those of the sequence. Of varlen k the host leaves the address of cu_seqlens_k in place of a stride.
+  /// Rows before those of the sequence. For varlen k the host stores the address of cu_seqlens_k in place of a stride.
   static __device__ long long first_row(const BlockContext& context) {
     const FunctorTensor& tensor = context.tensors[slot];
     const int* const boundaries = reinterpret_cast<const int*>(tensor.strides[1]);
@@ -32,7 +32,7 @@ struct TreeMask {
   __device__ WordRange end_range(int begin, int end) const {
     return word_range(begin, end, [&](int k) { return __ldg(ends + k); });
   }
-  /// No query before the last of these positions sees a key from here on.
+  /// The end of the keys that queries at these positions may see.
   __device__ int last_end(const WordRange& queries) const {
     return maximum(0, minimum(seqlen_kv, queries.high + 1));
   }
@@ -71,7 +71,7 @@ struct TreeMask {
   __device__ TileClass classify(const ScoreTile& tile) const {
     return classify(tile, end_range(tile.k_begin, tile.k_end));
   }
-  /// The class of a tile whose ends, or those of more keys, lie in a range.
+  /// The class of a tile, given a range that contains the ends of its keys' subtrees.
   __device__ TileClass classify(const ScoreTile& tile, const WordRange& of_keys) const {
     const WordRange queries = positions(tile.q_begin, tile.q_end);
     // mutate: SubtreesEndWithTheTile

@@ -1,5 +1,5 @@
-// Where the rows lie of sequences that differ in length, dense, varlen or paged, and how long they are: nothing else
-// on the device knows.
+// Row offsets and lengths of sequences that may differ in length: dense, varlen or paged. The only source of both on
+// the device.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Records that an element is none that it may be, unless something else was recorded already.
+/// Records an invalid element, unless another fault has been recorded.
 JIT_DEVICE void record_fault(ArrayFault* recorded, const ArrayFault& fault) {
   if (atomic_cas_relaxed(reinterpret_cast<int*>(&recorded->array), 0, static_cast<int>(fault.array)) != 0)
     return;
@@ -31,7 +31,7 @@ JIT_DEVICE void expect_in_range(const AttentionParams& params, const ArrayFault&
   }
 }
 
-/// Sequences of a batch as SequenceParams describes them. Boundaries and lengths are cut to what there is room for.
+/// Sequences of a batch, described by SequenceParams. Boundaries and lengths are clamped to the tensors.
 template <class Config>
 class VariableSequences {
   using Element = typename Config::Element;
@@ -39,8 +39,8 @@ class VariableSequences {
  public:
   JIT_DEVICE explicit VariableSequences(const AttentionParams& params) : params_(params) {}
 
-  /// The queries of a batch entry. Rows count from its own place in dense tensors, from the first of all in varlen
-  /// ones.
+  /// The queries of a batch entry. Rows count from the entry's first row in dense tensors, from the first row of all in
+  /// varlen ones.
   JIT_DEVICE Sequence q(int batch) const {
     if constexpr (has_key_lists<Config>) {
       constexpr int queries = Config::Lists::queries;
@@ -60,8 +60,8 @@ class VariableSequences {
     return rows;
   }
 
-  /// Its keys. In pages, rows count from the first of the sequence's own. Values along the sequence can be copied from some
-  /// rows on alone: a sequence that begins with another one counts as one without keys.
+  /// The keys of a batch entry. In pages, rows count from the sequence's first row. Values along the sequence can only
+  /// be copied from some rows on: a sequence that begins within another one counts as one without keys.
   JIT_DEVICE Sequence kv(int batch) const {
     if constexpr (has_key_lists<Config>) {
       return {0, Config::Lists::length(params_, batch)};
@@ -86,8 +86,8 @@ class VariableSequences {
     return rows;
   }
 
-  /// The first of these rows, of varlen queries, and of varlen keys without padding on the left. How many there are
-  /// is only read where arrays are checked.
+  /// The first row of varlen queries, and of varlen keys without left padding. The length is read only if arrays are
+  /// checked.
   JIT_DEVICE int q_begin(int batch) const {
     if constexpr (Config::checked) return q(batch).begin;
     const SequenceParams& given = params_.sequences;
@@ -99,7 +99,7 @@ class VariableSequences {
     return element({SequenceArrayId::cu_seqlens_k, given.cu_seqlens_k}, batch, batch, 0, given.total_k);
   }
 
-  /// The page of row `row` of those that `kv` counts, which may be any number; 0 where there are no pages.
+  /// The page of row `row` of a sequence's keys, which may be any number; 0 without pages.
   JIT_DEVICE int page(int batch, int row) const {
     if constexpr (Config::sequences_kv == SequenceKind::paged) {
       const SequenceParams& given = params_.sequences;
@@ -108,13 +108,13 @@ class VariableSequences {
     return 0;
   }
 
-  /// Looks whether there is such a page, where arrays are checked. For rows whose key some query sees.
+  /// Records a fault if the page does not exist, if arrays are checked. For rows whose key some query sees.
   JIT_DEVICE void expect_page(int batch, int row, int page) const {
     expect_in_range<Config>(params_, {SequenceArrayId::page_table, batch, row / maximum(1, Config::page_size),
                                       page, 0, params_.sequences.pages - 1});
   }
 
-  /// Elements from the first of q, o or LSE, whose `strides` these are, to that row of a query head.
+  /// The offset of a row of a query head in q, o or LSE, in elements.
   static JIT_DEVICE long long query_offset(const TensorStrides& strides, int batch, int head, int row) {
     return batch * strides.batch + row * strides.seq + head * strides.head;
   }
@@ -125,7 +125,7 @@ class VariableSequences {
     const int* data;
   };
 
-  // An element, which should be from `least` to `most`, cut to what is from 0 to `most`.
+  // An element, expected in [least, most], clamped to [0, most].
   JIT_DEVICE int element(const Array& array, int batch, int index, int least, int most) const {
     const int value = array.data[index];
     expect_in_range<Config>(params_, {array.id, batch, index, value, least, most});
@@ -143,16 +143,16 @@ class VariableSequences {
   const AttentionParams& params_;
 };
 
-// The requests of a call that a kernel computes: all, or its share of them where another kernel has the others.
+// The requests of a call that a kernel computes: all, or some, if another kernel computes the others.
 
-/// The requests of a Config; all where it does not say.
+/// The requests of a Config; all by default.
 template <class Config>
 constexpr Requests requests_of() {
   if constexpr (requires { Config::requests; }) return Config::requests;
   return Requests::all;
 }
 
-/// The queries of a batch entry; none where they are another kernel's.
+/// The queries of a batch entry; none if another kernel computes them.
 template <class Config>
 JIT_DEVICE Sequence own_queries(const VariableSequences<Config>& sequences, int batch) {
   if constexpr (requests_of<Config>() == Requests::all) {

@@ -1,6 +1,6 @@
-// Padding rows of o and LSE, of sequences whose lengths only the device knows: behind the queries in use, before and between
-// varlen sequences, and behind the last one. A call may ask for the values of a query that sees no key there, so that a batch
-// padded to a fixed size, as for a captured graph, holds nothing of earlier calls.
+// Fills padding rows of o and LSE of sequences whose lengths are known only on the device: after the queries in use,
+// before and between varlen sequences, and after the last one. If a call asks for it, they get the values of a query
+// that sees no key, so that a batch padded to a fixed size, as for a captured graph, holds nothing of earlier calls.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,8 +11,8 @@
 
 namespace jit {
 
-/// Runs of rows without a query, some of them empty: one behind each sequence, and where queries are varlen one before
-/// the first.
+/// Runs of rows without a query, possibly empty: one after each sequence and, with varlen queries, one before the
+/// first.
 template <class Config>
 class PaddedRows {
   static constexpr bool is_varlen = Config::sequences_q == SequenceKind::varlen;
@@ -24,7 +24,7 @@ class PaddedRows {
   /// Rows of run `i`; none when there is no such run.
   JIT_DEVICE Sequence rows(int i) const {
     if (i >= count()) return {0, 0};
-    const int before = is_varlen ? i - 1 : i;  // sequence
+    const int before = is_varlen ? i - 1 : i;  // sequence before the run
     int begin = 0, end = Config::seqlen_q != 0 ? Config::seqlen_q : params_.seqlen_q;
     if (before >= 0) {
       const Sequence used = sequences_.q(before);
@@ -82,8 +82,8 @@ JIT_DEVICE void write_zero_row(const AttentionParams& params, int batch, int row
         negative_infinity();
 }
 
-/// Writes o = 0 and LSE = −inf where there is no query, if the call wants it: the part of warp `warp` of the `warps` of
-/// all blocks that do so together. By whole warps, at any time: no other thread writes these rows.
+/// Writes o = 0 and LSE = −inf to padding rows, if the call asks for it: the part of warp `warp` of `warps` warps of
+/// all blocks. By whole warps, at any time: no other thread writes these rows.
 template <class Config>
 JIT_DEVICE void zero_padding(const AttentionParams& params, int warp, int warps) {
   if (params.sequences.zero_padding == 0) return;

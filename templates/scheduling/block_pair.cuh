@@ -1,5 +1,5 @@
-// Work tiles of a pair of blocks (ptx/tcgen05.cuh): both go through the same list, and the block of rank 1 has the second
-// half of the queries. A Config of such kernels has `blocks_per_tile`.
+// Work tiles of a pair of blocks (ptx/tcgen05.cuh): both blocks walk through the same list, and the block of rank 1 has
+// the second half of each tile's queries. A Config of such kernels has `blocks_per_tile`.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -12,7 +12,7 @@ concept pairs_blocks = requires {
   requires Config::blocks_per_tile == 2;
 };
 
-/// The block's place among those of its work tile.
+/// The rank of the block among those of its work tile.
 template <class Config>
 JIT_DEVICE int rank_in_tile() {
   if constexpr (pairs_blocks<Config>) {
@@ -22,8 +22,8 @@ JIT_DEVICE int rank_in_tile() {
   }
 }
 
-/// The first place of the block in the list of work tiles, and how many are taken at a time. Pairs take the tiles in turn:
-/// their blocks could not ask a counter together.
+/// The block's first place in the list of work tiles, and the stride to its next one. Pairs take tiles statically:
+/// their blocks could not request the same one from a counter.
 template <class Config>
 JIT_DEVICE int first_place() {
   return static_cast<int>(blockIdx.x) / (pairs_blocks<Config> ? 2 : 1);
@@ -33,7 +33,7 @@ JIT_DEVICE int places_at_a_time() {
   return static_cast<int>(gridDim.x) / (pairs_blocks<Config> ? 2 : 1);
 }
 
-/// The place of tiles that blocks take in turn.
+/// The current place of a pair, which takes tiles statically.
 template <class Config>
 struct PlaceInTurn {};
 template <pairs_blocks Config>

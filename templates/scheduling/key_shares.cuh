@@ -1,17 +1,17 @@
 // Distributes the keys of all queries over blocks. Host and NVRTC compile this file.
 //
-// A work tile is a tile of rows with the tiles of keys that it sees. Laid end to end in a fixed order, the work tiles form one
-// tile space, which is cut into work ranges of equal length, one for each block ("Stream-K", Osama et al.; "Lean Attention",
-// Sanovar et al.). So all blocks end at about the same time, whatever the lengths of sequences, and a block shares at most two
-// work tiles with others: its first and its last. Where all work tiles have one length, work ranges are chosen so that each
-// work tile is cut at the same places, or not at all if that leaves few blocks idle. Where there are many more work tiles than
-// the longest one, and several see the same keys, work tiles are scheduled whole: blocks then read the same keys at about the
-// same time, and find them in the L2 cache.
+// A work tile is a tile of rows with the tiles of keys that it sees. Laid end to end in a fixed order, the work tiles
+// form one tile space, which is cut into work ranges of equal length, one for each block ("Stream-K", Osama et al.;
+// "Lean Attention", Sanovar et al.). So all blocks end at about the same time, whatever the lengths of sequences, and a
+// block shares at most two work tiles with others: its first and its last. If all work tiles have one length, work
+// ranges are chosen so that each work tile is cut at the same places, or not at all if that leaves few blocks idle. If
+// work tiles are many and short, and several see the same keys, they are scheduled whole: blocks then read the same
+// keys at about the same time, and find them in the L2 cache.
 //
-// Where there are fewer work tiles, and several see the same keys, the tile space is split into n parallel strands: strand i
-// has every n-th tile of rows of all heads and every n-th block, beginning with the i-th, and all strands are cut at the same
-// places. So neighboring blocks have the same keys of neighboring tiles of rows at the same time. On one tile space a block
-// would compute these one after another, or distant blocks would, and each would read the keys from memory.
+// If work tiles are fewer, and several see the same keys, the tile space is split into n parallel strands. Strand i has
+// every n-th tile of rows of all heads and every n-th block, from the i-th on, and all strands are cut at the same
+// places. So adjacent blocks read the same keys for adjacent tiles of rows at the same time. In one tile space one
+// block, or distant ones, would compute these tiles, and each would read the keys from memory.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -21,18 +21,18 @@ namespace jit {
 /// The longest tile space: places on it and a little behind it are 32-bit numbers.
 inline constexpr int longest_tile_space = 0x7fffffff - 0x1000000;
 
-/// The cost of a tile of keys, and that of a work tile beside its tiles.
+/// The cost of a tile of keys, and the fixed cost of a work tile.
 inline constexpr int tile_cost = 2;
 inline constexpr int work_tile_cost = 1;
 
 /// The length of a work tile in the tile space.
 JIT_HOST_DEVICE constexpr int work_tile_length(int tiles) { return tile_cost * tiles + work_tile_cost; }
 
-/// Work tiles that are alike are cut alike where that makes the longest work range of a block no longer than this
-/// beyond its share: about what another split costs.
+/// Equal work tiles are cut at equal places if that lengthens the longest work range by at most this much, which is
+/// about the cost of another split.
 inline constexpr int spare_for_alike = 4 * tile_cost;
 
-/// x / y, to 2^-22 of it.
+/// x / y, with a relative error of up to 2^-22.
 JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 #ifdef __CUDA_ARCH__
   return __fdividef(x, y);
@@ -41,59 +41,58 @@ JIT_HOST_DEVICE constexpr float rough_quotient(float x, float y) {
 #endif
 }
 
-/// x / y, rounded down, for a quotient below 2^20 and positive y, without a division's many instructions.
+/// x / y, rounded down, for a quotient below 2^20 and positive y; cheaper than an integer division.
 JIT_HOST_DEVICE constexpr int small_quotient(int x, int y) {
   const int quotient = static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)));
-  // A product beyond 32 bits leaves a correct x all the same.
+  // If the product overflows 32 bits, the difference is still correct.
   const int left =
       static_cast<int>(static_cast<unsigned>(x) - static_cast<unsigned>(quotient) * static_cast<unsigned>(y));
   return left < 0 ? quotient - 1 : left >= y ? quotient + 1 : quotient;
 }
 
-/// Facts about all work tiles together.
+/// Properties of the tile space of all work tiles.
 struct TileSpace {
   int total;         ///< sum of their lengths
   bool shares_keys;  ///< whether some work tiles see the same keys
-  int least_tiles;   ///< that a work tile has
+  int least_tiles;   ///< fewest tiles of a work tile
   int most_tiles;
-  /// Strands of the tile space; if there are several, all work tiles of a head count as its longest one.
+  /// Number of strands; with several, all work tiles of a head count as its longest one.
   int strands = 1;
 };
 
-/// The split of a work tile that is one block's.
+/// One block's split of a work tile.
 struct WorkTileSplit {
   int tile_begin;   ///< of the work tile's tiles of keys
   int tile_end;     ///< equal to tile_begin for a work tile without any
-  int splits;       ///< that the work tile has
-  int first_block;  ///< whose the first split is; the others are those of the blocks behind it
-  bool is_mine;     ///< else the block has no split
+  int splits;       ///< number of splits of the work tile
+  int first_block;  ///< block of the first split; later splits belong to the following blocks
+  bool is_mine;     ///< whether the block has a split
 };
 
-/// A block's place where the tile space is split into strands.
+/// A block's position if the tile space is split into strands.
 struct StrandPlace {
   int strand;
   int column;  ///< of the blocks with work ranges of the same keys, one on each strand
 };
 
-/// Laid end to end, strands are one tile space again, of as many whole work ranges each. Blocks are counted along it:
-/// the block with work range i is block i. Where blocks that are counted as TileSpaceBlock does are in the tile
-/// space, `place` says.
+/// How blocks share the tile space. Laid end to end, strands with equally many work ranges each form one tile space
+/// again, and block i has work range i. `place` converts from TileSpaceBlock's numbers of blocks.
 struct KeyShares {
-  /// Length of a strand; behind enter_strand(): where the block's own one ends in the tile space.
+  /// Length of a strand; after enter_strand(), the end of the block's own strand in the tile space.
   int total;
-  int length;        ///< of a block's work range of it
-  int num_splits;    ///< 1: a work tile is all of the block's in whose work range it begins
-  int plain_length;  ///< of a work tile, where all are alike and cut alike; else 0
-  /// Length that a work tile occupies in the tile space then: so many whole work ranges, or one split.
+  int length;        ///< length of a block's work range
+  int num_splits;    ///< 1: a work tile belongs to the block in whose work range it begins
+  int plain_length;  ///< length of a work tile, if all are equal and cut equally; else 0
+  /// Length that such a work tile occupies in the tile space: whole work ranges, or one split.
   int cut_length;
-  /// Whether work tiles are scheduled whole, in turns: work tile i is that of block i modulo their number.
+  /// Whether work tiles are scheduled whole: work tile i belongs to block i modulo the number of blocks.
   bool is_scheduled;
   int strands = 1;  ///< of the tile space: tile of rows r of a head is on strand r modulo their number
   int strand_blocks =
-      0;  ///< of each strand; no more than have work, so that places in the tile space are 32-bit numbers
+      0;  ///< blocks of a strand that have work; no others, so that the tile space fits 32 bits
 
-  /// The place of a block as TileSpaceBlock counts them. Those side by side are on different strands, and
-  /// those of a strand keep their order. Blocks that are left over have a column behind all others.
+  /// The position of TileSpaceBlock's block `block`. Adjacent blocks are on different strands, and those of a strand
+  /// keep their order. Surplus blocks have a column after all others.
   JIT_HOST_DEVICE constexpr StrandPlace place(int block) const {
     if (strands == 1) return {0, block};
     const int column = small_quotient(block, strands);
@@ -107,9 +106,9 @@ struct KeyShares {
   JIT_HOST_DEVICE constexpr bool has_work(const StrandPlace& place) const {
     return place.column < strand_blocks;
   }
-  /// Where a strand begins in the tile space.
+  /// The start of a strand in the tile space.
   JIT_HOST_DEVICE constexpr int strand_begin(int strand) const { return strand * strand_blocks * length; }
-  /// Makes these the shares as blocks of one strand see them.
+  /// Restricts the shares to one strand.
   JIT_HOST_DEVICE constexpr void enter_strand(int strand) { total += strand_begin(strand); }
 
   JIT_HOST_DEVICE constexpr int begin(int block) const { return block * length; }
@@ -119,7 +118,7 @@ struct KeyShares {
   JIT_HOST_DEVICE constexpr int in_tile_space(int tiles) const {
     return plain_length != 0 ? cut_length : work_tile_length(tiles);
   }
-  /// The length in the tile space of work tiles with `sum` tiles of keys in all.
+  /// The length in the tile space of work tiles whose lengths add up to `sum`.
   JIT_HOST_DEVICE constexpr int all_in_tile_space(int sum) const {
     return cut_length == plain_length ? sum : small_quotient(sum, plain_length) * cut_length;
   }
@@ -142,13 +141,13 @@ struct KeyShares {
             .is_mine = block >= first_block && block <= last_block};
   }
 
-  /// Whether the last block of a work tile that ends at `work_tile_end` has a split of the next one, too.
+  /// Whether the last block of a work tile that ends at `work_tile_end` also has a split of the next one.
   JIT_HOST_DEVICE constexpr bool goes_on(const WorkTileSplit& split, int work_tile_end) const {
     return work_tile_end < total && work_tile_end < end(split.first_block + split.splits - 1);
   }
 
  private:
-  // Tiles of a work tile that begin before a place in the tile space, counted from the work tile's own beginning.
+  // Tiles of a work tile that begin before `place`, which counts from the start of the work tile.
   static JIT_HOST_DEVICE constexpr int tiles_before(int place, int tiles) {
     if (place <= 0) return 0;
     const int before = (place + tile_cost - 1) / tile_cost;  // mutate: OneTileOfKeysTwice
@@ -156,24 +155,24 @@ struct KeyShares {
   }
 };
 
-/// Work tiles are scheduled where the longest one is at most this fraction of a block's share.
+/// Work tiles are scheduled whole if the longest one is at most 1 / scheduled_work_tiles of a block's share.
 inline constexpr int scheduled_work_tiles = 6;
 
-/// A little more than x / y: work ranges need not be as short as can be, but equal, and enough.
+/// A little more than x / y: work ranges must be equal and cover the tile space, but not be minimal.
 JIT_HOST_DEVICE constexpr int more_than_quotient(int x, int y) {
   return static_cast<int>(rough_quotient(static_cast<float>(x), static_cast<float>(y)) * 1.000001f) + 1;
 }
 
-/// Most strands of a tile space: with so many a key is read from memory so rarely that more would change little.
+/// The most strands of a tile space. With this many, a key is read from memory so rarely that more would change little.
 inline constexpr int most_strands = 8;
 
-/// Strands are not worth more than this fraction of the blocks, which would be left over.
+/// Strands are not worth leaving more than 1 / spared_for_strands of the blocks idle.
 inline constexpr int spared_for_strands = 16;
 
-/// A set of numbers of strands: bit i is that of i.
+/// A set of strand counts: bit i stands for i strands.
 using StrandNumbers = unsigned;
 
-/// The numbers of strands into which so many tiles of rows can be scheduled, as many for each strand.
+/// The strand counts that divide `row_tiles` tiles of rows evenly.
 JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
   StrandNumbers numbers = 0;
 #ifdef __CUDA_ARCH__
@@ -184,33 +183,32 @@ JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
   return numbers;
 }
 
-/// A number of strands is the better the higher this is. `numbers`: of all heads. All strands have the same number of
-/// blocks: the number of strands is best that leaves the fewest over, and of several such the highest. Any is better
-/// than one strand if it leaves few over.
+/// The score of a strand count: the best one leaves the fewest blocks idle, and among equals is the highest. Any is
+/// better than one strand if it leaves few blocks idle. `numbers`: counts that all heads allow. All strands have the
+/// same number of blocks.
 JIT_HOST_DEVICE constexpr int strands_score(int strands, StrandNumbers numbers, int blocks) {
   if (strands > most_strands || (numbers >> strands & 1) == 0 || strands > blocks) return 0;
   const int left_over =
       strands == 1 ? blocks / spared_for_strands : blocks - small_quotient(blocks, strands) * strands;
   return (blocks - left_over) * (2 * most_strands) + strands;
 }
-/// The number of strands that has this score.
+/// The strand count with this score.
 JIT_HOST_DEVICE constexpr int strands_of_score(int score) { return score % (2 * most_strands); }
 
-/// Whether so little is lost when all work tiles of a head count as its longest one that the tile space may be split
-/// into strands. `even` is the length of all work tiles then.
+/// Whether the tile space may be split into strands: counting all work tiles of a head as its longest one must lose
+/// little. `even` is the length of all work tiles counted so.
 JIT_HOST_DEVICE constexpr bool may_have_strands(int total, int even) {
   constexpr int spared = 64;
   return even - total <= total / spared;
 }
 
-/// Whether work tiles of the tile space are scheduled.
+/// Whether work tiles are scheduled whole.
 JIT_HOST_DEVICE constexpr bool schedules_work_tiles(const TileSpace& tile_space, int blocks) {
   return tile_space.shares_keys && more_than_quotient(tile_space.total, blocks) / scheduled_work_tiles >=
                                        work_tile_length(tile_space.most_tiles);
 }
 
-/// Shares of a tile space whose work tiles are scheduled, or which is cut as cut(strand, blocks) says for each of its
-/// strands.
+/// Shares of a tile space: work tiles are scheduled whole, or cut(strand, blocks) cuts each strand.
 template <class Cut>
 JIT_HOST_DEVICE constexpr KeyShares shares_of(const TileSpace& tile_space, int blocks, int num_splits,
                                               Cut cut) {
@@ -224,13 +222,13 @@ JIT_HOST_DEVICE constexpr KeyShares shares_of(const TileSpace& tile_space, int b
   }
   KeyShares shares = cut(strand, strand_blocks);
   shares.strands = tile_space.strands;
-  // Where `num_splits` makes work ranges long, all blocks together would exceed the tile space.
+  // If `num_splits` makes work ranges long, some blocks have no work.
   const int with_work = small_quotient(shares.total - 1, shares.length) + 1;
   shares.strand_blocks = with_work < strand_blocks ? with_work : strand_blocks;
   return shares;
 }
 
-/// The shares of a strand whose work tiles are cut between any tiles.
+/// Shares of a strand whose work tiles may be cut between any tiles of keys.
 JIT_HOST_DEVICE constexpr KeyShares cut_shares(const TileSpace& tile_space, int blocks, int num_splits) {
   int length = more_than_quotient(tile_space.total, blocks);
   const int work_tile = work_tile_length(tile_space.most_tiles);
@@ -258,7 +256,7 @@ JIT_HOST_DEVICE constexpr KeyShares cut_shares(const TileSpace& tile_space, int 
   return {tile_space.total, length, num_splits, 0, 0, false};
 }
 
-/// Shares of a tile space for so many blocks. A work tile is shared by at most `num_splits` of them; 0: by any number.
+/// Shares of a tile space for `blocks` blocks. At most `num_splits` blocks share a work tile; 0: any number.
 JIT_HOST_DEVICE constexpr KeyShares key_shares(const TileSpace& tile_space, int blocks, int num_splits) {
   return shares_of(tile_space, blocks, num_splits, [&](const TileSpace& strand, int of_strand) {
     return cut_shares(strand, of_strand, num_splits);

@@ -1,4 +1,4 @@
-// Cuts work tiles whose keys are summed in fixed spans. Host and NVRTC compile this file.
+// Cuts work tiles whose keys are split into fixed spans. Host and NVRTC compile this file.
 //
 // A span is a fixed number of tiles of keys of a sequence, counted from its key 0, whatever else is in the batch. Blocks take
 // work ranges as in scheduling/key_shares.cuh, but a work tile in which two work ranges meet is cut between two spans, at the
@@ -10,15 +10,15 @@
 
 namespace jit {
 
-/// Shares of a strand whose work tiles are cut between spans, as cut_shares() has them; work ranges are never shorter
-/// than a span.
+/// Shares of a strand, as cut_shares(), whose work tiles are cut only between spans; work ranges are never shorter than
+/// a span.
 JIT_HOST_DEVICE constexpr KeyShares cut_span_shares(const TileSpace& tile_space, int blocks, int num_splits,
                                                     int span_tiles) {
   const int span = tile_cost * span_tiles;
   int length = more_than_quotient(tile_space.total, blocks);
   const int work_tile = work_tile_length(tile_space.most_tiles);
   if (length < span) length = span;
-  const int even = rounded_up_quotient(length, span) * span;  // what some block has in any case
+  const int even = rounded_up_quotient(length, span) * span;  // the longest work range of any division
   const bool is_countable = tile_space.total > 0 && tile_space.total >> 20 < work_tile;  // by small_quotient
   if (tile_space.least_tiles == tile_space.most_tiles && is_countable) {
     const int work_tiles = small_quotient(tile_space.total, work_tile);
@@ -43,7 +43,7 @@ JIT_HOST_DEVICE constexpr KeyShares cut_span_shares(const TileSpace& tile_space,
   return {tile_space.total, length, num_splits, 0, 0, false};
 }
 
-/// Shares of a tile space for so many blocks, as key_shares() has them.
+/// Shares of a tile space for `blocks` blocks, as key_shares(), cut only between spans.
 JIT_HOST_DEVICE constexpr KeyShares span_shares(const TileSpace& tile_space, int blocks, int num_splits,
                                                 int span_tiles) {
   return shares_of(tile_space, blocks, num_splits, [&](const TileSpace& strand, int of_strand) {
@@ -51,7 +51,7 @@ JIT_HOST_DEVICE constexpr KeyShares span_shares(const TileSpace& tile_space, int
   });
 }
 
-/// Where a work tile is cut: its place in the tile space and its tiles of keys, counted from key 0 of the sequence.
+/// A work tile for span_split(): its begin in the tile space, and its tiles of keys, counted from key 0.
 struct WorkTileCuts {
   int tile_space_begin;
   int range_length;  ///< of each block's work ranges
@@ -62,7 +62,7 @@ struct WorkTileCuts {
   JIT_HOST_DEVICE constexpr int span_end(int span_tiles) const {
     return tile_begin == tile_end ? span_begin(span_tiles) : rounded_up_quotient(tile_end, span_tiles);
   }
-  /// The first span of what is the block's, were there no other work tile; those before it are earlier blocks'.
+  /// The first span of block `block`, if this were the only work tile; earlier spans belong to earlier blocks.
   JIT_HOST_DEVICE constexpr int first_span(int block, int span_tiles) const {
     const int place = block * range_length - tile_space_begin;
     if (place <= 0) return span_begin(span_tiles);
@@ -71,7 +71,7 @@ struct WorkTileCuts {
   }
 };
 
-/// The split of a work tile that is one block's.
+/// The block's split of a work tile.
 JIT_HOST_DEVICE constexpr WorkTileSplit span_split(const KeyShares& shares, const WorkTileCuts& cuts,
                                                    int block, int span_tiles) {
   const int tiles = cuts.tile_end - cuts.tile_begin;
@@ -79,13 +79,13 @@ JIT_HOST_DEVICE constexpr WorkTileSplit span_split(const KeyShares& shares, cons
   int first_block = small_quotient(cuts.tile_space_begin, shares.length);
   if (shares.num_splits == 1 || tiles == 0) return {0, tiles, 1, first_block, first_block == block};
   int last_block = small_quotient(cuts.tile_space_begin + tile_cost * (tiles - 1), shares.length);
-  // Blocks of which the work tile has less than half a span have no split in it.
+  // A block with less than half a span of the work tile has no split of it.
   if (first_block < last_block && cuts.first_span(first_block + 1, span_tiles) == cuts.span_begin(span_tiles))
     ++first_block;
   if (first_block < last_block && cuts.first_span(last_block, span_tiles) == cuts.span_end(span_tiles))
     --last_block;
   const auto tile_of =
-      [&](int next_block) {  // where the blocks before it end, from the work tile's first tile on
+      [&](int next_block) {  // where the earlier blocks end, counted from the work tile's first tile
         const int tile = cuts.first_span(next_block, span_tiles) * span_tiles - cuts.tile_begin;
         return tile < 0 ? 0 : tile > tiles ? tiles : tile;
       };

@@ -1,4 +1,4 @@
-// The tile of queries of a block, in kernels with a block for each: dense or varlen.
+// The work tile of a block, in kernels with one block per work tile: dense or varlen.
 #pragma once
 
 #include "base/params.cuh"
@@ -10,19 +10,19 @@
 
 namespace jit {
 
-// Which tile of varlen sequences is at a place of their list.
+// Finds the tile at a place of the list of varlen tiles.
 
 /// A tile of one sequence.
 struct VarlenPlace {
   int batch;
-  int first_row;  ///< outside of the sequence where the place is empty: negative, or behind its last row
+  int first_row;  ///< outside of the sequence if the place is empty: negative, or after its last row
 };
 
-/// Looks for the last sequence that begins at `place` or before it, 32 at a time. `begin(b)` is the first row of
-/// sequence b; where these do not ascend, any place may be empty. By whole warps, whose lanes get the same answer.
+/// Finds the last sequence that begins at `place` or before it, testing 32 at a time. `begin(b)` is the first row of
+/// sequence b; if begins are not ascending, any place may be empty. By whole warps; all lanes return the same result.
 template <int rows, class Begin>
 JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
-  int first = 0, end = batch;  // it is one of these
+  int first = 0, end = batch;  // the sequence is in [first, end)
 #pragma unroll 1
   while (end - first > 1) {
     const int step = (end - first + warp_size - 1) / warp_size;
@@ -38,10 +38,10 @@ JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
   return {first, static_cast<int>(tile * rows)};
 }
 
-/// The tile of this block in a grid of (heads, query tiles, batch). Later queries see more keys under most
-/// masks: the blocks of all heads start with them, which leaves the short blocks for the end, when they even
-/// out what each multiprocessor has to do. Computed anew at each call, so that a kernel need not keep it in
-/// registers through its main loop; without a division, so that it stays in uniform registers.
+/// The work tile of this block in a grid of (heads, query tiles, batch). Later queries see more keys under most masks:
+/// the blocks of all heads start with them, and short blocks at the end even out the load of SMs. Computed at each
+/// call, so that a kernel need not keep it in registers through its mainloop; without a division, so that it stays in
+/// uniform registers.
 template <int tile_q>
 JIT_DEVICE WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
   const int tiles_q = (seqlen_q + tile_q - 1) / tile_q;
@@ -50,7 +50,7 @@ JIT_DEVICE WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
           .q_begin = (tiles_q - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y)) * tile_q};
 }
 
-/// The tile of this block: with varlen queries, in a grid of (heads, places of tiles), perhaps an empty place.
+/// The work tile of this block; with varlen queries, in a grid of (heads, places of tiles), possibly at an empty place.
 template <class Config, int tile_q>
 JIT_DEVICE WorkTile query_block(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {

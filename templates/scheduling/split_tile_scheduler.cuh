@@ -1,4 +1,4 @@
-// The work tiles of all batch entries in their order, and the block's share of them, where keys are split over blocks.
+// The tile scheduler of split-KV kernels: the work tiles of all batch entries in order, and the block's share of them.
 #pragma once
 
 #include "base/params.cuh"
@@ -14,11 +14,11 @@
 
 namespace jit {
 
-/// The length of each KV head of a batch entry in the tile space.
+/// The work tiles of each KV head of a batch entry, and their length in the tile space.
 struct HeadLength {
   int length;
   int row_tiles;
-  int least_tiles;  ///< of a work tile
+  int least_tiles;  ///< fewest tiles of a work tile
   int most_tiles;
 };
 
@@ -39,13 +39,13 @@ JIT_DEVICE HeadLength head_length(const AttentionParams& params, int batch) {
   return head;
 }
 
-/// The length of those queries of a batch entry that are another kernel's, in the tile space of one KV head.
-/// Under any mask queries are taken to see what they see under a causal one.
+/// The work of the queries of a batch entry that another kernel computes, as a length in the tile space of one KV head.
+/// Any mask is assumed to be causal.
 template <class Config>
 JIT_DEVICE float length_beside(const AttentionParams& params, int batch) {
   constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
   constexpr float key_share =
-      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // of what a key of 16 bits takes
+      static_cast<float>(sizeof(KvElement<Config>)) / 2;  // cost relative to a 16-bit key
   constexpr float places_of_pair =
       tile_cost * Config::gqa_ratio / (pairs_of_a_key * key_share * Config::tile_kv);
   const VariableSequences<Config> sequences(params);
@@ -54,14 +54,14 @@ JIT_DEVICE float length_beside(const AttentionParams& params, int batch) {
   work_tile.enter_rows(0, work_tile.q.length * Config::gqa_ratio, work_tile.q.length * Config::gqa_ratio);
   const KeyRange keys = keys_of<Config>(params, work_tile);
   const int seen = maximum(0, keys.end - keys.begin);
-  const int unseen = is_masked ? minimum(seen, work_tile.q.length) / 2 : 0;  // by a query, of these
+  const int unseen = is_masked ? minimum(seen, work_tile.q.length) / 2 : 0;  // the mean per query
   return static_cast<float>(work_tile.q.length) * (static_cast<float>(seen - unseen) + keys_of_a_tile) *
          places_of_pair;
 }
 
-/// The block's place among those that share the tile space. A block waits for blocks behind it in the tile space
-/// alone (merge_splits.cuh), or for all of a work tile when the first of them has begun (merge_shares.cuh). Those
-/// behind it begin before it: the GPU begins blocks in the order of their indices.
+/// The block's index in the tile space. A block waits only for blocks with higher indices (merge_splits.cuh), or for
+/// all blocks of a work tile once the first of them has begun (merge_shares.cuh). Blocks with higher indices begin
+/// earlier: the GPU starts blocks in the order of blockIdx.
 template <bool is_shared>
 struct TileSpaceBlock {
   JIT_DEVICE void enter_tile_space(const SplitParams&) {}
@@ -71,8 +71,8 @@ struct TileSpaceBlock {
   JIT_DEVICE int blocks() const { return static_cast<int>(gridDim.x); }
   JIT_DEVICE int block() const { return blocks() - 1 - index(); }
 };
-/// A block of the tile space beside another kernel: two launches, one after the other, share the tile space,
-/// or some blocks of one. A block that has given way has a place below 0.
+/// The block's index next to another kernel: two consecutive launches share the tile space, or some blocks of one do. A
+/// block that has given way has an index below 0.
 template <>
 struct TileSpaceBlock<true> {
   int tile_space_blocks;
@@ -84,7 +84,7 @@ struct TileSpaceBlock<true> {
     blocks_before = split_params.blocks_before;
     gives_way = split_params.gives_way;
   }
-  /// Leaves multiprocessors to the other kernel. All blocks know how long the tile space and the other's work are.
+  /// Leaves SMs to the other kernel. All blocks know the length of the tile space and of the other kernel's work.
   JIT_DEVICE void give_way(float own, float others) {
     if (gives_way) tile_space_blocks = decoding_blocks(tile_space_blocks, own, others);
   }
@@ -95,24 +95,24 @@ struct TileSpaceBlock<true> {
 template <class Config>
 using TileSpaceBlockOf = TileSpaceBlock<requests_of<Config>() == Requests::few_queries>;
 
-/// Walks through the block's share of the tile space, by a whole warp whose lanes all get the same answers. A plain
+/// Walks through the block's share of the tile space. By a whole warp; all lanes return the same results. A plain
 /// value. A work tile has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
 struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   KeyShares shares;
   SplitWorkTile work_tile;
   TileRange tiles;      ///< of the work tile
-  int work_tile_begin;  ///< where it begins in the tile space
+  int work_tile_begin;  ///< start of the work tile in the tile space
 
-  /// Goes to the first work tile of the block's share. Requires: enter_tile_space() where launches share the tile
-  /// space. Lanes have a batch entry each: all are looked at to measure the tile space, and those from the first on
-  /// again to find the place, in one loop: a kernel that begins fetches its instructions from memory, and the fewer
-  /// there are, the sooner it loads keys.
+  /// Finds the first work tile of the block's share. Requires: enter_tile_space() if launches share the tile space.
+  /// Each lane has a batch entry: one loop measures all entries, then walks through them again to find the block's
+  /// place. One loop has few instructions: a kernel fetches its first instructions from memory, so the fewer there are,
+  /// the sooner it loads keys.
   JIT_DEVICE void begin(const AttentionParams& params, const KnownTileSpace& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     TileSpace tile_space{0, false, longest_tile_space, 0};
     int even = 0;                 // the sum of all work tiles if each counts as the longest of its head
-    StrandNumbers numbers = ~0u;  // of strands that heads allow
+    StrandNumbers numbers = ~0u;  // strand counts that all heads allow
     float beside = 0;
     bool is_measured = false;
     work_tile = {.batch = 0};
@@ -165,12 +165,12 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     }
   }
 
-  /// Whether there is a work tile, of which the block may have no split.
+  /// Whether there is a work tile; the block may have no split of it.
   JIT_DEVICE bool has_work_tile(const AttentionParams& params) const {
     return work_tile.batch < params.batch &&
            (shares.is_scheduled || work_tile_begin < shares.end(tile_space_block_));
   }
-  /// The block's split of it.
+  /// The block's split of the work tile.
   JIT_DEVICE WorkTileSplit split() const {
     if constexpr (Config::split_keys != 0) {
       return span_split(shares, cuts(), tile_space_block_, span_tiles<Config>);
@@ -204,7 +204,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
             0};
   }
 
-  /// The next one. Requires: has_work_tile().
+  /// Goes on to the next work tile. Requires: has_work_tile().
   JIT_DEVICE void next(const AttentionParams& params) {
     if (shares.is_scheduled) return skip(params, this->blocks());
     work_tile_begin += length_in_tile_space();
@@ -223,12 +223,12 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   }
 
  private:
-  // Blocks of the work tile but for the last one, if that goes on with the next work tile.
+  // The number of the work tile's blocks, without the last one if it goes on with the next work tile.
   JIT_DEVICE int mergers(const WorkTileSplit& split) const {
     return split.splits - (shares.goes_on(split, work_tile_begin + length_in_tile_space()) ? 1 : 0);
   }
 
-  // Goes to where the block's strand begins. Returns whether the block has work there.
+  // Goes to the start of the block's strand. Returns whether the block has work.
   JIT_DEVICE bool enter_strand() {
     const StrandPlace place = shares.place(this->block());
     if (!shares.has_work(place)) return false;
@@ -238,12 +238,12 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     shares.enter_strand(strand_);
     return true;
   }
-  // The work tile's: on strands all of a head have that of the longest one, so that strands are cut at the same keys.
+  // The work tile's length; on strands that of the head's longest one, so that all are cut at the same keys.
   JIT_DEVICE int length_in_tile_space() const {
     // mutate: WorkTilesAsLongAsTheyAre
     return shares.in_tile_space(shares.strands > 1 ? head_tiles_ : tiles.count());
   }
-  // The tiles of rows of a head that are on the block's strand. Each strand has as many.
+  // Enter the head's first, or next, tile of rows on the block's strand. Each strand has equally many.
   JIT_DEVICE void enter_first_rows() {
     work_tile.enter_rows(strand_ * tile_rows, rows(), tile_rows);  // mutate: AllHaveTheFirstRows
   }
@@ -256,7 +256,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   JIT_DEVICE WorkTileCuts cuts() const { return {work_tile_begin, shares.length, tiles.begin, tiles.end}; }
   JIT_DEVICE int rows() const { return work_tile.q.length * Config::gqa_ratio; }
 
-  // Begins where all work tiles are alike.
+  // Finds the first work tile if all work tiles are equal.
   JIT_DEVICE void begin_known(const AttentionParams& params, const KnownTileSpace& known) {
     shares = known.shares;
     work_tile = {.batch = params.batch};
@@ -277,7 +277,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     head_tiles_ = known.tiles;
   }
 
-  // Goes to the block's first work tile where they are scheduled.
+  // Finds the first work tile if work tiles are scheduled whole.
   JIT_DEVICE void schedule_first(const AttentionParams& params) {
     tile_space_block_ = this->block();
     work_tile_begin = strand_ = head_tiles_ = 0;
@@ -287,8 +287,8 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     skip(params, this->block());  // mutate: SomeWorkTilesTwice
   }
 
-  // Goes on by so many work tiles. Those of a head are scheduled from the last rows on: these see most keys under
-  // most masks, and short work tiles come last.
+  // Goes on by `count` work tiles. Each head begins with its last rows: these see the most keys under most masks, so
+  // that short work tiles come last.
   JIT_DEVICE void skip(const AttentionParams& params, int count) {
     int place = work_tile.kv_head * row_tiles() + row_tiles() - 1 - work_tile.row_begin / tile_rows + count;
 #pragma unroll 1
@@ -316,7 +316,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
       if (work_tile.q.length > 0) break;
     }
   }
-  // The most tiles of the work tiles of a head of the batch entry, each of which a lane asks about.
+  // The most tiles of keys of a work tile of the current head; each lane tests some work tiles.
   JIT_DEVICE int most_tiles(const AttentionParams& params) const {
     int most = 0;
     SplitWorkTile other = work_tile;
@@ -328,8 +328,8 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     return __reduce_max_sync(full_warp, most);
   }
 
-  // Lays out the tile space. `tile_space` has the sum of all heads that are different, and least and most of the
-  // lane's entries; `even` is such a sum, too; `numbers` are the lane's own.
+  // Computes `shares`. `tile_space` has the total of one KV head of all entries, and least and most of the lane's
+  // entries; `even` is a total, too; `numbers` are the lane's.
   JIT_DEVICE void measure(const AttentionParams& params, const TileSpace& tile_space, int even,
                           StrandNumbers numbers) {
     TileSpace all = {tile_space.total * params.heads_kv, __any_sync(full_warp, tile_space.shares_keys) != 0,
@@ -349,8 +349,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     }
   }
 
-  // Goes to the work tile of the batch entry that holds this place in the tile space. Its KV heads are of the same
-  // length.
+  // Finds the batch entry's work tile at `place` of the tile space. All of its KV heads have the same length.
   JIT_DEVICE void find_work_tile(const AttentionParams& params, int place, int head_length) {
     enter(params);
     work_tile.kv_head = small_quotient(place - work_tile_begin, head_length);
@@ -366,13 +365,13 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
     }
   }
 
-  int tile_space_block_;  // the block, as KeyShares counts them
-  int strand_;            // the block's
-  int head_tiles_;        // most that a work tile of the head has
+  int tile_space_block_;  // the block's index in KeyShares
+  int strand_;            // the block's strand
+  int head_tiles_;        // most tiles of a work tile of the head
 };
 
-/// Calls f(info, tiles) for the block's splits of work tiles, one after another, where keys are summed in spans span
-/// by span. `work.work_tile` is the split's. By a whole warp.
+/// Calls f(info, tiles) for each of the block's splits of work tiles, or for each span of them. `work.work_tile` is the
+/// split's work tile. By a whole warp.
 template <class Config, class Tiles = WorkTileKeys<Config>, class Work, class F>
 JIT_DEVICE void for_each_split(const AttentionParams& params, Work& work, F f) {
   // Tiles [begin, end) of the work tile's.

@@ -1,4 +1,4 @@
-// Tile schedulers give a persistent block its next work tile: they go through the list of all tiles
+// Tile schedulers of persistent kernels: they give a block its next work tile from the list of all tiles
 // (scheduling/work_tiles.cuh).
 #pragma once
 
@@ -24,8 +24,8 @@ JIT_DEVICE WorkTile work_tile(const AttentionParams& params, const TileSchedule&
   return work;
 }
 
-/// Schedules the list of work tiles: a block takes the next tile when it asks, from a counter in global
-/// memory, which begins and ends at 0, because the last of all requests sets it back.
+/// Schedules the list of work tiles dynamically: a block takes the next tile from a counter in global memory. The
+/// counter is 0 before and after a launch, since the last of all requests resets it.
 template <class Config>
 class TileScheduler {
  public:
@@ -37,9 +37,9 @@ class TileScheduler {
     return index_ < schedule_.order.tiles() ? work_tile<Config>(params_, schedule_, index_) : no_work;
   }
 
-  /// By a whole warp, once for each tile that there was: asks for the next one. `answer` waits for it.
+  /// Requests the next tile, once per tile; `answer` waits for it. By a whole warp.
   JIT_DEVICE void ask() {
-    // There always is a counter. The question keeps its address out of the registers of the producer, which has few.
+    // `counter` is never null. The test keeps its address out of the registers of the producer, which has few.
     if (!pairs_blocks<Config> && schedule_.counter != nullptr && lane_id() == 0)
       taken_ = atomicAdd(schedule_.counter, 1);
   }
@@ -60,13 +60,12 @@ class TileScheduler {
   int taken_ = 0;
 };
 
-// The list of work tiles of sequences whose lengths only the device knows is WorkOrder's, a sequence at a time: first
-// the long part of each, whose tiles see more than a quarter of the keys of the longest sequence, then what is left of
-// all of them, so that blocks end at about the same time. Each block looks for its places in the list itself, 32
-// sequences at a time.
+// The list of work tiles of sequences whose lengths are known only on the device is WorkOrder's, sequence by sequence.
+// It has two parts, so that blocks end at about the same time: first the long tiles of each sequence, which see more
+// than a quarter of the keys of the longest sequence, then all others. Each block finds its places in the list itself,
+// testing 32 sequences at a time.
 
-/// Schedules the list as TileScheduler does, by the same counter. By a whole warp, whose lanes all get the same
-/// answers.
+/// Schedules this list by the same counter as TileScheduler. By a whole warp; all lanes return the same results.
 template <class Config>
 class VarlenTileScheduler : PlaceInTurn<Config> {
  public:
@@ -88,7 +87,7 @@ class VarlenTileScheduler : PlaceInTurn<Config> {
   /// The block's tile; no work when none is left.
   JIT_DEVICE const SequenceTile& tile() const { return tile_; }
 
-  /// Goes on to the next one. Requires: there was one.
+  /// Goes on to the next tile. Requires: the last one was work.
   JIT_DEVICE void next() {
     if constexpr (pairs_blocks<Config>) {
       find(this->place += places_at_a_time<Config>());
@@ -96,14 +95,13 @@ class VarlenTileScheduler : PlaceInTurn<Config> {
     }
     const int taken = uniform(lane_id() == 0 ? atomicAdd(schedule_.counter, 1) : 0);
     find(static_cast<int>(gridDim.x) + taken);
-    // Each tile's block asks once.
+    // Each tile's block makes one request.
     // mutate: SchedulerSetsCounterBack
     if (!is_work(tile_) && lane_id() == 0 && taken == begin_ - 1) store_relaxed(schedule_.counter, 0);
   }
 
  private:
-  // Goes on to a place in the list behind those that were looked for before. Behind the last one `begin_` is the number
-  // of all tiles.
+  // Goes on to a later place in the list. After the last place, `begin_` is the number of all tiles.
   JIT_DEVICE void find(int place) {
 #pragma unroll 1
     while (place >= sequence_end_ && part_ < parts) {
@@ -133,7 +131,7 @@ class VarlenTileScheduler : PlaceInTurn<Config> {
     tile_.q_begin = at.q_begin;
   }
 
-  // Goes to the sequence of a lane, which has these places in this part of the list.
+  // Enters the sequence of `lane`, whose tiles have places [begin, end) in this part of the list.
   JIT_DEVICE void enter(int lane, int begin, int end) {
     tile_.batch = first_ + lane;
     tile_.q.begin = __shfl_sync(full_warp, own_.q.begin, lane);
@@ -151,14 +149,14 @@ class VarlenTileScheduler : PlaceInTurn<Config> {
     own_ = sequence(first + lane_id());
   }
 
-  // Without queries behind the last one.
+  // Lengths of a sequence; an index from the batch size on has no queries.
   JIT_DEVICE SeqlenInfo sequence(int batch) const {
     if (batch >= params_.batch) return {};
     const VariableSequences<Config> sequences(params_);
     return {own_queries(sequences, batch), sequences.kv(batch)};
   }
 
-  // The order of all tiles of one sequence. Under any mask tiles are taken to see what they see under a causal one.
+  // The order of all tiles of one sequence. Any mask is assumed to be causal.
   JIT_DEVICE WorkOrder order_of(const SeqlenInfo& sequence) const {
     constexpr bool is_masked = !is_same<typename Config::Mask, NoMask>;
     const int rows = (sequence.q.length + Config::tile_q - 1) / Config::tile_q;
@@ -183,13 +181,13 @@ class VarlenTileScheduler : PlaceInTurn<Config> {
 
   const AttentionParams& params_;
   const TileSchedule& schedule_;
-  SeqlenInfo own_{};  // the lane's sequence of the 32 that are looked at
-  int few_keys_;      // tiles that see no more belong to the second part
-  int part_ = 0;      // of the list
-  int first_ = 0;     // of the 32
-  int begin_ = 0;     // place in the list of the first tile of these
+  SeqlenInfo own_{};  // the lane's sequence of the 32 that are tested
+  int few_keys_;      // tiles that see at most this many keys belong to the second part
+  int part_ = 0;      // current part of the list
+  int first_ = 0;     // first of the 32 sequences
+  int begin_ = 0;     // place of the first tile of these sequences
   SequenceTile tile_{};
-  WorkOrder order_{};       // of the sequence that it is of
+  WorkOrder order_{};       // of the sequence of tile_
   int sequence_begin_ = 0;  // its first place in this part of the list
   int sequence_end_ = 0;
 };

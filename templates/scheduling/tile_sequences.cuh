@@ -1,4 +1,4 @@
-// The sequences of a work tile: their functor inputs, and the rows of its outputs.
+// The sequences of a work tile: the functors' context, and the rows of outputs.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// In place of a tile when none is left.
+/// The work tile that stands for the end of the list.
 inline constexpr WorkTile no_work{-1, -1, -1};
 JIT_DEVICE bool is_work(const WorkTile& tile) { return tile.q_begin >= 0; }
 
@@ -25,7 +25,7 @@ JIT_DEVICE SeqlenInfo seqlens_of(const AttentionParams&, const SequenceTile& wor
   return work;
 }
 
-/// Context of a work tile, for the functors.
+/// The functors' context of a work tile.
 template <class Config, class Tile>
 JIT_DEVICE BlockContext context_of(const AttentionParams& params, const Tile& work) {
   const SeqlenInfo seqlens = seqlens_of<Config>(params, work);
@@ -33,7 +33,7 @@ JIT_DEVICE BlockContext context_of(const AttentionParams& params, const Tile& wo
           seqlens.kv.length, seqlens.q.begin, params.tensors};
 }
 
-/// Numbers of the work tile's sequence and head that lie as LSE does: row r is that of query r.
+/// Rows of a tensor with the shape of LSE, of the work tile's sequence and head; row r belongs to query r.
 template <class Config, class Tile>
 JIT_DEVICE DenseRows<float> rows_of_queries(float* data, const TensorStrides& strides,
                                             const AttentionParams& params, const Tile& work) {

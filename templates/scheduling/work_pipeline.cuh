@@ -1,5 +1,5 @@
-// Broadcasts the next tile of queries to the warps of a persistent block. A kernel family provides Traits: its Config, the Work
-// that its warps broadcast, whether that has lengths, and the layout of shared memory.
+// Broadcasts the next work tile to the warps of a persistent block. A kernel family provides Traits: its Config, the
+// type Work of work tiles, `has_lengths`, and the layout of shared memory.
 #pragma once
 
 #include "base/params.cuh"
@@ -26,7 +26,7 @@ JIT_DEVICE void store_work(unsigned place, const SequenceTile& work) {
   store_shared(place + 24, work.kv.length);  // mutate: LengthsAreNotPassedOn
 }
 
-/// Reads what `store_work` left. By a whole warp.
+/// Reads a work tile that store_work() has written. By a whole warp.
 JIT_DEVICE void load_work(unsigned place, WorkTile& work) {
   work.batch = load_shared_by_warp(place);
   work.head = load_shared_by_warp(place + 4);
@@ -40,7 +40,7 @@ JIT_DEVICE void load_work(unsigned place, SequenceTile& work) {
   work.kv.length = load_shared_by_warp(place + 24);
 }
 
-/// Context of a work tile that has been read, whose lengths are read once more, for the functors.
+/// The functors' context of `work`; reads the lengths of the work tile at shared address `place` again.
 JIT_DEVICE BlockContext context_at(unsigned place, const AttentionParams& params, const WorkTile& work) {
   return {work.batch,
           work.head,
@@ -51,8 +51,8 @@ JIT_DEVICE BlockContext context_at(unsigned place, const AttentionParams& params
           params.tensors};
 }
 
-/// One warp's place in the pipeline by which the others learn what comes next: from the key producer, or from the
-/// query producer where sequences may differ in length.
+/// A warp's state in the work pipeline. Its producer is the key producer or, if sequences may differ in length, the
+/// query producer.
 template <class Traits>
 class WorkPipeline {
   using Config = typename Traits::Config;
@@ -68,14 +68,14 @@ class WorkPipeline {
     return tile();
   }
 
-  /// The one that was taken, until it is released.
+  /// The current work tile, until it is released.
   JIT_DEVICE Work tile() const {
     Work work;
     load_work(pipeline_.tile(), work);
     return work;
   }
 
-  /// Context of `work`, which is the one that was taken, for the functors.
+  /// The functors' context of `work`, the current work tile.
   JIT_DEVICE BlockContext context(const WorkTile& work) const {
     if constexpr (Traits::has_lengths) {
       return context_at(pipeline_.tile(), params_, work);
@@ -90,7 +90,7 @@ class WorkPipeline {
     pipeline_.advance();
   }
 
-  /// The side of the one who tells.
+  /// Writes and commits a work tile: the producer's side.
   JIT_DEVICE void put(const Work& tile) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) store_work(pipeline_.tile(), tile);  // mutate: WorkTileOfAnotherLaneThanItsArrival
@@ -101,13 +101,13 @@ class WorkPipeline {
  private:
   const AttentionParams& params_;
   Pipeline<stages_work, sizeof(Work)> pipeline_;
-  // Nothing reads it. Without it the compiler orders kernels with dropout otherwise than those that were measured.
+  // Never read. Without it, the compiler schedules kernels with dropout differently from the measured ones.
   bool is_taken_ = false;
 };
 
-// How the key producer learns what comes next.
+// The key producer's source of work tiles.
 
-/// It finds out itself and tells the others.
+/// The key producer runs the tile scheduler itself, and broadcasts its work tiles.
 template <class Traits>
 class ScheduledWork {
  public:
@@ -116,14 +116,14 @@ class ScheduledWork {
     pipeline_.put(next_);
   }
 
-  /// Once for each work tile that there was: asks for the next one, which `answer` waits for.
+  /// Requests the next work tile, once per work tile; `answer` waits for it.
   JIT_DEVICE void ask() { scheduler_.ask(); }
   JIT_DEVICE void answer() {
     scheduler_.answer();
     next_ = scheduler_.tile();
     pipeline_.put(next_);
   }
-  /// The first one, then the one that was asked for; no_work when none is left.
+  /// Returns the first work tile, later the last one requested; no_work if none is left.
   JIT_DEVICE WorkTile take() { return next_; }
 
  private:
@@ -140,7 +140,7 @@ class WantedWork {
   JIT_DEVICE void ask() const {
     if (lane_id() == 0) mbarrier_arrive(barrier_);
   }
-  /// Waits until it is asked for once more.
+  /// Waits for the next request.
   JIT_DEVICE void wait() {
     mbarrier_wait_parity(barrier_, round_);
     round_ ^= 1;
@@ -151,7 +151,7 @@ class WantedWork {
   unsigned round_ = 0;
 };
 
-/// Where sequences may differ in length it takes longer to find out than keys can wait: the query producer does it.
+/// The query producer runs the tile scheduler of varying lengths, which takes longer than keys can wait.
 template <class Traits>
 class WorkByQueryProducer {
  public:

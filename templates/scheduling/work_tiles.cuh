@@ -1,4 +1,4 @@
-// The list of all tiles of queries that a launch computes. Compiled by the host and by NVRTC.
+// The list of work tiles of a launch, and their order. Host and NVRTC compile this file.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -6,27 +6,27 @@
 
 namespace jit {
 
-/// A tile of queries of one slice, a slice being a query head of a batch entry.
+/// A tile of queries of one slice; a slice is a query head of a batch entry.
 struct WorkTile {
   int batch;
   int head;     ///< query head
   int q_begin;  ///< first query
 };
 
-/// A work tile where sequences differ in length.
+/// A work tile whose sequences may differ in length.
 struct SequenceTile : WorkTile, SeqlenInfo {};
 
-/// Work tiles that a persistent block keeps: the key producer may be three ahead of the one that consumers compute.
+/// Stages of the work pipeline: the key producer may be three work tiles ahead of the consumers.
 inline constexpr int stages_work = 4;
 
-/// Places in the table of ranges of key words (mainloop/key_word_ranges.cuh), of all batch entries of a launch.
+/// Entries of the table of ranges of key words (mainloop/key_word_ranges.cuh), shared by all batch entries of a launch.
 inline constexpr int key_word_range_places = 512;
 
-/// In which order the work tiles of a launch are scheduled. In each slice the last row of tiles comes first, because
-/// its queries see most keys under most masks. The list has three parts. First come the last `first_rows` rows of all
-/// slices, which are the longest work where rows differ by more than their place. Then come sections of slices, few
-/// enough to share the L2 cache. In the end come the first `last_rows` rows of all slices, which are the shortest
-/// work, so that all blocks end at about the same time.
+/// The order in which a launch schedules its work tiles. Each slice begins with its last row of tiles, since its
+/// queries see the most keys under most masks. The list has three parts. The first `first_rows` rows of all slices come
+/// first: they are the longest work if masks make the lengths of rows differ by more than their index. Then come
+/// sections of slices, few enough to share the L2 cache. The last `last_rows` rows of all slices come at the end: they
+/// are the shortest work, so that all blocks end at about the same time.
 struct WorkOrder {
   int rows;            ///< of tiles, in each slice
   int slices;          ///< of this launch
@@ -35,23 +35,23 @@ struct WorkOrder {
   int last_rows;  ///< with first_rows at most `rows`
 
   JIT_HOST_DEVICE constexpr int tiles() const { return rows * slices; }
-  /// Tiles of all but the last part of the list.
+  /// Tiles of the list without its last part.
   JIT_HOST_DEVICE constexpr int long_tiles() const { return (rows - last_rows) * slices; }
 };
 
-/// Where blocks learn which work tiles are theirs.
+/// Inputs of a tile scheduler.
 struct TileSchedule {
-  int* counter;     ///< of work tiles that were asked for, 0 between launches
-  WorkOrder order;  ///< of the work tiles; not read where sequences differ in length
-  int section_keys;  ///< that fit the L2 cache, those of a slice counted once; read where sequences differ in length
+  int* counter;     ///< work tiles taken so far; 0 between launches
+  WorkOrder order;  ///< order of the work tiles; unused if sequences differ in length
+  int section_keys;  ///< keys that fit the L2 cache, those of a slice counted once; used if sequences differ in length
 };
 
-/// Slices of a section where the rows of all are computed one after the other: the fastest of those measured on an H200
-/// (docs/records/notebook.md).
+/// The least number of slices in a section whose rows are computed one after the other: the fastest one measured on an
+/// H200 (docs/records/notebook.md).
 inline constexpr int fewest_section_slices = 8;
 
-/// The width of sections of `slices` slices, of which `fitting` fit the cache, and of `fewest` at least: nearly the
-/// same of all sections.
+/// The width of sections, nearly equal for all, of `slices` slices. `fitting` of them fit the L2 cache; a section has
+/// at least `fewest`.
 JIT_HOST_DEVICE constexpr int section_slices(int slices, int fitting, int fewest = fewest_section_slices) {
   constexpr int most = 32;  // measured like the fewest
   const int width = fitting < fewest ? fewest : fitting > most ? most : fitting;
@@ -59,15 +59,15 @@ JIT_HOST_DEVICE constexpr int section_slices(int slices, int fitting, int fewest
   return (slices + sections - 1) / sections;
 }
 
-/// The work of such short sequences evens out by itself.
+/// Keys of the longest sequence up to which work tiles are not ordered by length: their work evens out by itself.
 inline constexpr int few_tokens = 1024;
 
-/// The tile at place `index` of the list, in [0, order.tiles()). Slice 0 is the first head of batch entry
+/// The work tile at index `index` of the list, in [0, order.tiles()). Slice 0 is the first head of batch entry
 /// `batch_begin`.
 template <int tile_q>
 JIT_HOST_DEVICE constexpr WorkTile work_tile(const WorkOrder& order, int index, int heads_q,
                                              int batch_begin) {
-  // The part of the list that the tile is in: its rows, from the last one of the slice on, and its first place.
+  // The tile's part of the list: its rows, counted from the slice's last one, and its first index.
   const int first_tiles = order.first_rows * order.slices, long_tiles = order.long_tiles();
   const bool is_first = index < first_tiles, is_last = index >= long_tiles;
   const int rows_before = is_first ? 0 : is_last ? order.rows - order.last_rows : order.first_rows;

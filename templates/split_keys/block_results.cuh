@@ -1,4 +1,4 @@
-// Merges the partial results that blocks have for a tile of rows into its rows of O and LSE.
+// Merges the partial results of several blocks for a tile of rows into its rows of O and LSE.
 #pragma once
 
 #include "base/params.cuh"
@@ -17,7 +17,7 @@
 
 namespace jit {
 
-/// Where a piece lies in a tile of rows: pieces count along rows.
+/// The position of a piece in a tile of rows: pieces are counted along rows.
 template <class Config>
 struct PiecePlace {
   static constexpr int of_row = columns_of_result<Config> / piece_columns;
@@ -27,10 +27,9 @@ struct PiecePlace {
   JIT_DEVICE explicit PiecePlace(int index) : row(index / of_row), column(index % of_row * piece_columns) {}
 };
 
-/// The partial results of a work tile that several blocks share, side by side in the order of keys. Two work tiles
-/// that are shared have no block in common but one: where the first work tile ends and the second begins. So the
-/// places from 2 · (first block) + 1 to 2 · (last block) are the work tile's own: one for each split, and behind
-/// these enough for groups.
+/// The partial results of a work tile that several blocks share, in the order of keys. Two shared work tiles have at
+/// most one block in common: the one in which the first work tile ends and the second begins. So places 2 · (first
+/// block) + 1 to 2 · (last block) belong to the work tile: one for each split, and after these enough for groups.
 template <class Config>
 class BlockResults {
  public:
@@ -44,8 +43,7 @@ class BlockResults {
   static constexpr int column_slice = column_slice_columns(all_blocks_merge<Config>, columns);
   static constexpr int column_slices = column_slices_of_row(all_blocks_merge<Config>, columns);
 
-  /// Where a place has a row's values from a column on, and the state beside them. Those of the next place lie floats()
-  /// behind.
+  /// Address of a row's values from `column` on, or of its state, in a place. The next place is floats() further.
   JIT_DEVICE float* values(int place, int row, int column) const {
     return first_ + place * floats() + row * columns + column;
   }
@@ -68,17 +66,17 @@ class BlockResults {
   float* first_;
 };
 
-/// A piece as another block has put it, or is about to.
+/// Reads a piece that another block writes; its words may still be empty.
 JIT_DEVICE RowPiece load_piece(const float* values, const float* state) {
   const float2 pair = load_relaxed(reinterpret_cast<const float2*>(state));
   return {load_relaxed(reinterpret_cast<const float4*>(values)), {pair.x, pair.y}};
 }
 
-/// Results that a thread reads at once, of one piece, and where there are few of them, of several.
+/// Partial results that a thread reads at once: of one piece, or of several pieces if results are few.
 inline constexpr int most_reads = 16, reads_of_few = 4;
 
-/// Whether a thread has few registers to read by: tiles of many keys leave few, and so do warps of few rows, of which there
-/// are many, and setmaxnreg may. There are few splits then, or merging them takes longer.
+/// Whether a thread has few registers for reads: with tiles of many keys, with warps of few rows, which are many, or
+/// with few registers by setmaxnreg.
 template <class Config>
 JIT_DEVICE constexpr bool has_few_registers() {
   if constexpr (requires { Config::consumer_registers; }) {
@@ -89,16 +87,16 @@ JIT_DEVICE constexpr bool has_few_registers() {
   }
   return Config::tile_kv > 64;
 }
-/// Merges `count` results from place `place` on, in their order, for `pieces` pieces from index `first_piece` on,
-/// `step` apart, and calls f(row, column, piece) for those of rows below `rows`. Waits for the results, and leaves the
-/// values empty. All that is read of `reads` results is on the way at once.
+/// Merges `count` results from place `place` on, in order, for `pieces` pieces from index `first_piece` on, `step`
+/// apart, and calls f(row, column, piece) for those in rows below `rows`. Waits for the results, and empties their
+/// values. Loads of `reads` results are in flight at once.
 template <int pieces, int reads, class Config, class F>
 JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count, int rows, int first_piece,
                       int step, F f) {
   const float none = __uint_as_float(empty_word);
   const int floats = results.floats();
   const int all = rows * PiecePlace<Config>::of_row;
-  // Behind the last piece, and behind the last result, one is read again: fewer instructions than for none.
+  // After the last piece, or result, one is read again: this takes fewer instructions than a branch.
   const auto place_of = [&](int p) {
     const int index = first_piece + p * step;
     return PiecePlace<Config>(index < all ? index : first_piece);
@@ -114,7 +112,7 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
     while (is_waiting) {
       is_waiting = false;
       int distance = floats;
-      asm volatile("" : "+r"(distance));  // else all addresses would be kept through the loop
+      asm volatile("" : "+r"(distance));  // keeps the compiler from holding all addresses in registers
 #pragma unroll
       for (int p = 0; p < pieces; ++p) {
         const PiecePlace<Config> at = place_of(p);
@@ -161,7 +159,7 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
   }
 }
 
-/// Applies the output functor to a piece of a row, and writes what it was.
+/// Applies the output functor to a piece of a row, and writes the values before it to o_raw.
 template <class Config>
 JIT_DEVICE void finish_piece(const AttentionParams& params, const BlockContext& context, int query,
                              int column, float4& values) {
@@ -204,7 +202,7 @@ JIT_DEVICE void end_piece(const AttentionParams& params, const SplitInfo& info, 
     params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
 }
 
-/// Writes a piece to O. Not where scales of rows are found.
+/// Writes a piece to O. Not for kernels that compute row scales of O.
 template <class Config>
 JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info, int row, int column,
                             const RowPiece& piece) {
@@ -221,8 +219,8 @@ JIT_DEVICE void store_piece(const AttentionParams& params, const SplitInfo& info
                     });
 }
 
-/// Writes rows of O whose scales are found: a warp has a row, and a lane a piece of it or two, which `piece_of` row and column
-/// are. By a team.
+/// Writes rows of O with computed scales: a warp has a row, and a lane one piece of it or two, which piece_of(row,
+/// column) returns. By a team.
 template <class Config, class Team, class PieceOf>
 JIT_DEVICE void store_whole_rows(const AttentionParams& params, const SplitInfo& info, const Team& team,
                                  int rows, PieceOf piece_of) {

@@ -11,14 +11,14 @@
 
 namespace jit {
 
-/// Traits that such families share. Of a block's producers one warp loads keys and three load queries,
-/// unless a family says otherwise.
+/// Traits that such families share. Of a block's producer warps, one loads keys and three load queries, unless a family
+/// says otherwise.
 template <class KernelConfig, int block_consumers, int block_rows>
 struct BlockTraits {
   using Config = KernelConfig;
   using Element = typename Config::Element;
-  using Key = Element;     ///< that Q and keys are multiplied as
-  using Weight = Element;  ///< the same of P and values
+  using Key = Element;     ///< operand type of Q Kᵀ
+  using Weight = Element;  ///< operand type of P V
   static constexpr bool sums_by_products = false;
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
   static_assert(Config::tile_kv % mma_k == 0 && Config::tile_kv <= 256,
@@ -42,7 +42,7 @@ struct BlockTraits {
 
   static constexpr int first_query_column = 0;
 
-  // A key producer by TMA brings nothing but tiles (mainloop/kv_producer.cuh).
+  // A key producer by TMA loads only tiles and their infos (mainloop/kv_producer.cuh).
   static constexpr bool transposes_v = false, values_in_keys = false;
   static constexpr bool has_key_words = false, keys_by_lanes = false;
   static constexpr bool copies_by_lanes = true;

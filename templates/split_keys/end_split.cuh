@@ -1,6 +1,6 @@
-// Where a split of a work tile ends: all blocks of the work tile merge it (split_keys/merge_shares.cuh), or one does
-// (split_keys/merge_splits.cuh, split_keys/span_results.cuh). A Team has a `thread`, a number of `threads`, and
-// `sync()`.
+// The end of a split of a work tile: its partial results are merged by all blocks of the work tile
+// (split_keys/merge_shares.cuh), or by one (split_keys/merge_splits.cuh, split_keys/span_results.cuh). A Team has a
+// `thread`, a number of `threads`, and `sync()`.
 #pragma once
 
 #include "base/params.cuh"
@@ -13,8 +13,8 @@
 
 namespace jit {
 
-/// Ends a split, whose results the team has stored, if it had the work tile alone, or else left for others. `asked`
-/// is what may_merge() has said. By a team whose threads share `info`.
+/// Ends a split. The team has stored its rows if it has the work tile alone, else its partial result. `asked` is the
+/// result of may_merge(). By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void end_split(const AttentionParams& params, const SplitParams& split_params,
                           const Info<Config>& info, const Team& team, bool asked) {

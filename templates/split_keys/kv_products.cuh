@@ -1,12 +1,12 @@
-// The products of a step, from keys and values as they are stored.
+// The products of a step, on keys and values in their stored type.
 //
-// 8-bit keys and values, and queries, become fp16 between shared memory and fragments, exactly. Where ldmatrix brings a lane
-// two 16-bit numbers, it brings four neighboring bytes of a key's row. So an mma sums over columns in another order, and
-// queries have the same order. ldmatrix transposes values in pairs of bytes: of sixteen columns the even ones belong to one
-// mma and the odd ones to the next. No byte moves between lanes.
+// 8-bit keys and values, and queries, are converted to fp16 exactly between shared memory and fragments. Where ldmatrix
+// gives a lane two 16-bit elements, it gives four adjacent bytes of a key's row; so an mma sums over columns in another
+// order, to which queries are permuted. ldmatrix transposes values in pairs of bytes: of 16 columns, the even ones
+// belong to one mma and the odd ones to the next. No byte moves between lanes.
 //
-// The conversion to fp16 is one instruction for two numbers, to bf16 four. So bf16 queries become fp16, too, once for a split:
-// each row is multiplied by a power of two that brings its largest number near fp16's largest (steps/fp16_rows.cuh).
+// Converting two elements to fp16 takes one instruction, to bf16 four. So bf16 queries become fp16, too, once per
+// split, each row times a power of two that brings its largest magnitude near fp16's largest (steps/fp16_rows.cuh).
 #pragma once
 
 #include "base/element.cuh"
@@ -24,19 +24,19 @@
 
 namespace jit {
 
-/// Bits of a number of keys and values.
+/// Bits per element of keys and values.
 template <class Config>
 inline constexpr int key_bits = sizeof(KvElement<Config>) * 8 / numbers_of<KvElement<Config>>;
 
-/// Products of keys and values of q's type. A Traits is that of a kernel family: its Config, the tiles QTile,
-/// KTile and VTile, Scores and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
+/// Products with keys and values of q's type. Traits are a kernel family's: Config, the tiles QTile, KTile and VTile,
+/// Scores and Output of a warp, warp_keys, head_dim_steps, and has_value_scales.
 template <class KernelTraits, int bits = key_bits<typename KernelTraits::Config>>
 struct KvProducts {
   using Traits = KernelTraits;
   using Config = typename Traits::Config;
   using Element = typename Config::Element;
 
-  /// Q of one warp as A fragments: held, or fetched step by step out of the stage that was loaded, or gone on to, last.
+  /// Q of one warp as A fragments: in registers, or loaded step by step from the last stage of load() or go_on().
   struct StagedQueries {
     unsigned address;
 
@@ -74,13 +74,13 @@ struct KvProducts {
     jit::multiply_qk<Element, typename Traits::KTile>(scores, q, k_tile);
   }
 
-  /// O += P V over these keys.
+  /// O += P V over the same keys.
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
                                      unsigned v_tile, unsigned = 0, int = 0) {
     jit::multiply_pv<Element, typename Traits::VTile>(output, p, v_tile);
   }
 
-  /// Calls f(column, pair) for the neighbors that a lane has of its row `r` of the output.
+  /// Calls f(column, pair) for each pair of adjacent columns of the lane's row `r` of O.
   template <class F>
   static JIT_DEVICE void for_each_pair(const typename Traits::Output& output, int r, F f) {
     using Layout = typename Traits::Output::Layout;
@@ -92,7 +92,7 @@ struct KvProducts {
   }
 };
 
-/// Products of keys and values of 8 bits.
+/// Products with 8-bit keys and values.
 template <class KernelTraits>
 struct KvProducts<KernelTraits, 8> {
   using Traits = KernelTraits;
@@ -100,11 +100,11 @@ struct KvProducts<KernelTraits, 8> {
   using Stored = KvElement<Config>;
   using KTile = typename Traits::KTile;
   using VTile = typename Traits::VTile;
-  /// The type that P and V are multiplied as. Of V as it is stored fp16 has all numbers, and is made of it in
-  /// one instruction; P times scales of values wants the range of bf16.
+  /// The operand type of P V. fp16 represents all 8-bit elements and needs one instruction per pair; P times scales of
+  /// values needs the range of bf16.
   using Weight = typename ChosenType<Traits::has_value_scales, bf16, fp16>::type;
 
-  /// The queries of a lane, out of a stage: of 16 columns it has the four from 4 · (lane mod 4) on.
+  /// The queries of a lane, loaded from a stage: of each 16 columns the four from 4 · (lane mod 4) on.
   struct StagedQueries {
     unsigned tile;
     int row;
@@ -251,7 +251,7 @@ struct KvProducts<KernelTraits, 8> {
     }
   }
 
-  /// A lane has four neighbors in two blocks.
+  /// Calls f(column, pair); a lane has four adjacent columns in each two blocks.
   template <class F>
   static JIT_DEVICE void for_each_pair(const typename Traits::Output& output, int r, F f) {
 #pragma unroll
@@ -263,12 +263,12 @@ struct KvProducts<KernelTraits, 8> {
   }
 
  private:
-  /// d += a · (16 bytes of each of 8 keys, of which a lane has four of one).
+  /// d += a · b, with 16 bytes of each of 8 keys; `bytes` are four bytes of the lane's key.
   static JIT_DEVICE void multiply(float (&d)[4], const unsigned (&a)[4], unsigned bytes) {
     mma_m16n8k16<fp16>(d, a, upcast_half<fp16, Stored, 0>(bytes), upcast_half<fp16, Stored, 1>(bytes));
   }
 
-  /// The 16 columns of a chunk, of 8 keys and of the next 8. A lane has two columns of two keys each.
+  /// Multiplies the 16 columns of a chunk, of 8 keys and the next 8. A lane has two columns of two keys each.
   static JIT_DEVICE void multiply_columns(typename Traits::Output& output, int chunk, const unsigned (&a)[4],
                                           unsigned first, unsigned second) {
     first = cross_bytes<Stored>(first);
@@ -280,7 +280,7 @@ struct KvProducts<KernelTraits, 8> {
   }
 };
 
-/// Products of keys and values of 4 bits.
+/// Products with 4-bit keys and values.
 template <class KernelTraits>
 struct KvProducts<KernelTraits, 4> : PackedProducts<KernelTraits> {};
 

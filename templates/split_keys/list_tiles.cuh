@@ -1,4 +1,4 @@
-// Tiles of keys along a list. Entries are prefetched: an entry arrives from memory first, then the row that it names.
+// Tiles of keys along a list. Entries are prefetched: each must arrive before the row that it names is loaded.
 #pragma once
 
 #include "base/params.cuh"
@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Goes through tiles as KvTiles does that looks one ahead, and knows where their keys stand. By a whole warp, of which
+/// Iterates over tiles like KvTiles with a look-ahead of 1, and finds the positions of their keys. By a whole warp;
 /// each lane has two keys of a tile.
 template <class Config>
 class ListTiles {
@@ -30,7 +30,7 @@ class ListTiles {
     advance();
   }
 
-  /// First key along the list of the tile `ahead`, 0 or 1, steps in front; meaningless unless `has(ahead)`.
+  /// Index in the list of the first key of the tile `ahead` (0 or 1) steps ahead; meaningless unless `has(ahead)`.
   JIT_DEVICE int key(int ahead) const { return tiles_[ahead].index * Config::tile_kv; }
   JIT_DEVICE bool has(int ahead) const { return tiles_[ahead].index < end_; }
   JIT_DEVICE bool is_partial(int ahead = 0) const { return tiles_[ahead].is_partial; }
@@ -56,7 +56,7 @@ class ListTiles {
     tile.index = next_++;
   }
 
-  /// Where the lane's i-th key of the tile at which this is stands, and who sees it.
+  /// Position of the lane's i-th key of the current tile, and the members that see it.
   JIT_DEVICE int own_position(int i) const { return tiles_[0].positions[i]; }
   JIT_DEVICE unsigned own_members(int i) const {
     return members_of(key_of_lane(tiles_[0].index, i), own_position(i));
@@ -69,7 +69,7 @@ class ListTiles {
     int positions[2];
   };
 
-  // Asks for the entries of a tile.
+  // Prefetches the entries of a tile.
   JIT_DEVICE void ask(int index) {
     const SplitWorkTile& work_tile = mask_.work_tile;
     const FunctorTensor* const tensors = mask_.params.tensors;
@@ -79,7 +79,7 @@ class ListTiles {
       entries_[i] = Lists::entry(tensors, work_tile.batch, work_tile.kv_head, at, count_);
     }
   }
-  // The entries that were asked for are those of a tile.
+  // Computes the positions of a tile from the prefetched entries.
   JIT_DEVICE void resolve(Tile& tile) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -87,7 +87,7 @@ class ListTiles {
           Lists::template position_in<Config>(mask_.params, mask_.owner, entries_[i], key_of_lane(next_, i));
     }
   }
-  // Who sees a key, which is none where its position is negative.
+  // The members that see a key; none if its position is negative.
   JIT_DEVICE unsigned members_of(int key, int position) const {
     const SplitWorkTile& work_tile = mask_.work_tile;
     return position < 0 ? 0 : Lists::members(mask_.params.tensors, work_tile.batch, work_tile.kv_head, key);
@@ -98,13 +98,13 @@ class ListTiles {
 
   const ListMask<Config>& mask_;
   const int end_;
-  int next_;         // to look at
-  const int count_;  // entries that count
+  int next_;         // next tile to test
+  const int count_;  // valid entries
   Tile tiles_[2];
   int entries_[2];
 };
 
-/// Tiles of keys of a split for who copies them row by row.
+/// Tiles of keys of a split, for producers that copy row by row.
 template <class Config>
 using RowTiles = typename ChosenType<has_key_lists<Config>, ListTiles<Config>, WorkTileKeys<Config>>::type;
 

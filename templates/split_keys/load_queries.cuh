@@ -31,15 +31,15 @@ class QueryTiles {
   /// From the shared address `tiles` on.
   JIT_DEVICE explicit QueryTiles(unsigned tiles) : tiles_(tiles) {}
 
-  /// Makes zeros of rows [begin, end). By `threads` threads, of which this is `thread`.
+  /// Clears rows [begin, end). By `threads` threads, of which this is `thread`.
   JIT_DEVICE void clear(int begin, int end, int thread, int threads) const {
 #pragma unroll 1
     for (int i = begin * chunks + thread; i < end * chunks; i += threads)
       clear_shared_chunk(chunk_address(i / chunks, i % chunks));
   }
 
-  /// Copies the first `count` rows. By the query producers. As many lanes have a row as it has chunks, up to a warp:
-  /// each finds out once where its row lies.
+  /// Copies the first `count` rows. By the query producers. A row has as many lanes as chunks, up to a warp; each lane
+  /// computes the row's address once.
   JIT_DEVICE void copy(const QueryRows<Config>& rows, int count, int thread) const {
     constexpr int head_dim_chunks = (Config::head_dim - Traits::first_query_column) / per_chunk;
     constexpr int lanes = head_dim_chunks > 16 ? warp_size : head_dim_chunks > 8 ? 16 : 8;
@@ -66,8 +66,8 @@ class QueryTiles {
   unsigned tiles_;
 };
 
-/// Makes zeros of all stages, from shared address `tiles` on, by the consumers, before anything is loaded: few rows are
-/// copied where there are few, and the others need not be looked at again.
+/// Clears all stages from shared address `tiles` on. By the consumers, before any load: if few rows are copied, the
+/// others stay zero.
 template <class Traits>
 JIT_DEVICE void clear_queries(unsigned tiles, int thread) {
   const QueryTiles<Traits> all(tiles);
@@ -80,7 +80,7 @@ template <class Traits, class Pipeline>
 JIT_DEVICE void load_queries(const AttentionParams& params, SplitPipeline<Traits> splits, Pipeline pipeline) {
   using Config = typename Traits::Config;
   const int thread = static_cast<int>(threadIdx.x) - (warpgroup_size - Traits::query_threads);
-  int most_rows = 0;  // that a stage may hold, of earlier splits
+  int most_rows = 0;  // rows of earlier splits that a stage may hold
   while (splits.take()) {
     if (!brings_queries<Config>(splits.info())) {
       splits.release();

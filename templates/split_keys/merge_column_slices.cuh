@@ -1,9 +1,9 @@
-// A warp merges column slices of rows: some columns of a row, from the results of all splits of a work tile.
+// Merges column slices of rows by warps: some columns of a row, from the results of all splits of a work tile.
 //
-// A column slice of 16 columns takes four lanes, so that a warp merges eight column slices at a time, or fewer, whose
-// splits several groups of lanes share. Each lane merges its splits in the order of keys, and then lanes with the
-// same columns meet, the splits before and the splits behind: the order of sums follows from the number of splits and
-// of column slices alone.
+// A column slice of 16 columns takes four lanes, so a warp merges eight column slices at a time, or fewer, whose splits
+// are divided among groups of lanes. Each lane merges its splits in the order of keys, then lanes with the same columns
+// are joined, earlier splits with later ones: the order of sums depends only on the numbers of splits and column
+// slices.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -27,9 +27,9 @@ struct ColumnSlices {
   int step;
 };
 
-/// Which splits and which column slices of those of its warp a lane merges.
+/// The splits and the column slices of its warp that a lane merges.
 struct LanePlace {
-  int groups;  ///< of lanes, each of which has some of the splits: a power of 2
+  int groups;  ///< groups of lanes among which splits are divided: a power of 2
   int splits;  ///< of the work tile
   int lane;
 
@@ -60,9 +60,8 @@ struct ColumnSlicePiece {
   }
 };
 
-/// Joins the results of all lanes with the same piece, in the order of their splits: to the lanes of the
-/// first group. Each lane joins what another one has that is behind it; who has none behind it comes to
-/// nothing that is asked for. By a whole warp.
+/// Joins the results of all lanes with the same piece, in the order of their splits, in the lanes of the first group.
+/// Each lane joins a later lane's result; lanes without one compute results that are not used. By a whole warp.
 JIT_DEVICE RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
 #pragma unroll 1
   for (int distance = place.lanes(); distance < warp_size; distance *= 2) {
@@ -74,9 +73,9 @@ JIT_DEVICE RowPiece join_lanes(RowPiece piece, const LanePlace& place) {
   return piece;
 }
 
-/// Merges column slices, of `pieces` of which each lane has a piece at a time, and calls f(row, column, piece) for
-/// each piece, by one lane. Waits for the results, and leaves their words empty. All that is read of `reads` results
-/// is on the way at once. By a whole warp.
+/// Merges column slices; each lane has one piece of each of `pieces` column slices at a time. Calls f(row, column,
+/// piece) once for each piece. Waits for the results, and empties their words. Loads of `reads` results are in flight
+/// at once. By a whole warp.
 template <int pieces, int reads, class Config, class F>
 JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
                                          const ColumnSlices& column_slices, const LanePlace& place, F f) {
@@ -116,7 +115,7 @@ JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
         }
 #pragma unroll
         for (int i = 0; i < pieces * reads; ++i) is_waiting |= is_missing(read[i / reads][i % reads]);
-        is_waiting = __any_sync(full_warp, is_waiting) != 0;  // all lanes have read before one empties
+        is_waiting = __any_sync(full_warp, is_waiting) != 0;  // all lanes have read before one empties a word
       }
 #pragma unroll
       for (int p = 0; p < pieces; ++p) {
@@ -153,8 +152,8 @@ JIT_DEVICE void merge_warp_column_slices(const BlockResults<Config>& results,
   }
 }
 
-/// Results that a thread reads at once. More would be on their way together, and take longer to come: a kernel that ends
-/// runs this once, and fetches each instruction from memory.
+/// Results that a thread reads at once. More loads in flight take longer, and an ending kernel runs this code once, so
+/// that each instruction is fetched from memory.
 inline constexpr int reads_of_column_slices = 8;
 
 /// Merges the column slices from `begin` to `end` of a tile of rows, of a work tile of so many splits, by a team: as

@@ -1,5 +1,5 @@
-// Merges the splits of a work tile with many rows: its blocks write them to the mailbox, then each merges a share of the column
-// slices of all rows, from all splits.
+// Merges the splits of a work tile with many rows: its blocks write their partial results to the mailbox, then each
+// block merges a share of the column slices of all rows, from all splits.
 //
 // As in split_keys/merge_splits.cuh, written words are never empty, so readers need no counter and no fence. One warp reads
 // each word, and resets it to empty.
@@ -7,9 +7,9 @@
 // A block merges only its last work tile. All blocks of the work tile do so, except the last one if it goes on with the
 // next work tile. So a block has computed all of its own splits before it waits.
 //
-// Blocks wait only for blocks that have begun: otherwise waiting blocks could occupy the multiprocessors that the others need,
-// where the GPU also runs another kernel. The first block of the work tile begins last (TileSpaceBlock), and signals when it
-// begins. A block that has written its split before that signal does not wait: it leaves its share to the first block.
+// Blocks wait only for blocks that have begun; otherwise, next to another kernel, waiting blocks could occupy the SMs
+// that the others need. The first block of the work tile begins last (TileSpaceBlock), and signals when it begins. A
+// block that has written its split before that signal does not wait: it leaves its share to the first block.
 #pragma once
 
 #include "base/params.cuh"
@@ -22,7 +22,7 @@
 
 namespace jit {
 
-/// Notices of a block: that it has begun, and whether it merges its share of its last work tile. Else the words are
+/// Signals of a block: that it has begun, and whether it merges its share of its last work tile. Before, the words are
 /// empty.
 inline constexpr unsigned notice_begun = 0, notice_merges = 0, notice_leaves = 1;
 
@@ -33,15 +33,15 @@ JIT_DEVICE unsigned* share_notice(const SplitParams& split_params, int block) {
   return split_params.notices + 2 * block + 1;
 }
 
-/// Says that the block has begun. By a team, when it begins a split.
+/// Signals that the block has begun. By a team, when it begins a split.
 template <class Config>
 JIT_DEVICE void say_begun(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (all_blocks_merge<Config> && info.is_cut && thread == 0)
     store_relaxed(begun_notice(split_params, info.first_block + info.split), notice_begun);
 }
 
-/// Whether all blocks of the work tile have begun, so that the block may wait for them. Thread 0 of a team is told,
-/// before the team leaves its split: the answer comes meanwhile.
+/// Whether all blocks of the work tile have begun, so that the block may wait for them; valid in thread 0 of a team.
+/// Called before the team writes its split, which hides the latency of the load.
 template <class Config>
 JIT_DEVICE bool may_merge(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (!all_blocks_merge<Config> || thread != 0) return false;
@@ -49,14 +49,14 @@ JIT_DEVICE bool may_merge(const SplitParams& split_params, const SplitInfo& info
                              load_relaxed(begun_notice(split_params, info.first_block)) == notice_begun);
 }
 
-/// The shares that blocks of a work tile leave to the first one, which asks all of them. By a whole warp, whose lanes
-/// get the same answers, as other warps do.
+/// Shares that blocks of a work tile leave to its first block, which reads the signals of all. By a whole warp; all
+/// lanes, and other warps, return the same results.
 class LeftShares {
  public:
   JIT_DEVICE LeftShares(const SplitParams& split_params, const SplitInfo& info)
       : split_params_(split_params), info_(info) {}
 
-  /// The next one; false if there is none. Waits for blocks to say so.
+  /// Finds the next share; false if there is none. Waits for the signals of all blocks.
   JIT_DEVICE bool next(int& share) {
 #pragma unroll 1
     while (left_ == 0) {
@@ -83,8 +83,7 @@ class LeftShares {
   unsigned left_ = 0;
 };
 
-/// Merges a share of a work tile: of so many equal ones as there are blocks that merge. By a team whose block has
-/// left its split.
+/// Merges share `share` of a work tile, one of info.mergers equal ones. By a team whose block has written its split.
 template <class Config, int tile_rows, class Team, class F>
 JIT_DEVICE void merge_share(const BlockResults<Config>& results, const SplitInfo& info, const Team& team,
                             int share, F f) {
@@ -93,8 +92,7 @@ JIT_DEVICE void merge_share(const BlockResults<Config>& results, const SplitInfo
   // mutate: SharesOfColumnSlices
   const int begin = column_slices * share / info.mergers, end = column_slices * (share + 1) / info.mergers;
   if (begin == end) return;
-    // First for one word of each split: reads of all words, again and again, would hold up those who are still to
-    // write.
+    // Polls one word of each split first: polling all words would delay the blocks that are still writing.
 #pragma unroll 1
   for (int split = team.thread; split < info.splits; split += Team::threads) {
     const float* const state = results.state(split, begin / Results::column_slices,
@@ -106,8 +104,8 @@ JIT_DEVICE void merge_share(const BlockResults<Config>& results, const SplitInfo
   merge_column_slices<Config>(results, team, info.splits, begin, end, f);
 }
 
-/// Merges the block's share of a work tile that is shared and stores the rows. `asked` is what may_merge() has said.
-/// By a team whose threads share `info`.
+/// Merges the block's share of a shared work tile, and stores its rows. `asked` is the result of may_merge(). By a team
+/// whose threads share `info`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void merge_work_tile(const AttentionParams& params, const SplitParams& split_params,
                                 const SplitInfo& info, const Team& team, bool asked) {
@@ -131,15 +129,15 @@ JIT_DEVICE void merge_work_tile(const AttentionParams& params, const SplitParams
                                    });
   } while (is_first && left.next(share));  // mutate: SharesThatAreLeftStay
   if (!is_first) return;
-  team.sync();  // all have asked
+  team.sync();  // all threads have read the signals
 #pragma unroll 1
   for (int block = 1 + team.thread; block < info.mergers; block += Team::threads)
     // mutate: NoticesOfSharesStay
     store_relaxed(share_notice(split_params, info.first_block + block), empty_word);
 }
 
-/// Ends a split, which the team has left in the mailbox if blocks share the work tile: merges the block's share, if
-/// the split is the last that it has.
+/// Ends a split, which is in the mailbox if blocks share the work tile: merges the block's share if this is the block's
+/// last split.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void merge_shares(const AttentionParams& params, const SplitParams& split_params,
                              const SplitInfo& info, const Team& team, bool asked) {

@@ -1,9 +1,9 @@
 // Merges the splits of a work tile: the block that computes the first split waits for the results of the others, and merges
 // all.
 //
-// A result consists of words that are never empty, so the reader recognizes each one by itself, without a counter or a fence
-// (the idea of NCCL's LL protocol). A block computes the first split of a work tile last, while other blocks begin with
-// theirs, so the results are nearly always there.
+// Words of a partial result are never empty, so the reader tests each word by itself, without a counter or a fence (as
+// in NCCL's LL protocol). A block computes the first split of a work tile last, while other blocks begin with theirs,
+// so the results have nearly always arrived.
 #pragma once
 
 #include "base/params.cuh"
@@ -14,11 +14,11 @@
 
 namespace jit {
 
-/// Splits of a group: of a work tile of many splits, groups are merged first, by different blocks.
+/// Splits of a group: if a work tile has many splits, different blocks first merge groups of them.
 inline constexpr int splits_of_group = 16;
 inline constexpr int most_splits_without_groups = 2 * splits_of_group;
 
-/// Leaves the states of `rows` rows empty, behind all who have read them. By a team.
+/// Empties the states of `rows` rows once all threads have read them. By a team.
 template <class Config, class Team>
 JIT_DEVICE void empty_states(const BlockResults<Config>& results, const Team& team, int place, int count,
                              int rows) {
@@ -30,8 +30,8 @@ JIT_DEVICE void empty_states(const BlockResults<Config>& results, const Team& te
   }
 }
 
-/// Merges `count` results from place `place` on, always in the order of keys, and calls f(row, column, piece) for the
-/// rows. Leaves the places empty. By a team whose threads have left their own results.
+/// Merges `count` results from place `place` on, in the order of keys, and calls f(row, column, piece) for the rows.
+/// Empties the places. By a team whose threads have written their own results.
 template <class Config, int tile_rows, class Team, class F>
 JIT_DEVICE void merge_results(const BlockResults<Config>& results, const SplitInfo& info, const Team& team,
                               int place, int count, F f) {
@@ -52,8 +52,8 @@ JIT_DEVICE void merge_results(const BlockResults<Config>& results, const SplitIn
   empty_states<Config>(results, team, place, count, rows);
 }
 
-/// Merges a work tile's splits, of which the team has left one in its place, if that is the first one of all or of a
-/// group, and stores the rows. A Team has a `thread`, a number of `threads`, and `sync()`.
+/// Merges a work tile's splits and stores the rows, if the team's own split, which it has written, is the first of all
+/// or of a group. A Team has a `thread`, a number of `threads`, and `sync()`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& split_params,
                              const SplitInfo& info, const Team& team) {

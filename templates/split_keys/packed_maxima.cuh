@@ -12,8 +12,8 @@
 
 namespace jit {
 
-/// Raises what a warp has seen of the rows of a work tile from row `first_row` on, over whatever keys: each split does, and
-/// each warp that has keys of its own.
+/// Raises the largest scores of rows of a work tile, from row `first_row` on, to those that the warp has seen. Each
+/// split does so, and each warp with keys of its own.
 template <class Config, class Product, class State>
 JIT_DEVICE void raise_packed_maxima(const AttentionParams& params, const SplitInfo& info, int first_row,
                                     const State& state) {

@@ -1,4 +1,4 @@
-// The products of a step, from 4-bit keys and values, two numbers a byte.
+// The products of a step on 4-bit keys and values, two elements per byte.
 //
 // ldmatrix brings a lane four bytes of a 16-byte chunk (32 columns): eight numbers of a key, which pairs_of_… expands to four
 // pairs. They are the B fragments of two k-steps; queries are put into the same order once. ldmatrix transposes values in
@@ -20,7 +20,7 @@
 
 namespace jit {
 
-/// Makes pairs of the numbers of a key that a lane has of its chunks, or of two keys' values. `Stored` has zero points.
+/// Converts a lane's 4-bit elements, of a key or of two keys' values, to pairs. `Stored` has zero points.
 template <class Traits, class Stored = KvElement<typename Traits::Config>,
           bool has_blocks = scale_columns_of<Stored> != 0>
 struct PackedNumbers {
@@ -55,7 +55,7 @@ struct PackedNumbers {
   };
 };
 
-/// Where blocks of columns have scales, a byte each, these lie in rows beside the tile.
+/// Elements with block scales, one byte per block of columns, in rows beside the tile.
 template <class Traits, class Stored>
 struct PackedNumbers<Traits, Stored, true> {
   using Config = typename Traits::Config;
@@ -65,12 +65,12 @@ struct PackedNumbers<Traits, Stored, true> {
 
   struct Key {
     unsigned row;
-    unsigned word;  // of the chunk that was gone to, and of those that follow in a word
+    unsigned word;  // scales of the current chunk, and of later ones in the same word
 
     JIT_DEVICE Key(unsigned stage, int key)
         : row(stage + Traits::layout.k_blocks +
               (key + lane_id() / 4) * block_scale_bytes(Config::head_dim, scale_columns_of<Stored>)) {}
-    /// A chunk, every second one.
+    /// Goes to a chunk, of every two chunks the first.
     JIT_DEVICE void go_to(int chunk) {
       if (chunk % chunks_of_word == 0) word = static_cast<unsigned>(load_shared(row + chunk * of_chunk));
     }
@@ -107,7 +107,7 @@ struct PackedNumbers<Traits, Stored, true> {
   };
 };
 
-/// A Traits is that of KvProducts (split_keys/kv_products.cuh), of keys of which a byte has two numbers.
+/// Traits are those of KvProducts (split_keys/kv_products.cuh), with 4-bit keys.
 template <class KernelTraits>
 struct PackedProducts {
   using Traits = KernelTraits;
@@ -118,7 +118,7 @@ struct PackedProducts {
   using Weight = typename Numbers::Weight;
   static_assert(Traits::holds_queries, "rows of packed keys are short enough for queries in registers");
 
-  /// The queries of a lane as the pairs of its keys: of 32 columns it has the eight from 8 · (lane mod 4) on.
+  /// The queries of a lane, in the order of its pairs of keys: of each 32 columns the eight from 8 · (lane mod 4) on.
   struct Queries {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows

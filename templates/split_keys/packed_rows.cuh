@@ -9,8 +9,8 @@
 
 namespace jit {
 
-/// Rows of a tile of rows: those of all query heads of a KV head, query by query, so that each key is read once for
-/// all of them.
+/// A packed row: rows are those of all query heads of a KV head, query by query, so that each key is read once for all
+/// of them.
 template <class Config>
 struct PackedRow {
   int query;
@@ -29,7 +29,7 @@ JIT_DEVICE BlockContext packed_context(const AttentionParams& params, const Spli
           split.kv.length, split.q.begin, params.tensors};
 }
 
-/// Where packed rows of q begin; null for one that does not exist.
+/// Addresses of packed rows of q; null for a row that does not exist.
 template <class Config>
 struct QueryRows {
   using Element = typename Config::Element;

@@ -1,8 +1,8 @@
 // Pieces of partial results of rows of O, and the merge of results of different keys.
 //
-// A result of some keys is, for each row, O not normalized, the maximum m of its scores and the sum l of its
-// exponentials relative to m. Results of different keys are merged as "Flash-Decoding" (Dao et al.) does:
-// M = max m, O = Σ exp(m − M) O, L = Σ exp(m − M) l.
+// A partial result has, for each row, O not normalized, the maximum m of its scores and the sum l of its exponentials
+// relative to m. Results of different keys are merged as in "Flash-Decoding" (Dao et al.): M = max m, O = Σ exp(m − M)
+// O, L = Σ exp(m − M) l.
 #pragma once
 
 #include "base/element.cuh"
@@ -17,11 +17,11 @@
 
 namespace jit {
 
-// The end of a row of O: its sum with that of a sink, its LSE, and what values and keys of 8 bits have lost on the way.
+// The epilogue of a row of O: sink, LSE, and corrections for 8-bit keys and values.
 
-/// The state of one row: exponentials are relative to that of `max`, a score, which is −inf for a row without
-/// keys. Scores that functors made are exact: as exponents of 2 they would be rounded, and large ones by more
-/// than exponentials can bridge.
+/// The state of one row: exponentials are relative to exp(max); `max` is a score, −inf for a row without keys. Scores
+/// of functors are kept exactly: as exponents of 2 they would be rounded, and large ones by more than exponentials
+/// tolerate.
 struct RowState {
   float max;
   float sum;
@@ -35,8 +35,8 @@ JIT_DEVICE RowState row_state(float row_max, float scale_log2, float sum) {
 
 /// The result of a row.
 struct RowEnd {
-  float factor;  ///< of O that is not normalized; 0 for a row without keys
-  float share;   ///< that keys have of the sum, of which a sink has the rest
+  float factor;  ///< factor that normalizes O; 0 for a row without keys
+  float share;   ///< share of the keys in the sum; a sink has the rest
   float lse;     ///< natural log
 };
 
@@ -71,7 +71,7 @@ JIT_DEVICE void write_packed_mean(const AttentionParams& params, int batch, int 
       end.factor * sum;
 }
 
-/// The state of a row whose scores have lost what a mean of the keys made of them: before sinks, which have lost nothing.
+/// The state of a row after the LSE shift, which restores the subtracted mean of keys. Called before sinks are added.
 template <class Config>
 JIT_DEVICE RowState with_lse_shift(const RowState& state, const AttentionParams& params, int batch, int head,
                                    int query) {
@@ -84,8 +84,8 @@ JIT_DEVICE RowState with_lse_shift(const RowState& state, const AttentionParams&
   return {__fmaf_rn(params.softmax_scale, shift, state.max), state.sum};  // −inf stays
 }
 
-/// Four normalized values of a row from `column` on: times the scales of their columns, plus the mean that values have lost
-/// (steps/value_columns.cuh). A row without keys stays 0.
+/// Finishes four normalized values of a row from `column` on: multiplies by column scales, and adds the subtracted mean
+/// of values (steps/value_columns.cuh). A row without keys stays 0.
 template <class Config>
 JIT_DEVICE void finish_columns(float4& values, const RowEnd& end, const AttentionParams& params,
                                const SplitInfo& info, int column) {
@@ -116,7 +116,7 @@ struct RowPiece {
 // mutate: WaitsForNoWord
 JIT_DEVICE bool is_empty(unsigned word) { return word == empty_word; }
 
-/// Whether a word of it is empty.
+/// Whether a word of the piece is empty.
 JIT_DEVICE bool is_missing(const RowPiece& piece) {
   const unsigned words[] = {__float_as_uint(piece.values.x),  __float_as_uint(piece.values.y),
                             __float_as_uint(piece.values.z),  __float_as_uint(piece.values.w),
@@ -130,7 +130,7 @@ JIT_DEVICE bool is_missing(const RowPiece& piece) {
 /// The result of a row without keys.
 JIT_DEVICE RowPiece piece_without_keys() { return {make_float4(0, 0, 0, 0), {negative_infinity(), 0}}; }
 
-/// Adds `weight` times the values, unless it is 0: 0 · v is not 0 where v is not a number.
+/// Adds `weight` times the values, unless it is 0: 0 · NaN would be NaN.
 JIT_DEVICE void add_weighted(float4& sum, float weight, const float4& values) {
   const bool counts = weight != 0;
   sum.x = counts ? __fmaf_rn(weight, values.x, sum.x) : sum.x;
@@ -139,7 +139,7 @@ JIT_DEVICE void add_weighted(float4& sum, float weight, const float4& values) {
   sum.w = counts ? __fmaf_rn(weight, values.w, sum.w) : sum.w;
 }
 
-/// How much a result counts beside one whose maximum is `max`.
+/// The weight of a result relative to the maximum `max`.
 JIT_DEVICE float weight_of(const RowState& state, float max) {
   return ex2(state.max == negative_infinity() ? state.max : (state.max - max) * log2_e);
 }
@@ -156,12 +156,12 @@ JIT_DEVICE void add_weighted(RowPiece& sum, float weight, const RowPiece& piece)
   add_weighted(sum.values, weight, piece.values);
 }
 
-/// How much two results count, of which one stands behind the other.
+/// The weights of two results that are joined, the left one of earlier keys.
 struct JoinWeights {
   float left;
   float right;
 
-  /// The sum of two values; exactly one of them where the other one's result has no keys.
+  /// The weighted sum of two values; exactly one of them if the other result has no keys.
   JIT_DEVICE float sum(float x, float y) const {
     const float both = __fmaf_rn(right, y, __fmul_rn(left, x));
     const float sum = left == 0 ? y : both;
@@ -169,7 +169,7 @@ struct JoinWeights {
   }
 };
 
-/// The weights of a result and one behind it; `state` becomes that of both.
+/// The weights of a result and a later one; `state`, that of the later one, becomes the state of both.
 JIT_DEVICE JoinWeights join_states(const RowState& left, RowState& state) {
   const float max = fmaxf(left.max, state.max);
   const JoinWeights weights{weight_of(left, max), weight_of(state, max)};

@@ -1,4 +1,4 @@
-// Score functor and mask of a tile of scores whose rows are of several query heads.
+// Applies score and mask functors to a tile of scores whose rows belong to several query heads.
 #pragma once
 
 #include "base/bit_words.cuh"
@@ -16,20 +16,19 @@
 
 namespace jit {
 
-/// Where a warp's scores lie: its first row of those of the work tile, its first key, and what is known of the
-/// sequence.
+/// The position of a warp's scores: first packed row of the KV head, first key, and whether the tile must be masked.
 struct ScoreOrigin {
   int row;
   int key;
   bool is_partial;
 };
 
-/// The origin of a warp's scores: `row` rows behind the split's first row, `key` keys behind the tile's first key.
+/// The position of a warp's scores, `row` rows after the split's first row and `key` keys after the tile's first key.
 JIT_DEVICE ScoreOrigin score_origin(const SplitInfo& split, const KeyTileInfo& keys, int row, int key = 0) {
   return {split.row_begin + row, keys.k_begin + key, (keys.flags & key_info_partial) != 0};
 }
 
-/// Where the keys of a tile stand that are a list's, from key `first` along it on; negative for those that are none.
+/// Positions of the keys of a tile of a list, from the list's key `first` on, read from memory; negative: no key.
 template <class Config>
 struct ListInMemory {
   static constexpr bool is_one_entry = false;
@@ -45,7 +44,7 @@ struct ListInMemory {
     return Lists::members(params.tensors, info.batch, info.kv_head, first + key);
   }
 };
-/// Places that a producer has left, at shared address `words`.
+/// Positions that a producer has written to shared address `words`.
 template <class Config>
 struct ListInWords {
   static constexpr bool is_one_entry = false;
@@ -58,13 +57,13 @@ struct ListInWords {
   }
 };
 
-/// Keys that are all of one entry of a list, and so stand side by side.
+/// A tile of keys of one entry of a list, which have consecutive positions.
 template <class Config>
 struct ListEntry {
   static constexpr bool is_one_entry = true;
   using Lists = typename Config::Lists;
-  int first;  ///< position of the first one; negative: they are none
-  int end;    ///< of positions
+  int first;  ///< position of the first key; negative: there are none
+  int end;    ///< end of the positions of the sequence
   unsigned seen_by;
 
   JIT_DEVICE explicit ListEntry(const ListInMemory<Config>& list)
@@ -72,13 +71,13 @@ struct ListEntry {
         end(Lists::template keys<Config>(list.params, list.info.owner)),
         seen_by(first < 0 ? 0 : list.members(0)) {}
   JIT_DEVICE int position(int key) const { return first + key; }
-  /// Whether a query of the list's sees them.
+  /// Whether query `query` of the list sees the keys.
   JIT_DEVICE bool is_seen(int query) const {
     return (seen_by >> query & 1) != 0;  // mutate: EntriesOfOtherMembers
   }
 };
 
-/// The list as rows are asked about its keys.
+/// The form of a list in which functors read the positions of its keys.
 template <class Config>
 JIT_DEVICE auto list_of_tile(const ListInMemory<Config>& list) {
   if constexpr (has_row_range<typename Config::Mask> && Config::Lists::block % Config::tile_kv == 0) {
@@ -88,8 +87,8 @@ JIT_DEVICE auto list_of_tile(const ListInMemory<Config>& list) {
   }
 }
 
-/// Which keys of a tile the query of a row sees, of those that a lane has scores of: a bit for each, found in a loop, as what
-/// is looked up takes registers. `query` is the row's among those of the list.
+/// A bit for each of the lane's scores in a row: whether the row's query sees the key. Found in a loop, as look-ups
+/// take registers. `query` is the row's query within the list.
 template <class Scores, class List, class Keeps>
 JIT_DEVICE auto seen_keys(const List& list, int query, const Keeps& keeps) {
   using Layout = typename Scores::Layout;
@@ -107,7 +106,7 @@ JIT_DEVICE auto seen_keys(const List& list, int query, const Keeps& keeps) {
   return bits;
 }
 
-/// Applies functors to the scores of queries that have a list: they are asked about where its keys stand.
+/// Applies functors to the scores of queries with a list of keys; functors get the positions of keys.
 template <class Config, class Scores, class List>
 JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& params, const ListInfo& info,
                                     const ScoreOrigin& origin, const List& list) {
@@ -163,8 +162,8 @@ JIT_DEVICE void apply_list_functors(Scores& scores, const AttentionParams& param
   });
 }
 
-/// Leaves the scores, products of queries and keys so far, as the functors want them (steps/apply_functors.cuh).
-/// Functors are built for each row: its head is its own.
+/// Applies functors to scores that are still products of queries and keys (steps/apply_functors.cuh). Functors are
+/// constructed per row, because each row has its own head.
 template <class Config, class Scores>
 JIT_DEVICE void apply_row_functors(Scores& scores, const AttentionParams& params, const Info<Config>& info,
                                    const ScoreOrigin& origin) {

@@ -1,4 +1,4 @@
-// Rows whose bits do not depend on the rows beside them.
+// Rows whose bits do not depend on other rows of their tile.
 #pragma once
 
 #include "base/element.cuh"
@@ -8,17 +8,16 @@
 
 namespace jit {
 
-/// Whether rows know nothing of the rows beside them: each moves its maximum by itself, and O has no zero with a sign,
-/// which keys that only others see might change. So kernels of several families compute the same bits
-/// (docs/batch-invariance.md).
+/// Whether rows are independent of each other: each moves its maximum by itself, and O has no −0, which keys that only
+/// other rows see might change. So kernels of several families compute the same bits (docs/batch-invariance.md).
 template <class Config>
 inline constexpr bool rows_are_apart = Config::split_keys != 0 && sizeof(typename Config::Element) == 2 &&
                                        !keys_are_narrow<Config> && Config::head_dim <= 256;
 
-/// When a row's output is rescaled, where its bits must not depend on rows beside it.
+/// The rescale mode of kernels with spans.
 template <class Config>
 inline constexpr Rescale rescale_of_spans = rows_are_apart<Config> ? rescale_by_row : Rescale::always;
-/// When it is rescaled in all kernels whose keys are split.
+/// The rescale mode of split-KV kernels.
 template <class Config>
 // mutate: RescaledWhereOthersNeedIt
 inline constexpr Rescale split_rescale = Config::split_keys != 0 ? rescale_of_spans<Config> : Rescale::lazy;

@@ -1,4 +1,4 @@
-// Memory of results of spans that wait (split_keys/waiting_spans.cuh). Compiled by the host and by NVRTC.
+// Memory of waiting results of spans (split_keys/waiting_spans.cuh). Host and NVRTC compile this file.
 #pragma once
 
 #include "base/element.cuh"
@@ -6,13 +6,13 @@
 
 namespace jit {
 
-/// The third parameter of a kernel whose blocks sum spans of keys one after another.
+/// The third parameter of a kernel whose blocks compute the spans of a work tile one after another.
 struct SpanMemory {
-  float* pairs;  ///< of any contents
+  float* pairs;  ///< the memory; contents may be anything
   int levels;    ///< of the tree of the spans of the longest sequence, above the spans themselves
 };
 
-/// Pairs of floats that a thread keeps of a result: those of `rows` rows of O, and a state of each.
+/// Pairs of floats of a result in a thread's registers: `rows` rows of O, and a state for each.
 JIT_HOST_DEVICE constexpr int span_node_pairs(int head_dim_v, int rows = 2) {
   return rows * padded_head_dim(head_dim_v) / 8 + rows;
 }

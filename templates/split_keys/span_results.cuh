@@ -13,9 +13,8 @@
 
 namespace jit {
 
-/// The nodes that a split of a work tile keeps. A block has room for those of a split that begins within a work tile,
-/// and for those of one that begins where its work tile does, as all work tiles do that are the block's alone, one
-/// after another.
+/// The nodes that a split of a work tile stores. A block has room for those of a split that begins within a work tile,
+/// and for those of one that begins with its work tile, as do all work tiles that it has alone, one after another.
 template <class Config>
 class SpanNodes {
  public:
@@ -70,8 +69,8 @@ JIT_DEVICE SpanNodes<Config> own_nodes(const SplitParams& split_params, const Sp
   return {split_params, info.first_block + info.split, info.split == 0};
 }
 
-/// Takes the result of a span to those of earlier spans of the split: merge(left) and keep(node) as `settle` has them.
-/// Returns whether it is now the work tile's.
+/// Merges the result of a span with those of earlier spans of the split, by merge(left) and keep(node) as in `settle`.
+/// Returns whether it is now the whole work tile's.
 template <class Merge, class Keep>
 JIT_DEVICE bool settle_span(const SpanInfo& info, Merge merge, Keep keep) {
   const bool is_last = info.splits == 1 && info.span + 1 >= info.split_end;
@@ -86,7 +85,7 @@ JIT_DEVICE RowPiece merged_work_tile(const SplitParams& split_params, const Span
   constexpr int reads = requires { Config::score_registers; }
   ? 2 : 8;  // all that is read of some nodes is on the way at once
   WorkTileNodes walk(info, span_tiles<Config>);
-  RowPiece waiting[most_span_levels];  // of left siblings
+  RowPiece waiting[most_span_levels];  // waiting results of left siblings, by level
   RowPiece merged;
 #pragma unroll 1
   while (true) {
@@ -115,15 +114,14 @@ JIT_DEVICE RowPiece merged_work_tile(const SplitParams& split_params, const Span
   }
 }
 
-/// Counts a split of a work tile, when the team has kept the nodes of its last span. The last one merges those of all
-/// splits and stores the rows, in an order that does not depend on where splits begin. By a team whose threads share
-/// `info`.
+/// Counts a finished split of a work tile, whose nodes the team has stored. The last split merges the nodes of all and
+/// stores the rows, in an order that does not depend on where splits begin. By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void merge_splits(const AttentionParams& params, const SplitParams& split_params,
                              const SpanInfo& info, const Team& team) {
   if (info.span + 1 < info.split_end) return;
   const unsigned last = static_cast<unsigned>(info.splits) - 1;
-  team.sync();  // release and acquire are the team's: they take in what lies behind its barriers
+  team.sync();  // thread 0 releases and acquires for the team, by cumulativity of the barriers
   if (team.thread == 0) info.ticket = atomic_inc_acq_rel(split_params.counters + info.first_block, last);
   team.sync();
   if (info.ticket != last) return;  // mutate: MergedTooEarly

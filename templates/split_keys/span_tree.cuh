@@ -11,10 +11,10 @@
 
 namespace jit {
 
-/// So many levels of nodes there are at most: keys are counted in 31 bits, and a span has 64 of them or more.
+/// The most levels of nodes: keys are counted in 31 bits, and a span has at least 64.
 inline constexpr int most_span_levels = 26;
 
-/// Levels of the tree of so many spans.
+/// Levels of the tree of `spans` spans.
 JIT_HOST_DEVICE constexpr int span_levels(int spans) {
   int levels = 1;
   for (; spans > 1; spans -= spans / 2) ++levels;
@@ -22,7 +22,7 @@ JIT_HOST_DEVICE constexpr int span_levels(int spans) {
 }
 
 struct SpanNode {
-  int first;  ///< of its spans
+  int first;  ///< first span of the node
   int level;
 
   JIT_HOST_DEVICE constexpr int index() const { return first >> level; }
@@ -32,15 +32,15 @@ struct SpanNode {
   JIT_HOST_DEVICE constexpr SpanNode parent() const { return {index() >> 1 << (level + 1), level + 1}; }
 };
 
-/// The next step for a node's result.
+/// The next action on a node's result.
 enum class SpanStep {
-  keep,   ///< it waits for its sibling's, or for what stands before that
-  merge,  ///< merged with that of its left sibling it is its parent's
-  rise,   ///< it is its parent's: its sibling has no key
-  done,   ///< it is that of all keys
+  keep,   ///< it waits for its sibling's result, or for an earlier one
+  merge,  ///< merged with its left sibling's result, it becomes the parent's
+  rise,   ///< it becomes the parent's result: its sibling has no keys
+  done,   ///< it is the result of all keys
 };
 
-/// A range of spans side by side, whose results come in their order.
+/// A range of consecutive spans, whose results arrive in order.
 struct SpanRange {
   int begin;
   bool is_first;  ///< whether no span before `begin` has a key
@@ -56,16 +56,16 @@ struct SpanRange {
   }
 };
 
-/// The first of the nodes that are kept in the end of spans [begin, end): the largest one that begins there. Requires:
-/// begin < end.
+/// The first node that spans [begin, end) keep at their end: the largest one that begins at `begin`. Requires: begin <
+/// end.
 JIT_HOST_DEVICE constexpr SpanNode first_node(int begin, int end) {
   SpanNode node{begin, 0};
   while (!node.is_right() && node.parent().end() <= end) node = node.parent();
   return node;
 }
 
-/// Goes up from a node: merge(left) takes the result of a left sibling in front of the one at hand, keep(node) puts that
-/// away. Returns whether it is that of all keys.
+/// Walks up from a node: merge(left) merges a left sibling's result with the current one, keep(node) stores the current
+/// one. Returns whether it is the result of all keys.
 template <class Merge, class Keep>
 JIT_HOST_DEVICE constexpr bool settle(const SpanRange& range, SpanNode node, bool is_last, Merge merge,
                                       Keep keep) {
@@ -81,9 +81,9 @@ JIT_HOST_DEVICE constexpr bool settle(const SpanRange& range, SpanNode node, boo
   }
 }
 
-// The nodes that the splits of a work tile leave behind. Compiled by the host and by NVRTC.
+// The nodes that the splits of a work tile have kept at their ends. Host and NVRTC compile this.
 
-/// Walks through them in the order of keys. A plain value.
+/// Iterates over these nodes in the order of keys. A plain value.
 class WorkTileNodes {
  public:
   JIT_HOST_DEVICE constexpr WorkTileNodes(const SpanInfo& info, int span_tiles)
@@ -95,7 +95,7 @@ class WorkTileNodes {
   JIT_HOST_DEVICE constexpr const SpanNode& node() const { return node_; }
   /// The split of the work tile that kept the node.
   JIT_HOST_DEVICE constexpr int split() const { return split_; }
-  /// All that the work tile has.
+  /// All spans of the work tile.
   JIT_HOST_DEVICE constexpr SpanRange spans() const { return {cuts_.span_begin(span_tiles_), true}; }
 
   JIT_HOST_DEVICE constexpr void advance() {
@@ -107,7 +107,7 @@ class WorkTileNodes {
   }
 
  private:
-  // Nodes of the first split count from span 0 on; none is kept that ends before the work tile's first span.
+  // Nodes of the first split count from span 0 on; nodes that end before the work tile's first span do not exist.
   JIT_HOST_DEVICE constexpr void enter(int split) {
     split_ = split;
     if (!has_node()) return;
@@ -122,7 +122,7 @@ class WorkTileNodes {
   int splits_;
   int first_block_;
   int split_ = 0;
-  int end_ = 0;  // of the split's spans
+  int end_ = 0;  // end of the split's spans
   SpanNode node_ = {0, 0};
 };
 

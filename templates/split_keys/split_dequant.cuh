@@ -1,6 +1,6 @@
-// Scales of queries, keys and values of 8 bits where keys are split over blocks: as in steps/dequant.cuh, but read once
-// for each split, and where each value has its own, it multiplies the probability. Rows of O are multiplied by scales of
-// columns of values where they end (split_keys/result_pieces.cuh).
+// Scales of 8-bit queries, keys and values in split-KV kernels: as in steps/dequant.cuh, but read once per split; a
+// scale of each value multiplies P. Column scales of values are applied to O at the end of rows
+// (split_keys/result_pieces.cuh).
 #pragma once
 
 #include "base/element.cuh"
@@ -16,17 +16,17 @@
 
 namespace jit {
 
-/// A scale with a zero point beside it.
+/// Extracts the scale of a word that also holds a zero point.
 struct ScaleBesideZero {
   JIT_DEVICE float operator()(int bits) const { return without_zero_point(bits); }
 };
-/// The scale of a token.
+/// The functor that extracts the scale of a token.
 template <class Element>
 using TokenScale = typename ChosenType<is_same<Element, int4_pair>, ScaleBesideZero, WholeScale>::type;
 
-/// Applies the scales of a split to a warp's scores, P and O. `Queries` are those of KvProducts, whose rows have factors
-/// for being fp16, which multiply scores as scales do; by wgmma there are none, and the scale of keys is a factor of
-/// exponents where it can.
+/// Applies the scales of a split to a warp's scores, P and O. `Queries` are those of KvProducts, whose conversion to
+/// fp16 gives rows factors, which multiply scores as scales do. With wgmma there are none, and the scale of keys
+/// becomes a factor of exponents if possible.
 template <class Traits, class Queries, bool is_used = keys_are_narrow<typename Traits::Config>>
 class SplitDequant {
   using Config = typename Traits::Config;
@@ -34,14 +34,14 @@ class SplitDequant {
   using Layout = typename Scores::Layout;
   static constexpr bool has_each = has_row_scales<Config>;
   static constexpr bool has_query_factors = requires(const Queries& q) { q.factors; };
-  // Where each value has its own nothing is read here, and a reference that is kept would cost instructions.
+  // Replaces the reference if each value has a scale: an unused reference would cost instructions.
   struct NothingToRead {
     JIT_DEVICE NothingToRead(const DescaleParams&) {}
   };
   struct OfRows {
     float of_rows[Scores::rows] = {};
   };
-  // Whether each value has a scale of its own. Under q of 8 bits those of a head share one.
+  // Whether each value has a scale. With 8-bit q all values of a head share one.
   static constexpr bool has_each_value = has_each && !is_fp8<typename Config::Element>;
   // Whether numbers are smaller than they are by a power of two.
   static constexpr bool has_blocks = scale_columns_of<KvElement<Config>> != 0 && !converts_scales<Config>;
@@ -50,7 +50,7 @@ class SplitDequant {
  public:
   JIT_DEVICE explicit SplitDequant(const AttentionParams& params) : descale_(params.descale) {}
 
-  /// Before the first step of a split, whose queries these are.
+  /// Reads the scales of a split with queries `q`, before its first step.
   JIT_DEVICE void begin_split(const SplitInfo& split, const Queries& q) {
     if constexpr (has_each_value) {
 #pragma unroll
@@ -70,7 +70,7 @@ class SplitDequant {
       if constexpr (has_query_factors) {
         if constexpr (is_fp8<typename Config::Element>) {
           k *= read(descale_.q, descale_.q_strides, split);
-          if (k < 0) k = __int_as_float(0x7fffffff);  // as in families to which maxima would be minima
+          if (k < 0) k = __int_as_float(0x7fffffff);  // NaN, as in families that would take minima for maxima
         }
         if constexpr (has_blocks) k *= e2m1_shrinks<KvElement<Config>>;
 #pragma unroll
@@ -83,9 +83,9 @@ class SplitDequant {
       }
     }
   }
-  /// The factor by which the split's scores become exponents of 2, where that of other scores is `scale_log2`.
+  /// The factor that turns the split's scores into exponents of 2; `scale_log2` is the factor without scales.
   JIT_DEVICE float of_exponents(float scale_log2) const { return scale_log2 * of_scores_.exponents; }
-  /// Multiplies a warp's scores, whose first key is key `first_key` of the stage at this shared address.
+  /// Scales a warp's scores; their first key is key `first_key` of the stage at shared address `stage`.
   JIT_DEVICE void scale_scores(Scores& scores, unsigned stage = 0, int first_key = 0) const {
     if constexpr (has_each) {
       scale_by_rows<Scale>(
@@ -98,20 +98,20 @@ class SplitDequant {
       of_scores_.scale(scores);
     }
   }
-  /// Multiplies their exponentials, which were summed.
+  /// Multiplies P by the scales of values, after P has been summed.
   JIT_DEVICE void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
       scale_by_columns<Scale>(
           p, stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
   }
-  /// Behind the last step of a split.
+  /// Multiplies O by the scale of values, after the last step of a split.
   template <class Output>
   JIT_DEVICE void scale_output(Output& output) const {
     if constexpr (!has_each_value) output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
   }
 
  private:
-  // Reads the scale of all values of a split; it is 1 where columns have scales of their own.
+  // Reads the scale of all values of a split; 1 if columns have scales.
   JIT_DEVICE void take_values(const SplitInfo& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
     if constexpr (has_blocks) v_ *= e2m1_shrinks<KvElement<Config>>;
@@ -125,7 +125,7 @@ class SplitDequant {
   float v_ = 1;
 };
 
-/// Elements of 16 bits have none.
+/// 16-bit elements have no scales.
 template <class Traits, class Queries>
 class SplitDequant<Traits, Queries, false> {
   using Scores = typename Traits::Scores;

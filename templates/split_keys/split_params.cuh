@@ -10,43 +10,43 @@
 
 namespace jit {
 
-/// A word of a place where no partial result lies. Arithmetic gives no other NaN than 0x7fffffff (CUDA C++ programming
-/// guide, "Floating-Point Standard"), so a result has no such word.
+/// The value of an empty word of the mailbox. Arithmetic yields no NaN but 0x7fffffff (CUDA C++ programming guide,
+/// "Floating-Point Standard"), so a partial result has no such word.
 inline constexpr unsigned empty_word = 0xffffffff;
 
-/// The tile space where the host knows it: all work tiles see equally many tiles of keys, from the first key on.
+/// The tile space, if the host knows it: all work tiles see equally many tiles of keys, from key 0 on.
 struct KnownTileSpace {
   KeyShares shares;
   int tiles;       ///< of each work tile; negative: only the device knows the tile space
-  int work_tiles;  ///< of a batch entry, on each strand
-  int row_tiles;   ///< of a KV head, the same
+  int work_tiles;  ///< work tiles of a batch entry on each strand
+  int row_tiles;   ///< tiles of rows of a KV head on each strand
 };
 
 struct SplitParams {
-  /// Two partial results for each block: of the work tile that it enters in the middle, and of the one that it leaves
-  /// in the middle. Each has rows of O in fp32, not normalized, then maximum and sum of each row, once for each
-  /// column slice of its columns. All words are empty before and after the kernel: who waits for a result reads until
-  /// none of its words is empty, and leaves the place as it was. Where keys are summed in spans, split_nodes(levels)
-  /// results for each block, of any contents (split_keys/span_results.cuh).
+  /// The mailbox: two partial results for each block, of the work tile that it enters in the middle, and of the one
+  /// that it leaves in the middle. Each has rows of O in fp32, not normalized, then maximum and sum of each row, once
+  /// per column slice. All words are empty before and after the kernel: a reader polls until no word is empty, and
+  /// empties the words again. With spans, split_nodes(levels) results for each block, of any contents
+  /// (split_keys/span_results.cuh).
   float* partials;
-  int partial_rows;  ///< for which there is room in each
-  /// Behind them, where all blocks of a work tile merge it, two words of each block: what it tells the others
-  /// (split_keys/merge_shares.cuh). Empty before and after.
+  int partial_rows;  ///< rows of each partial result
+  /// Behind the mailbox, if all blocks of a work tile merge it: two words per block by which it signals its progress
+  /// (split_keys/merge_shares.cuh). Empty before and after the kernel.
   unsigned* notices;
   KnownTileSpace known;
   unsigned*
       counters;  ///< one for each block, 0 before and after the kernel; where keys are summed in spans, as
   int levels;    ///< of the tree of the spans of the longest sequence
   // Where another kernel has the requests of many queries:
-  int tile_space_blocks;  ///< that share the tile space: of this launch, or of two, one after the other
-  int blocks_before;      ///< of the one before; 0 for the first
-  bool gives_way;  ///< whether some of the blocks leave their multiprocessors to the other kernel at once
+  int tile_space_blocks;  ///< blocks that share the tile space: of this launch, or of two consecutive ones
+  int blocks_before;      ///< blocks of the earlier launch; 0 for the first
+  bool gives_way;  ///< whether some of the blocks leave their SMs to the other kernel as soon as they begin
 };
 
-/// Whether all blocks of a work tile merge it, each a share of its rows, or the one that has its first split. That
-/// one reads as much as all have written: many bytes where a work tile has many rows. Where it has few, waiting for
-/// one another takes all longer than that (docs/records/notebook.md). A work tile has the rows of one query at least. Scales
-/// of rows are found by a warp that has whole rows, of the block that merges.
+/// Whether all blocks of a work tile merge it, each a share of its rows, or only the block of its first split. That
+/// block would read as much as all have written, which is much for a work tile with many rows. With few rows, waiting
+/// for each other takes longer than that (docs/records/notebook.md). A work tile has at least the rows of one query.
+/// Row scales of O are computed by a warp with whole rows, so that one block merges.
 JIT_HOST_DEVICE constexpr bool all_merge(int gqa_ratio, int head_dim_v) {
   constexpr int least_values = 4096;
   return gqa_ratio * head_dim_v >= least_values;
@@ -76,14 +76,14 @@ JIT_HOST_DEVICE constexpr int partial_floats(int rows, int columns, int column_s
   return rows * (columns + 2 * column_slices);
 }
 
-/// Words by which blocks tell each other how far they are.
+/// Words by which blocks signal their progress.
 JIT_HOST_DEVICE constexpr int notice_words(int blocks) { return 2 * blocks; }
 
-/// Nodes of a tree of spans for which each block has room: left and right ones of each level of a split that begins
-/// within a work tile, and left ones of one that begins where its work tile does.
+/// Nodes of a tree of spans for which each block has room: left and right ones per level for a split that begins within
+/// a work tile, left ones for a split that begins with its work tile.
 JIT_HOST_DEVICE constexpr int split_nodes(int levels) { return 3 * levels; }
 
-/// Partial results for which there is room.
+/// Partial results in the mailbox.
 JIT_HOST_DEVICE constexpr int most_partials(int blocks) { return 2 * blocks; }
 
 /// The kernel's second parameter. Maps are of (head_dim, seqlen, heads, batch), in pages of (head_dim, page_size,

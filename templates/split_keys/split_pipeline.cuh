@@ -1,5 +1,5 @@
-// A pipeline of tile infos of splits, from the producer of keys to all other warps. A kernel family provides Traits: its Config
-// and the layout of its shared memory.
+// A pipeline of infos of splits, from the key producer to all other warps. A kernel family provides Traits: its Config
+// and the layout of shared memory.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// One warp's place in the pipeline of splits.
+/// A warp's state in the pipeline of splits.
 template <class Traits>
 class SplitPipeline {
   using Config = typename Traits::Config;
@@ -28,21 +28,21 @@ class SplitPipeline {
     pipeline_.consumer_wait();
     return info().batch >= 0;
   }
-  /// The one that was taken, until it is released.
+  /// The current split, until it is released.
   JIT_DEVICE const Info<Config>& info() const { return infos_[pipeline_.stage()]; }
   JIT_DEVICE void release() {
     pipeline_.consumer_release();
     pipeline_.advance();
   }
 
-  /// The key producer's side.
+  /// Writes and commits a split: the producer's side.
   JIT_DEVICE void put(const Info<Config>& info) {
     pipeline_.producer_acquire();
     if (lane_id() == 0) infos_[pipeline_.stage()] = info;
     pipeline_.producer_commit();
     pipeline_.advance();
   }
-  /// After the last one.
+  /// Marks the end of all splits.
   JIT_DEVICE void put_end() {
     Info<Config> end{};
     end.batch = -1;
@@ -54,7 +54,7 @@ class SplitPipeline {
   Pipeline pipeline_;
 };
 
-/// Makes the barriers of the pipeline of splits, which so many warps read.
+/// Initializes the barriers of the pipeline of splits, which `readers` warps read.
 template <class Traits>
 JIT_DEVICE void init_split_pipeline(unsigned smem, int readers) {
   constexpr int lanes = SplitPipeline<Traits>::warp_arrivals;

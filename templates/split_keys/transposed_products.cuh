@@ -1,10 +1,10 @@
-// The products of a step of few rows: Sᵀ = K Qᵀ and Oᵀ = Vᵀ Pᵀ, so that keys and values are the 16 rows of an mma, and
-// queries its 8 columns. Decoding has few rows: an mma of 16 would multiply mostly zeros, and a warp would have registers
-// for them.
+// The products of a step with few rows: Sᵀ = K Qᵀ and Oᵀ = Vᵀ Pᵀ, so that keys and columns of values are the 16 rows of
+// an mma, and queries its 8 columns. With the few rows of decoding, an mma of 16 query rows would multiply mostly
+// zeros, and take registers for them.
 //
-// A lane's words of keys and values are those of kv_products.cuh and packed_products.cuh. Of keys, two words
-// of keys that lie eight apart are the A fragments of the k-steps of a chunk. Of values, which ldmatrix transposes, the
-// pairs of a word are rows of A, which are neighboring columns of O.
+// A lane reads the same words of keys and values as in kv_products.cuh and packed_products.cuh. Two words of keys eight
+// apart are the A fragments of the k-steps of a chunk. ldmatrix transposes values: the pairs of a word are rows of A,
+// which are adjacent columns of O.
 #pragma once
 
 #include "base/element.cuh"
@@ -18,7 +18,7 @@
 
 namespace jit {
 
-/// PackedNumbers of 8-bit elements, which need nothing beside them.
+/// PackedNumbers of 8-bit elements, which have no zero points and no block scales.
 template <class Traits>
 struct ByteNumbers {
   using Stored = KvElement<typename Traits::Config>;
@@ -44,7 +44,7 @@ struct ByteNumbers {
   };
 };
 
-/// A Traits is that of KvProducts, of keys of 8 or 4 bits and warps of 8 rows.
+/// Traits are those of KvProducts, with keys of 8 or 4 bits and warps of 8 rows.
 template <class KernelTraits>
 struct TransposedProducts {
   using Traits = KernelTraits;
@@ -54,12 +54,12 @@ struct TransposedProducts {
   static constexpr bool is_packed = keys_are_packed<typename Traits::Config>;
   using Numbers = typename ChosenType<is_packed, PackedNumbers<Traits>, ByteNumbers<Traits>>::type;
   using Weight = typename Untransposed::Weight;
-  static constexpr int pairs = is_packed ? 4 : 2;  ///< of a word
-  static constexpr int chunk_steps = pairs / 2;    ///< of 16 columns in a chunk
+  static constexpr int pairs = is_packed ? 4 : 2;  ///< pairs in a word
+  static constexpr int chunk_steps = pairs / 2;    ///< k-steps of 16 columns in a chunk
   static constexpr int chunk_columns = 16 * chunk_steps;
   static_assert(Traits::holds_queries, "8 rows are few enough for queries in registers");
 
-  /// The queries of a lane as B fragments: words 0 and 2 of the A fragments that they are in other products.
+  /// The queries of a lane as B fragments: words 0 and 2 of their A fragments in other products.
   struct Queries : Untransposed::Queries {
     JIT_DEVICE void load(unsigned tile, int row_warp) {
       Untransposed::Queries::load(tile, row_warp);
@@ -164,7 +164,7 @@ struct TransposedProducts {
   }
 
  private:
-  /// d += a · b, of a block whose values lie as TransposedLayout has them.
+  /// d += a · b for a block in TransposedLayout.
   template <class Number>
   static JIT_DEVICE void multiply_add(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     float sums[4] = {d[0], d[2], d[1], d[3]};
@@ -176,7 +176,7 @@ struct TransposedProducts {
   }
 };
 
-/// The products of a family's warps.
+/// Selects the products of a family's warps: transposed ones for few rows.
 template <class Traits, bool is_transposed = (Traits::warp_rows < rows_per_warp)>
 struct ChosenProducts {
   using type = KvProducts<Traits>;

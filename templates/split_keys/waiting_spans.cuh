@@ -1,5 +1,5 @@
-// The spans of a work tile that one block computes from the first key to the last: results of earlier ones wait in
-// global memory until that of their right sibling in the tree (split_keys/span_tree.cuh) is there.
+// Spans of a work tile that one block computes from the first key to the last: results of earlier spans wait in global
+// memory for the result of their right sibling in the tree (split_keys/span_tree.cuh).
 //
 // Spans are computed in ascending order, and spans whose keys no row sees may be missing. Two consecutive spans meet in their
 // lowest common node; results that wait there are merged when all spans below that node are done. So results are merged in the
@@ -16,12 +16,12 @@
 
 namespace jit {
 
-/// The level of the lowest node that is above both of two spans; 0 of one with itself.
+/// The level of the lowest common node of two spans; 0 if they are the same.
 JIT_DEVICE int meeting_level(int span, int other) { return warp_size - __clz(span ^ other); }
 
-/// Results of the rows of a consumer warp that wait. Each lane keeps what its own registers had, which no other lane
-/// reads. A Traits is that of a kernel family: its Config, the Output of a warp, the threads of all consumers, the
-/// block's number in a grid, and how many pairs of a result are read at once.
+/// Waiting results of a consumer warp. Each lane stores and reads its own registers only. Traits are a kernel family's:
+/// Config, the Output of a warp, the number of consumer warps, the block's index in the grid, and how many pairs of a
+/// result are read at once.
 template <class Traits>
 class WaitingSpans {
   using Config = typename Traits::Config;
@@ -36,7 +36,7 @@ class WaitingSpans {
 
   /// Before the first tile of keys of a work tile.
   JIT_DEVICE void begin() { levels_ = 0; }
-  /// Puts away the output of the span at hand, and the states of its rows. The next one meets it in a node of this level.
+  /// Stores the output of the current span and its row states. The next span meets it at this level.
   JIT_DEVICE void put(Output& output, States& states, int level) {
     merge_levels(output, states, (1u << level) - 1);  // mutate: SpansInTheOrderOfKeys
     float2* const place = place_of(level);
@@ -46,9 +46,9 @@ class WaitingSpans {
       place[(output_pairs + r) * threads] = make_float2(states[r].max, states[r].sum);
     levels_ |= 1u << level;
   }
-  /// Merges all that waits with the output of the last span.
+  /// Merges all waiting results with the output of the last span.
   JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, ~0u); }
-  /// The states of the rows of all spans, of those of the last one; what waits stays.
+  /// Turns the states of the last span into the states of all spans; waiting results remain.
   JIT_DEVICE void merge_states(States& states) const {
 #pragma unroll 1
     for (unsigned left = levels_; left != 0; left &= left - 1) {
@@ -62,7 +62,7 @@ class WaitingSpans {
   static constexpr int output_pairs = Output::rows * Output::column_blocks;
   static_assert(node_pairs == output_pairs + Output::rows, "host and device disagree on what waits");
 
-  // Merges what waits at these levels, the lowest first: it is nearest to the keys at hand.
+  // Merges the results that wait at these levels, the lowest first, as it is nearest to the current keys.
   JIT_DEVICE void merge_levels(Output& output, States& states, unsigned levels) {
 #pragma unroll 1
     for (unsigned left = levels_ & levels; left != 0; left &= left - 1) {
@@ -83,7 +83,7 @@ class WaitingSpans {
           x = weight.sum(pairs[i - first].x, x);
           y = weight.sum(pairs[i - first].y, y);
         });
-        asm volatile("" ::: "memory");  // what is read next is not on its way before
+        asm volatile("" ::: "memory");  // keeps later loads after these
       }
     }
     levels_ &= ~levels;
@@ -102,7 +102,7 @@ class WaitingSpans {
     const float2 state = __ldcg(place + (output_pairs + r) * threads);
     return {state.x, state.y};
   }
-  // Made at each use: it would take registers through the loop.
+  // Computed at each use, to save registers in the mainloop.
   JIT_DEVICE float2* place_of(int level) const {
     const int thread = reread_thread_index() - Traits::first_consumer_thread;
     const long long node = static_cast<long long>(Traits::block_of_grid()) * memory_.levels + level - 1;
@@ -110,10 +110,10 @@ class WaitingSpans {
   }
 
   const SpanMemory& memory_;
-  unsigned levels_ = 0;  // a bit for each at which a result waits
+  unsigned levels_ = 0;  // one bit per level at which a result waits
 };
 
-/// Kernels that sum keys without a break have none.
+/// Replaces WaitingSpans in kernels without spans.
 struct NoSpans {
   JIT_DEVICE explicit NoSpans(const SpanMemory& /*memory*/) {}
 };

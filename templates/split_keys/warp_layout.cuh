@@ -6,22 +6,22 @@
 
 namespace jit {
 
-/// Rows of a warp, but where a config says less: those of an mma.
+/// Rows of a warp, as of an mma, unless a config has fewer.
 inline constexpr int rows_per_warp = 16;
-/// Neighboring columns of a row of O that are merged at once.
+/// Adjacent columns of a row of O that are merged together.
 inline constexpr int piece_columns = 4;
-/// Floats between rows of a warp's results beside those of the row, so that stores meet all banks.
+/// Padding in floats after each row of a warp's results, against bank conflicts of stores.
 inline constexpr int result_padding = 8;
 
-/// Warps that share out the columns of O where rows are long. Each has few of them: what merges results wants registers,
-/// too.
+/// Warps among which the columns of O of wide heads are divided. Each has few columns, as merging results takes
+/// registers, too.
 JIT_HOST_DEVICE constexpr int split_column_warps(int head_dim, int head_dim_v) {
   constexpr int few_columns = most_warp_columns / 2;
   const int columns = head_dim > head_dim_v ? head_dim : head_dim_v;
   return columns <= most_warp_columns ? 1 : (columns + few_columns - 1) / few_columns;
 }
 
-/// Bytes of the results of all warps, which have so many rows in all: rows of O, and maximum and sum of each row.
+/// Bytes of the results of all warps, with `rows` rows in all: rows of O, and maximum and sum of each row.
 JIT_HOST_DEVICE constexpr int result_bytes(int rows, int head_dim_v) {
   return rows * (padded_head_dim(head_dim_v) + result_padding + 2) * 4;
 }

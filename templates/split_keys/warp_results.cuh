@@ -1,6 +1,6 @@
-// Turns the accumulators of consumer warpgroups into rows of O and LSE, or into a partial result that is merged with those of
-// other blocks. A kernel family provides Traits: its Config, the Output of a warp, how many pairs of it a lane reads at once to
-// merge them, tile_rows, and the threads and the barrier of all consumers.
+// The epilogue of consumer warpgroups: writes accumulators to rows of O and LSE, or to a partial result that is merged
+// with those of other blocks. A kernel family provides Traits: its Config, the Output of a warp, the number of pairs of
+// it that a lane reads at once when merging, tile_rows, and the threads and the barrier of all consumers.
 #pragma once
 
 #include "base/params.cuh"
@@ -31,8 +31,8 @@ struct ScoreSums<Config, rows, true> {
   float scores[rows];
 };
 
-/// The result of a consumer warp: 16 rows of the tile from row `first_row` on, of O the columns from `first_column`
-/// on. `softmax` has the sums of the keys that each lane has seen.
+/// The result of a consumer warp: 16 rows of the tile from row `first_row` on, and columns of O from `first_column` on.
+/// `softmax` has each lane's own sums.
 template <class Traits>
 struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   using Output = typename Traits::Output;
@@ -57,7 +57,7 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
       }
     }
   }
-  /// The result where another warp knows the states.
+  /// The result, with states that another warp has computed.
   JIT_DEVICE WarpResult(Output& own, const RowState (&known)[Output::rows], int row, int column)
       : output(own), first_row(row), first_column(column) {
 #pragma unroll
@@ -71,8 +71,8 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   }
   /// Column of O of the lane's first pair of a row.
   JIT_DEVICE int lane_column() const { return first_column + Layout::lane_column(lane_id()); }
-  /// Calls f(n, offset) for the lane's pairs of a row: `offset` counts from the first one's column, and is known when
-  /// the kernel is compiled, so that no address is kept for each.
+  /// Calls f(n, offset) for the lane's pairs of a row. `offset` counts from the first pair's column and is a
+  /// compile-time constant, so that one address serves all pairs.
   template <class F>
   JIT_DEVICE void for_each_pair(F f) const {
     for_pairs(0, Output::column_blocks, f);
@@ -88,12 +88,12 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
       if (all_exist || offset + lane_column() < head_dim_v) f(n, offset);
     }
   }
-  /// Whether the lane says for its rows what there is once of a row.
+  /// Whether the lane writes what exists once per row.
   JIT_DEVICE bool speaks_for_rows() const { return first_column == 0 && Layout::speaks_for_rows(lane_id()); }
 };
 
-/// Asks for what the output functor will read of a warp's rows, whose keys are still to come. Who has them in the end may be
-/// another block, for which they are as near.
+/// Prefetches what the output functor will read of a warp's rows, before their keys arrive. Another block may end up
+/// using it, which then finds it in the L2 cache.
 template <class Config>
 JIT_DEVICE void bring_numbers_near(const AttentionParams& params, const SplitInfo& info, int first_row) {
   constexpr int lanes = warp_size / MmaLayout::block_rows;  // of a row
@@ -104,7 +104,7 @@ JIT_DEVICE void bring_numbers_near(const AttentionParams& params, const SplitInf
   Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
 }
 
-/// Writes the rows of a work tile that is the block's alone.
+/// Writes the rows of a work tile that the block does not share.
 template <class Traits>
 JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
                            const WarpResult<Traits>& result) {
@@ -128,7 +128,7 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
         for (int i = 0; i < Output::pair; ++i) {
           float& x = result.output.at(r, n, i);
           x = end.factor == 0 ? 0
-                              : normalized<Config>(x, end.factor);  // 0 times what is not a number is not 0
+                              : normalized<Config>(x, end.factor);  // 0 · NaN is NaN, but the row must be 0
         }
       }
     }
@@ -147,7 +147,7 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
               return pack<Element>(result.output.at(r, n, 0), result.output.at(r, n, 1));
             const unsigned pair = pack<Element>(normalized<Config>(result.output.at(r, n, 0), end.factor),
                                                 normalized<Config>(result.output.at(r, n, 1), end.factor));
-            return end.factor == 0 ? 0 : pair;  // 0 times what is not a number is not 0
+            return end.factor == 0 ? 0 : pair;  // 0 · NaN would be NaN
           });
     }
     if (exists && result.speaks_for_rows() && params.lse != nullptr)
@@ -159,7 +159,7 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
   });
 }
 
-/// Writes the rows of a split of a work tile that is shared. Lanes of a row leave copies of its state in turns.
+/// Writes the partial result of a split of a shared work tile. Lanes of a row write copies of its state in turns.
 template <class Traits>
 JIT_DEVICE void put_rows(const BlockResults<typename Traits::Config>& results, int split, int rows,
                          const WarpResult<Traits>& result) {
@@ -189,9 +189,9 @@ JIT_DEVICE void put_rows(const BlockResults<typename Traits::Config>& results, i
   });
 }
 
-/// Takes the rows of a span to those of earlier spans of its split, of which the tile has `rows`. Each lane has left
-/// the values that it reads; states it has left itself, or consumers have met since. Returns whether they are now the
-/// work tile's.
+/// Merges the rows of a span, of which the tile has `rows`, with waiting results of earlier spans of the split, or
+/// stores them. Each lane has written the values that it reads; for states, it has done so itself or a barrier of
+/// consumers lies in between. Returns whether the result is now the whole work tile's.
 template <class Traits>
 JIT_DEVICE bool settle_rows(const SpanNodes<typename Traits::Config>& nodes, const SpanInfo& info, int rows,
                             WarpResult<Traits>& result) {
@@ -217,7 +217,7 @@ JIT_DEVICE bool settle_rows(const SpanNodes<typename Traits::Config>& nodes, con
           x = weights.sum(pairs[n - first].x, x);
           y = weights.sum(pairs[n - first].y, y);
         });
-        asm volatile("" ::: "memory");  // what is read next is not on its way before
+        asm volatile("" ::: "memory");  // keeps later loads after these
       }
     });
   };

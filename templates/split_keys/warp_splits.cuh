@@ -24,7 +24,7 @@ class WarpSplits {
  public:
   JIT_DEVICE explicit WarpSplits(unsigned char* stage) : o_(reinterpret_cast<float*>(stage)) {}
 
-  /// Writes this warp's own. `scale_log2` makes exponents of 2 of its maxima.
+  /// Writes this warp's partial result. `scale_log2` turns its maxima into exponents of 2.
   template <class State>
   JIT_DEVICE void put(const typename Traits::Output& output, const State& state, float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
@@ -65,7 +65,7 @@ class WarpSplits {
   float* o_;
 };
 
-/// One piece of the merge of `results.count` splits, in their order.
+/// Merges one piece of `results.count` partial results, in order.
 template <class Results>
 JIT_DEVICE RowPiece merge_piece(const Results& results, int row, int column) {
   RowPiece merged = piece_without_keys();

@@ -12,14 +12,14 @@
 
 namespace jit {
 
-/// Traits of such families have this alike: so many warps of a block, so many of which have rows of their own, each so
-/// many keys of a tile and so many rows. Where rows are long, there are as many warps for each group of columns of O.
+/// Traits that such families share: `group_warps` warps of a block, of which `row_warps` have rows of their own, each
+/// with `keys` keys of a tile and `rows` rows. With wide heads, each group of columns of O has as many warps.
 template <class KernelConfig, int group_warps, int row_warps, int keys, int rows = rows_per_warp>
 struct WarpTraits {
   using Config = KernelConfig;
   static_assert(Config::stages >= 2, "a tile is loaded while another one is multiplied");
 
-  /// The type that q is multiplied as: of 8 bits as fp16, which has all their numbers.
+  /// The operand type of q: fp16 for 8-bit q, which it represents exactly.
   using Number = typename ChosenType<is_fp8<typename Config::Element>, fp16, typename Config::Element>::type;
   static constexpr int mma_k = ElementTraits<Number>::mma_k;
   static constexpr int column_warps = split_column_warps(Config::head_dim, Config::head_dim_v);
@@ -27,7 +27,7 @@ struct WarpTraits {
   static constexpr int threads = warps * warp_size;
   static constexpr int warp_rows = rows, tile_rows = row_warps * rows;
   static constexpr int warp_keys = keys;
-  /// Columns to which rows of so wide elements are padded: whole chunks of whole steps.
+  /// The multiple of columns to which rows of Element are padded: whole chunks of whole k-steps.
   template <class Element>
   static constexpr int chunk_columns = maximum(mma_k, ElementTraits<Element>::per_chunk* numbers_of<Element>);
   static constexpr int head_dim_steps =
@@ -35,10 +35,10 @@ struct WarpTraits {
       mma_k;
   static constexpr bool has_pages = Config::sequences_kv == SequenceKind::paged || has_key_lists<Config>;
 
-  /// Whether a warp has its queries in registers, or each stage has them.
+  /// Whether a warp holds its queries in registers; else each stage holds them.
   static constexpr bool holds_queries = Config::head_dim <= most_warp_columns;
 
-  // Scores of one warp.
+  // Accumulators of one warp.
   static constexpr int warp_columns =
       keys_are_packed<Config>
           ? padded_head_dim(Config::head_dim_v, chunk_columns<KvElement<Config>>)
@@ -48,7 +48,7 @@ struct WarpTraits {
   using Scores = Accumulator<Layout, warp_rows, warp_keys>;
   using Output = Accumulator<Layout, warp_rows, warp_columns>;
 
-  /// The warp among those of its group of columns, and the first column of O of these.
+  /// The warp's index within its group of columns, and the group's first column of O.
   static JIT_DEVICE int group_warp() { return column_warps == 1 ? warp_id() : warp_id() % group_warps; }
   static JIT_DEVICE int first_column() {
     return column_warps == 1 ? 0 : warp_id() / group_warps * warp_columns;
@@ -61,7 +61,7 @@ struct WarpTraits {
            (ElementTraits<Element>::per_chunk * numbers_of<Element>);
   }
   using QTile = SmemTile<tile_rows, chunks<typename Config::Element>(Config::head_dim)>;
-  // Where cp.async copies rows.
+  // Tiles of keys and values that cp.async writes.
   using KRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(Config::head_dim)>;
   using VRows = SmemTile<Config::tile_kv, chunks<KvElement<Config>>(column_warps* warp_columns)>;
 };

@@ -14,7 +14,7 @@
 
 namespace jit {
 
-/// Tiles of keys.
+/// A range of tiles of keys.
 struct TileRange {
   int begin;
   int end;
@@ -22,7 +22,7 @@ struct TileRange {
   JIT_DEVICE int count() const { return end - begin; }
 };
 
-/// The work tile that a split is of.
+/// The work tile of a split.
 template <class Config>
 JIT_DEVICE SplitWorkTile work_tile_of(const SplitInfo& split, int tile_rows) {
   SplitWorkTile work_tile{split.batch, split.kv_head, 0, 0, split.q, split.kv};
@@ -42,7 +42,7 @@ JIT_DEVICE ScoreTile queries_of(const SplitWorkTile& work_tile) {
   return {work_tile.row_begin / Config::gqa_ratio, (work_tile.row_end - 1) / Config::gqa_ratio + 1, 0, 0};
 }
 
-/// Number of heads, of so many, that the mask must be asked for to know what it leaves of all.
+/// The number of heads, out of `heads`, for which the mask must be evaluated to know it for all.
 template <class Config>
 JIT_DEVICE int heads_to_ask(const AttentionParams& params, const SplitWorkTile& work_tile, int heads) {
   using Mask = typename Config::Mask;
@@ -50,8 +50,8 @@ JIT_DEVICE int heads_to_ask(const AttentionParams& params, const SplitWorkTile& 
   return heads_differ(Mask(context_of<Config>(params, work_tile, 0))) ? heads : 1;
 }
 
-/// Keys outside of which the rows of a work tile see none, as far as a single lane can tell. The same of all KV
-/// heads: where heads see different keys, it is around those of all of them.
+/// A range of keys that contains all keys that the rows of a work tile see, as far as a single lane can tell. It is the
+/// same for all KV heads: if heads see different keys, it covers all of them.
 template <class Config>
 JIT_DEVICE KeyRange keys_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
   if constexpr (has_key_lists<Config>) return {0, work_tile.kv.length};
@@ -68,8 +68,8 @@ JIT_DEVICE KeyRange keys_of(const AttentionParams& params, const SplitWorkTile& 
   return keys;
 }
 
-/// The tiles of keys that a work tile's share of the tile space is measured by: no tile outside of them holds a key
-/// that its rows see. Asked by single lanes.
+/// The tiles of keys that determine a work tile's length in the tile space: they contain all keys that its rows see. By
+/// single lanes.
 template <class Config>
 JIT_DEVICE TileRange tiles_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
   const KeyRange keys = keys_of<Config>(params, work_tile);
@@ -77,8 +77,8 @@ JIT_DEVICE TileRange tiles_of(const AttentionParams& params, const SplitWorkTile
   return {keys.begin / Config::tile_kv, (keys.end + Config::tile_kv - 1) / Config::tile_kv};
 }
 
-/// Looks at the page of keys [key, key + count) of a work tile, which lie in one, where arrays are checked and some
-/// row may see one of them.
+/// Checks the page of keys [key, key + count) of a work tile, which lie in one page, if arrays are checked and a row
+/// may see one of the keys.
 template <class Config>
 JIT_DEVICE void expect_page(const AttentionParams& params, const SplitWorkTile& work_tile, int key, int count,
                             int page) {
@@ -101,7 +101,7 @@ JIT_DEVICE TileClass classify(const AttentionParams& params, const SplitWorkTile
   return kind;
 }
 
-/// From key k on the first that a query of the work tile's, of whatever head, may see. By a whole warp.
+/// The first key from k on that a query of the work tile may see, in any head. By a whole warp.
 template <class Config>
 JIT_DEVICE int next_key(const AttentionParams& params, const SplitWorkTile& work_tile,
                         const ScoreTile& queries, int k) {
@@ -117,13 +117,13 @@ JIT_DEVICE int next_key(const AttentionParams& params, const SplitWorkTile& work
   return next;
 }
 
-/// Whether keys that all queries of a work tile see are looked for once, as where each tile stands takes long to find out.
+/// Whether keys that all queries of a work tile see are computed once, because looking up positions is expensive.
 template <class Config>
 inline constexpr bool knows_seen_keys =
     has_positions<Config>&& has_row_range<typename Config::Mask> && !depends_on_head<typename Config::Mask>;
 
-/// Keys that all queries of a work tile see: none where the mask does not say so of the range that the first and the last
-/// of them share.
+/// Keys that all queries of a work tile see: the common range of the first and the last query, if the mask classifies
+/// it as full, else none.
 template <class Config>
 JIT_DEVICE KeyRange seen_by_all(const AttentionParams& params, const SplitWorkTile& work_tile) {
   const ScoreTile queries = queries_of<Config>(work_tile);
@@ -138,7 +138,7 @@ JIT_DEVICE KeyRange seen_by_all(const AttentionParams& params, const SplitWorkTi
              : KeyRange{0, 0};
 }
 
-/// The mask as KvTiles asks it about tiles of the scores of a work tile.
+/// The mask of a work tile, in the form that KvTiles evaluates.
 template <class Config>
 struct WorkTileMask {
   const AttentionParams& params;
@@ -168,7 +168,7 @@ struct WorkTileMask<Config> {
   }
 };
 
-/// Classes of tiles of keys along a list: the mask is asked about a range of positions around them.
+/// The mask of tiles of keys along a list: it is evaluated for the range of positions around a tile.
 template <class Config>
 struct ListMask {
   const AttentionParams& params;
@@ -183,13 +183,13 @@ struct ListMask {
     });
   }
 
-  /// Class of a tile of whose keys `find` says where they stand, and who sees them.
+  /// The class of a tile; find(key, position, members) sets the position of a key and the members that see it.
   template <class Find>
   JIT_DEVICE TileClass classify(const ScoreTile& tile, const Find& find) const {
     if (tile.k_begin >= tile.k_end) return TileClass::empty;
     using Lists = typename Config::Lists;
     constexpr unsigned all_queries = static_cast<unsigned>((1ull << Lists::queries) - 1);
-    // The first of the keys of one entry tells about all.
+    // If a tile has one entry, its first key determines the positions of all.
     constexpr int step = Lists::block % Config::tile_kv == 0 ? Config::tile_kv : 1;
     int first = 0x7fffffff, last = -1;
     bool are_all = tile.k_end - tile.k_begin == Config::tile_kv && owner.queries == work_tile.q.length;
@@ -226,7 +226,7 @@ struct ListMask {
   }
 };
 
-/// The one of a Config.
+/// The mask of a work tile, for a Config.
 template <class Config>
 JIT_DEVICE auto mask_of(const AttentionParams& params, const SplitWorkTile& work_tile) {
   if constexpr (has_key_lists<Config>) {
@@ -242,7 +242,7 @@ using WorkTileKeys =
     KvTiles<typename ChosenType<has_key_lists<Config>, ListMask<Config>, WorkTileMask<Config>>::type,
             Config::tile_kv, 1>;
 
-/// Tile info of the tile at which `tiles` stands.
+/// The tile info of the current tile of `tiles`.
 template <class Tiles>
 JIT_DEVICE KeyTileInfo info_of(const Tiles& tiles) {
   return {tiles.key(0), (tiles.is_partial() ? key_info_partial : 0) | (tiles.has(1) ? 0 : key_info_end)};

@@ -13,8 +13,8 @@
 
 namespace jit {
 
-/// Where a lane's scores lie: its first one is that of query `q` and key `k`. `key_words` is the shared
-/// address of the word of key k and of those behind it, for a mask that is asked by words of keys.
+/// The position of a lane's scores: its first one belongs to query `q` and key `k`. `key_words` is the shared address
+/// of the word of key k, which those of the next keys follow, for masks with key words.
 struct ScorePlace {
   int q;
   int k;
@@ -77,7 +77,7 @@ JIT_DEVICE void drop_all_but(Scores& scores, int m, const Bits& kept) {
   }
 }
 
-/// Sets scores to −inf that the mask drops, which is asked for its parts, and for each score where it has none.
+/// Sets scores to −inf that the mask drops; evaluates the mask by parts, or per score if it has none.
 template <class Scores, class Mask>
 JIT_DEVICE void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask& mask,
                              const BlockContext& context) {
@@ -90,12 +90,12 @@ JIT_DEVICE void drop_by_bits(Scores& scores, const ScorePlace& place, const Mask
   }
 }
 
-/// A mask of which the bits of a tile's scores may lie in shared memory, as a lane has them: a word for each 64 keys.
+/// A mask whose bits for a tile may be in shared memory, in the lanes' order: a word for each 64 keys.
 template <class Within>
 struct SharedScoreBits {
-  Within within;    ///< of tiles that have none
-  unsigned words;   ///< shared address of the lane's first one; 0: there are none
-  unsigned stride;  ///< from one to the next
+  Within within;    ///< the mask of tiles without bits
+  unsigned words;   ///< shared address of the lane's first word; 0: none
+  unsigned stride;  ///< bytes from one word to the next
 };
 template <class Mask>
 inline constexpr bool has_shared_bits = false;
@@ -137,14 +137,13 @@ JIT_DEVICE void drop_by_sixteen_keys(Scores& scores, const ScorePlace& place, co
       0, [&](float& score, int column) { score = (kept >> column & 1) != 0 ? score : negative_infinity(); });
 }
 
-/// How a kernel asks a mask about the scores of a partial tile.
+/// How a kernel evaluates a mask in a partial tile.
 enum class MaskQuery {
-  /// By ranges of rows, else by its parts, or words of keys, which the kernel leaves in shared memory, else in a loop:
-  /// the shortest code.
+  /// By row ranges, else by key words in shared memory, else by parts or in a loop: the shortest code.
   shortest,
   /// For each score, unrolled: needs no words of keys, and fewer registers than ranges of rows.
   each_score,
-  /// For 16 scores of a row at a time, as bits: a block mask has them in one block, and needs registers for one.
+  /// For 16 scores of a row at a time, as bits: they lie in one block of a block mask, which needs registers for one.
   sixteen_keys,
 };
 
@@ -173,10 +172,9 @@ JIT_DEVICE void drop_masked(Scores& scores, const ScorePlace& place, const Mask&
   }
 }
 
-/// Leaves the scores, products of queries and keys so far, as the functors want them: what `score` makes of
-/// them times the softmax scale (an identity leaves that to softmax, as others do their last factor:
-/// `exponent_scale`), and −inf where the mask drops them,
-/// of which there are some if the tile is partial.
+/// Applies the score functor and the mask to products of queries and keys: replaces them by `score` of the product
+/// times the softmax scale (identities leave the scale, others their last factor, to softmax: `exponent_scale`), and,
+/// if the tile is partial, by −inf where the mask drops them.
 template <MaskQuery query, class Scores, class Score, class Mask>
 JIT_DEVICE void apply_functors(Scores& scores, const ScorePlace& place, const Score& score,
                                float softmax_scale, const Mask& mask, const BlockContext& context,

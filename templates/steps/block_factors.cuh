@@ -1,6 +1,6 @@
-// Softmax of scores whose columns have a factor for each block of keys: what the elements of a block of queries and of a
-// block of keys of 8 bits are multiplied by ("FlashAttention-3", Shah et al., has such scales). Maxima are multiplied by
-// it once for each block, and exponents in the addition that they take anyway.
+// Softmax of scores with a factor for each block of keys: the product of the scales of 8-bit query and key blocks, as
+// in "FlashAttention-3" (Shah et al.). Each block's maximum is multiplied by its factor once; exponents by their
+// multiply-add.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -12,7 +12,7 @@
 
 namespace jit {
 
-/// Keys of a tile that share a factor wherever tiles of so many keys begin: all of a block, or half.
+/// Keys of a tile that always share a factor: a whole block, or half of one.
 constexpr int keys_of_factor(int tile_kv) {
   return tile_kv % scale_block_rows == 0 ? scale_block_rows : scale_block_rows / 2;
 }
@@ -24,8 +24,8 @@ class BlockFactors {
   static constexpr int column_blocks = keys / Scores::Layout::block_columns;  // of a factor
 
  public:
-  /// Times `of_queries`, of the tile of keys whose scales lie at a shared address. Times 0, −inf of a dropped key would be
-  /// no number; times a negative number, maxima would be minima.
+  /// Sets the factors of a tile: its scales at shared address `scales`, times `of_queries`. Factors are positive or
+  /// NaN: 0 times the −inf of a dropped key would be NaN, and a negative factor would turn maxima into minima.
   JIT_DEVICE void take(float of_queries, unsigned scales) {
     constexpr float least = 0x1p-100f;
 #pragma unroll
@@ -35,7 +35,7 @@ class BlockFactors {
     }
   }
 
-  /// Multiplies scores by them, which are 1 from then on.
+  /// Multiplies the scores by the factors, and sets these to 1.
   JIT_DEVICE void scale(Scores& scores) {
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
@@ -69,7 +69,7 @@ class BlockFactors {
     }
   }
 
-  /// As `relate_to_maxima` and `take_maxima` of softmax.cuh have it.
+  /// Returns the `subtract` function of `relate_to_maxima` and `take_maxima` (softmax.cuh).
   JIT_DEVICE auto subtract_from(Scores& scores) {
     return [this, &scores](int r, float max) {
       if (r == 0) scale(scores);

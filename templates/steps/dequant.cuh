@@ -1,4 +1,4 @@
-// Scales of q, k and v of 8 bits, whose elements are left as they are: where each lies, and which step takes it.
+// Dequantization of 8-bit q, k and v, whose elements stay 8-bit: which quantity each kind of scale multiplies.
 //
 //     one for each       q and k are factors of                                   v is a factor of
 //     KV head            the softmax scale                                        O
@@ -7,8 +7,8 @@
 //     block of tokens    exponents, and scores where a functor wants to see them  O
 //     column             -                                                        columns of O (steps/value_columns.cuh)
 //
-// Scales of keys of a tile lie beside it in shared memory (mainloop/key_scales.cuh). Blocks that do not begin where
-// tiles do are looked up token by token. Work tiles whose keys are split over blocks have split_keys/split_dequant.cuh.
+// Scales of a tile's keys accompany it in shared memory (mainloop/key_scales.cuh). Blocks that do not begin with tiles
+// are looked up per token. Split-KV kernels use split_keys/split_dequant.cuh.
 #pragma once
 
 #include "base/element.cuh"
@@ -26,14 +26,14 @@
 
 namespace jit {
 
-/// Where such a factor goes. In exponents, which softmax multiplies by a factor anyway, it costs nothing. But times 0 the
-/// −inf of a dropped key would be no number, and times a negative number maxima would be minima: then it is multiplied
-/// into scores before any is dropped. One of both is 1.
+/// A scale as a factor of exponents or of scores; the other factor is 1. In exponents, which softmax multiplies anyway,
+/// it costs nothing. But 0 times the −inf of a dropped key is NaN, and a negative factor would turn maxima into minima:
+/// such a factor multiplies the scores before any is dropped.
 struct ScoreFactor {
   float exponents = 1;
   float scores = 1;
 
-  /// By whole warps, of scores that nothing was dropped of.
+  /// Multiplies scores of which none has been dropped. By whole warps.
   template <class Scores>
   JIT_DEVICE void scale(Scores& products) const {
     if (scores != 1.0f) products.for_each(0, 0, [&](float& score, int, int) { score *= scores; });
@@ -46,13 +46,13 @@ JIT_DEVICE ScoreFactor score_factor(float factor) {
   return {is_of_exponents ? factor : 1.0f, is_of_exponents ? 1.0f : factor};
 }
 
-/// A scale as it lies in memory, where it has nothing beside it.
+/// Reads a scale from a word without a zero point.
 struct WholeScale {
   JIT_DEVICE float operator()(int bits) const { return __int_as_float(bits); }
 };
 
-/// Multiplies scores, or their exponentials, by the scales of their keys, of which that of the lane's first column lies at a
-/// shared address, and by `of_queries(row)`.
+/// Multiplies scores, or exponentials, by the scales of their keys and by `of_queries(row)`; `of_keys` is the shared
+/// address of the scale of the lane's first column.
 template <class Scale = WholeScale, class Scores, class OfQueries>
 JIT_DEVICE void scale_by_columns(Scores& scores, unsigned of_keys, const OfQueries& of_queries) {
 #pragma unroll
@@ -79,14 +79,14 @@ JIT_DEVICE void scale_by_rows(Scores& scores, const float (&of_queries)[Scores::
   scale_by_columns<Scale>(scores, of_keys, [&](int r) { return of_queries[r]; });
 }
 
-/// Where scales of scores vary, which says how products become scores.
+/// The granularity of the scales of q and k.
 enum class ScoreScales {
-  none,         ///< elements are of 16 bits, and were never of 8
+  none,         ///< 16-bit elements that were never quantized
   work_tile,    ///< one number of q and k
-  upcast_keys,  ///< one of keys alone, which may be any
+  upcast_keys,  ///< one number for k alone, of any value
   rows,         ///< one for each query and key
-  tokens,  ///< as rows, but those of queries are factors of exponents, a multiplication less for each score
-  blocks,  ///< one for each block of queries, and of keys, of which a tile has whole ones or halves
+  tokens,  ///< as rows, but scales of queries are factors of exponents: a multiplication less for each score
+  blocks,  ///< one for each block of queries and of keys; a tile has whole or half blocks
 };
 template <class Config>
 inline constexpr ScoreScales score_scales = !has_scaled_keys<Config>            ? ScoreScales::none
@@ -103,7 +103,7 @@ class Dequant {
   static_assert(!by_blocks || scale_block_rows % (Scores::row_blocks * Scores::Layout::block_rows) == 0,
                 "a warp's rows, which begin with a multiple of their number, are of one block");
 
-  // Kept of q and k is no more than the kind needs, as registers are scarce.
+  // State per kind, so that no register is wasted.
   struct OfWorkTile {
     float scores = 0;
   };
@@ -115,8 +115,8 @@ class Dequant {
     int negative = 0;           // a bit for each row of the lane's
     bool has_negative = false;  // some row of the warp
   };
-  // Scales of the warp's block of queries and of the tile's few blocks of keys are factors of exponents, so that scores
-  // need no multiplication of their own, but where a functor wants to see them.
+  // Products of the scales of a query block and a few key blocks multiply exponents, so that scores need no
+  // multiplication unless a functor reads them.
   struct OfBlocks {
     float queries = 0;
     BlockFactors<Scores, Config::tile_kv> factors;
@@ -133,8 +133,8 @@ class Dequant {
   JIT_DEVICE Dequant(const AttentionParams& params, const DescaleParams& descale)
       : params_(params), descale_(descale) {}
 
-  /// Reads those of q and k. The warp's first row is that of the work tile's query `warp_row`; `find_context`, a function
-  /// without arguments, finds its BlockContext.
+  /// Reads the scales of q and k. The warp's first row is row `warp_row` of the work tile; find_context() returns its
+  /// BlockContext.
   template <class FindContext>
   JIT_DEVICE void take_scores(const WorkTile& work, int warp_row, FindContext find_context) {
     // Times 0, −inf of a dropped key would be no number; times a negative number, maxima would be minima.
@@ -146,7 +146,7 @@ class Dequant {
       of_.scores = scale < 0 ? __int_as_float(0x7fffffff) : max_nan(params_.softmax_scale * scale, least);
     } else if constexpr (kind == ScoreScales::upcast_keys) {
       const float scale = read(descale_.k, descale_.k_strides, work);
-      // A functor takes scores, so they are what is multiplied.
+      // A functor reads scores, so the scale multiplies these.
       of_ = Config::Score::is_identity ? score_factor(scale) : ScoreFactor{scale, 1.0f};
     } else if constexpr (by_blocks) {
       const TensorStrides& strides = descale_.q_strides;
@@ -185,7 +185,7 @@ class Dequant {
   JIT_DEVICE const auto& exponents() const { return of_.exponents; }
   /// By blocks: the factors of the tile that `scale_scores` was last called for.
   JIT_DEVICE auto& factors() { return of_.factors; }
-  /// Multiplies scores of the tile of keys whose scales lie at a shared address.
+  /// Multiplies the scores of a tile of keys; `scales` is the shared address of the scales of its keys.
   JIT_DEVICE void scale_scores(Scores& scores, unsigned scales) {
     if constexpr (kind == ScoreScales::upcast_keys) {
       if constexpr (Config::Score::is_identity) of_.scale(scores);
@@ -204,7 +204,7 @@ class Dequant {
     }
   }
 
-  /// Reads that of v, or finds those of its columns.
+  /// Reads the scale of v, or finds the scales of its columns.
   JIT_DEVICE void take_values(const WorkTile& work) {
     if constexpr (finishes_columns<Config>) {
       slice_ = work.batch * params_.heads_kv + work.head / Config::gqa_ratio;
@@ -220,8 +220,7 @@ class Dequant {
     for (int r = 0; r < Output::rows; ++r) scale[r] = of_values_;
     output.scale_rows(scale);
   }
-  /// `inverse`, by which a row of the output is to be multiplied, times the scale of values: 0 for a row without keys,
-  /// whose output is 0 and stays so beside a scale that is no number.
+  /// The factor of a row of O: `inverse` times the scale of values; 0 for a row without keys, also if the scale is NaN.
   JIT_DEVICE float output_factor(float inverse) const {
     if constexpr (finishes_columns<Config>) return inverse;
     return keep_if_has_keys(inverse * of_values_, inverse);
@@ -243,7 +242,7 @@ class Dequant {
   decltype(nothing_read()) of_;
 };
 
-/// Elements of 16 bits have none.
+/// 16-bit elements have no scales.
 template <class Config, class Scores>
 class Dequant<Config, Scores, ScoreScales::none> {
  public:

@@ -1,14 +1,13 @@
-// Dropout of probabilities. Whether one is kept is a function of seed, offset, batch entry, head, query and key alone,
-// and the same one as in flash-attention and PyTorch's flash backend (csrc/flash_attn/src/dropout.h and philox.cuh of
-// Dao-AILab/flash-attention), so that all kernels agree with one another and with those. A group is 16 queries by 32
-// keys. The counter is
+// Dropout of P. Whether a score is kept depends only on seed, offset, batch entry, head, query and key, exactly as in
+// flash-attention and PyTorch's flash backend (csrc/flash_attn/src/dropout.h and philox.cuh of
+// Dao-AILab/flash-attention), so that all kernels agree. A group is 16 queries by 32 keys. The counter is
 //
 //     low 64 bits    offset + (batch · heads + head) · 32 + lane
 //     high 64 bits   key / 32, query / 16
 //
-// and the 16 bytes that come of it belong to the 16 scores of the group that a lane has as accumulators of mma.sync:
-// lane = query % 8 · 4 + key % 8 / 2, byte = key % 32 / 8 · 4 + query % 16 / 8 · 2 + key % 2. A score is kept if its byte
-// is at most the threshold.
+// and its 16 random bytes belong to the lane's 16 scores of the group in an accumulator of mma.sync: lane = query % 8 ·
+// 4 + key % 8 / 2, byte = key % 32 / 8 · 4 + query % 16 / 8 · 2 + key % 2. A score is kept if its byte is at most the
+// threshold.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -37,16 +36,15 @@ struct DropoutBits : Counter {
   /// Whether any score can be dropped: a byte is never above 255.
   JIT_DEVICE bool drops_some() const { return seed.thresholds != 0xffffffffu; }
 
-  /// The bits of those 16 scores that are kept: bit 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8
-  /// tells. The upper half of each byte is 0.
+  /// A bit for each of 16 scores, set if it is kept, at 8 · (2 · (query % 16 / 8) + key % 2) + key % 32 / 8. The upper
+  /// half of each byte is 0.
   JIT_DEVICE unsigned kept(int q, int k, int lane) const {
     constexpr unsigned upper_bits = 0x80808080u;
     const PhiloxWords random = draw(q, k, lane);
     unsigned bits = 0;
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
-      // Four comparisons at once: of the lower 7 bits by a subtraction that no byte borrows from its neighbor for, and
-      // of the upper ones.
+      // Four comparisons at once: the lower 7 bits by a subtraction without borrows between bytes, then the upper bits.
       const unsigned x = random.words[w];
       // mutate: TheThresholdItselfIsDropped
       const unsigned not_less = (seed.thresholds | upper_bits) - (x & ~upper_bits);
@@ -112,7 +110,7 @@ JIT_DEVICE auto dropout_head(const DropoutParams& params, int heads_q, int batch
 template <class Axes, class Product>
 class KeptScores;
 
-/// Rows are queries: a lane's bytes are those of its own scores, and remembered as they are.
+/// Rows are queries: a lane draws the bytes of its own scores, and keeps them as bytes.
 template <class Product>
 class KeptScores<QueriesByKeys, Product> {
   static constexpr int blocks = dropout_group_keys / MmaLayout::block_columns;  // of columns, in a group
@@ -126,8 +124,8 @@ class KeptScores<QueriesByKeys, Product> {
   template <class Head>
   JIT_DEVICE KeptScores(const Head& head, int q, int k) : limit_(head.seed.thresholds) {
     const int lane = lane_id();
-    // A branch around it all also keeps what follows behind it: the assembler moves waits for products to the front of
-    // arithmetic that was written before them, to be done meanwhile.
+    // The branch also keeps later code behind it: ptxas moves waits for products before earlier arithmetic, which would
+    // then no longer overlap.
     const bool draws = head.drops_some();
     if (draws) {
 #pragma unroll
@@ -163,19 +161,19 @@ class KeptScores<QueriesByKeys, Product> {
   unsigned limit_;  // the largest byte of what is kept, in each byte
 };
 
-/// Where two warps that have the halves of a group's keys tell each other of its bits: shared memory for a step's, other than
-/// that of the step before, and a named barrier.
+/// The exchange of bits between two warps with one half of a group's keys each: shared memory that alternates between
+/// steps, and a named barrier.
 struct SharedDraws {
   unsigned address;
   int barrier;
 };
 
-/// Rows are keys: the bits of a lane's scores are those of two other lanes.
+/// Rows are keys: two other lanes draw the bits of a lane's scores.
 template <class Product>
 class KeptScores<KeysByQueries, Product> {
   static constexpr int blocks = dropout_group_queries / MmaLayout::block_columns;  // of columns, in a group
   static constexpr int groups = Product::column_blocks / blocks;
-  // Where pairs of blocks of rows begin with a group, they share its bits.
+  // Pairs of row blocks that begin with a group share its bits.
   static constexpr int shared_by = Product::row_blocks % 2 == 0 ? 2 : 1;
 
  public:
@@ -200,8 +198,7 @@ class KeptScores<KeysByQueries, Product> {
       }
     }
   }
-  /// The kept scores by two warps that have 16 keys of 32: each draws for all of these, of half of the
-  /// queries.
+  /// The kept scores of two warps with 16 of 32 keys each: each warp draws for all keys, but half of the queries.
   template <class Head>
   JIT_DEVICE KeptScores(const Head& head, int q, int k, const SharedDraws& shared) {
     static_assert(Product::row_blocks == 1 && groups % 4 == 0, "two warps share pairs of groups of queries");
@@ -246,8 +243,8 @@ class KeptScores<KeysByQueries, Product> {
   unsigned words_[Product::row_blocks / shared_by][(groups + 1) / 2];  // a half for each of a pair
 };
 
-/// A lane has a row of 32 queries: its bits are those of four lanes, two groups of queries in each. A word is of a group
-/// of keys: bit (key % 8 / 4) · 16 + key % 2 · 8 + key % 4 / 2 · 4 + key % 32 / 8 tells.
+/// A lane has one of 32 rows of queries: four lanes draw its bits, each for two groups of queries. A word covers a
+/// group of keys; the bit of a key is (key % 8 / 4) · 16 + key % 2 · 8 + key % 4 / 2 · 4 + key % 32 / 8.
 template <int columns>
 class KeptScores<QueriesByKeys, Accumulator<RowLayout, warp_size, columns>> {
   static constexpr int groups = columns / dropout_group_keys;
@@ -290,7 +287,7 @@ class KeptScores<QueriesByKeys, Accumulator<RowLayout, warp_size, columns>> {
   unsigned words_[groups];
 };
 
-/// The kept scores of a product, whose place is as their constructors have it.
+/// Draws the kept scores of a product; `q` and `k` are as in the constructors of KeptScores.
 template <class Axes, class Product, class Counter>
 JIT_DEVICE auto kept_scores(const DropoutBits<Counter>& head, int q, int k) {
   return KeptScores<Axes, Product>(head, q, k);
@@ -305,13 +302,13 @@ template <class Config, class Axes, class Product>
 using KeptScoresOf =
     decltype(kept_scores<Axes, Product>(dropout_head<Config>(DropoutParams{}, 0, 0, 0, nullptr), 0, 0));
 
-/// The factor of a sum over scores that were kept: what is left stands for all.
+/// Divides a factor by the probability of keeping a score.
 template <class Config>
 JIT_DEVICE float over_keep_probability(float factor, const DropoutParams& params) {
   return has_dropout<Config> ? factor * params.scale : factor;  // mutate: WhatIsKeptStandsForItself
 }
 
-/// Sets to 0 what is not kept.
+/// Clears the dropped elements.
 template <class Kept, class Product>
 JIT_DEVICE void drop(Product& product, const Kept& kept) {
   Product::for_each_place(
@@ -321,7 +318,7 @@ JIT_DEVICE void drop(Product& product, const Kept& kept) {
 template <class Product>
 JIT_DEVICE void drop(Product& /*product*/, NoDropout) {}
 
-/// Sets to −delta what is not kept of dP − delta.
+/// Sets the dropped elements of dP − delta to −delta.
 template <class Kept, class Product, class Numbers>
 JIT_DEVICE void drop_to_minus(Product& product, const Kept& kept, const Numbers& numbers) {
   with_numbers(product, numbers, [&](float& value, float number, int r, int n, int i) {

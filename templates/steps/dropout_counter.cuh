@@ -1,4 +1,4 @@
-// The random numbers of dropout: 16 bytes for the 16 scores that a lane has of a group (steps/dropout.cuh).
+// Random numbers of dropout: 16 bytes for a lane's 16 scores of a group (steps/dropout.cuh).
 #pragma once
 
 #include "base/dropout_params.cuh"

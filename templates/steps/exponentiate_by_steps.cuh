@@ -1,5 +1,4 @@
-// Scores become P of e4m3 step by step, as the products take them: exponentials, of which some are interpolated, and what
-// they are packed to.
+// Turns scores into e4m3 P k-step by k-step: exponentials, some of which are interpolated, and packing.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -8,15 +7,15 @@
 
 namespace jit {
 
-/// Turns scores into exponentials relative to `row_max`, times 2^`raise`, for steps of 32 columns. Behind each it calls
-/// `finish(step, words)`, which returns the words of e4m3 that the step became, of each row two: `words` has those that
-/// `is_interpolated` names, whose scores stay as they are. Sums are added to `row_sum` where `adds_up` says so, of what is
-/// interpolated as it is rounded.
+/// Turns scores into exponentials relative to `row_offsets`, times 2^`raise`, in steps of 32 columns. After each step
+/// it calls `finish(step, words)`, which returns the packed e4m3 words, two per row; `words` has the interpolated ones
+/// (`is_interpolated`), whose scores stay unchanged. Adds the sums to `row_sum` if `adds_up`, of interpolated words as
+/// rounded.
 ///
-/// The unit that computes exponentials is what is waited for, if it is kept busy. The assembler would rather have all
-/// multiply-adds behind one another at first: so those of a step wait for all exponentials of the step before the last
-/// one, by an addition of 0 times their sum, or times their words, which are finite floats as nothing in them is negative.
-/// With interpolations it is instructions that are short, and these additions would be some.
+/// The special function unit (MUFU) is the bottleneck if it is kept busy. ptxas would rather place all multiply-adds
+/// first: so those of a step depend on all exponentials of the step before the last one, by an addition of 0 times
+/// their sum, or times their words, which are finite as floats because no element is negative. With interpolations
+/// instructions are the bottleneck, and these additions are omitted.
 template <int interpolations, bool adds_up, class Scores, class Scale, class Finish>
 JIT_DEVICE void exponentiate_by_steps(Scores& scores, const float (&row_offsets)[Scores::rows],
                                       float (&row_sum)[Scores::rows], const Scale& scale_log2, float raise,

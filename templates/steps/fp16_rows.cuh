@@ -1,6 +1,6 @@
-// Rows of bf16 as fp16, of which each row is a power of two times the other. fp16 has the digits of bf16 and three
-// more, but not its range. A row's largest number comes to lie in [2^14, 2^15): what is at least 2^-31 of it stays
-// exact, and below, nothing moves by more than 2^-39 of it.
+// Converts rows of bf16 to fp16, each times a power of two: fp16 has three more digits than bf16, but less range. A
+// row's largest number moves to [2^14, 2^15): numbers of at least 2^-31 of it stay exact, smaller ones change by at
+// most 2^-39 of it.
 #pragma once
 
 #include "base/element.cuh"
@@ -40,8 +40,8 @@ JIT_DEVICE unsigned bf16_to_fp16(unsigned word, float factor) {
                     __int_as_float(static_cast<int>(word & 0xffff0000u)) * factor);
 }
 
-/// Makes fp16 of the lane's part of a row of bf16: words `half` and `half` + 2 of each step, of which the four lanes
-/// of a quad have all. Returns what products with the row are to be multiplied by.
+/// Converts the lane's part of a row of bf16 to fp16: words `half` and `half` + 2 of each step; a quad of lanes has the
+/// whole row. Returns the factor of products with the row.
 template <int steps>
 JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
   int largest = 0;

@@ -1,12 +1,12 @@
-// Exponentials that become e4m3 without the unit that computes them, by interpolation between powers of two.
+// Exponentials in e4m3 without the special function unit, by interpolation between powers of two.
 //
-// The bits of a positive e4m3 number, exponent above mantissa, read as a whole number, are 8 (log2 p + 7) where p is a
-// power of two, and grow evenly with p in between. So 8 (x + 7), rounded, are the bits of nearly 2^x (Schraudolph, "A
-// Fast, Compact Approximation of the Exponential Function", 1999): too much by (1 + f) / 2^f, f the fraction of x, which
-// is 1 / (2 ln² 2) in the mean, and is taken off. What remains is less than what rounding to 3 bits does.
+// The bits of a positive e4m3 number p, read as an integer, are 8 (log2 p + 7) if p is a power of two, and grow
+// linearly in between. So 8 (x + 7), rounded, are approximately the bits of 2^x (Schraudolph, "A Fast, Compact
+// Approximation of the Exponential Function", 1999). The result is too large by (1 + f) / 2^f, f the fraction of x; the
+// mean, 1 / (2 ln² 2), is subtracted. The remaining error is below that of rounding to 3 bits.
 //
-// Below 2^-6 e4m3 has the same distance everywhere, and the number is too small by up to 2^-7. Rows whose sum that
-// counts in keep to exponentials (`weigh_enough`).
+// Below 2^-6 e4m3 has a constant spacing, and the result is too small by up to 2^-7. Rows in which this matters use
+// exponentials (`weigh_enough`).
 #pragma once
 
 #include "base/prelude.cuh"
@@ -18,8 +18,8 @@ namespace jit {
 /// How many exponentials make a group, of which some are interpolated.
 inline constexpr int exponential_group = 8;
 
-/// Whether the keys 16 · `pair` to 16 · `pair` + 15 of a tile are interpolated, for one of the two rows that a thread has
-/// in each block of rows: of 8 sixteens `interpolations` are, spread evenly, in the other row others.
+/// Whether keys 16 · `pair` to 16 · `pair` + 15 of a tile are interpolated, for one of a thread's two rows in each
+/// block of rows: `interpolations` of 8 groups of 16 keys, evenly spread, different ones in both rows.
 template <int interpolations>
 JIT_DEVICE constexpr bool is_interpolated(int row, int pair) {
   const int place = pair + row;
@@ -41,16 +41,15 @@ JIT_DEVICE unsigned interpolate_e4m3(const Scores& scores, int r, int n, float s
   return pack_rounded(bits(n, 0), bits(n, 1), bits(n + 1, 0), bits(n + 1, 1));
 }
 
-/// The weight of a row's keys from which on it is interpolated, in each of four lanes that have a quarter of
-/// its sum: ½ in the mean. Then what is lost of small weights, 2^-7 at most of each key, is less than 2^-7 of
-/// the sum, as half of the keys are interpolated.
+/// The row sum in each of its four lanes from which on a row is interpolated: a mean weight of ½ per key. Then the loss
+/// of small weights, at most 2^-7 per key, is below 2^-7 of the sum, as half of the keys are interpolated.
 JIT_DEVICE constexpr float least_sum_of_keys(int keys) { return keys * (0.5f / 4); }
 
-/// The largest exponent of a maximum, of those in the first tile of keys, beside which keys are interpolated: floats round
-/// what is beyond 2^16 by more than interpolation does, and later maxima may be larger.
+/// The largest exponent of a maximum in the first tile of keys with which keys are interpolated: from 2^16 on, floats
+/// round by more than interpolation errs, and later maxima may be larger.
 inline constexpr float largest_first_exponent = 0x1p13f;
 
-/// Whether no maximum of a lane's rows is larger.
+/// Whether no maximum of a lane's rows exceeds this exponent.
 template <int rows, class Scale>
 JIT_DEVICE bool are_small(const float (&row_max)[rows], const Scale& scale_log2) {
   bool are = true;
@@ -61,7 +60,7 @@ JIT_DEVICE bool are_small(const float (&row_max)[rows], const Scale& scale_log2)
   return are;
 }
 
-/// Whether the sums of all lanes of a warp come to that.
+/// Whether all row sums of a warp reach `least_sum`.
 template <int rows>
 JIT_DEVICE bool weigh_enough(const float (&row_sum)[rows], float least_sum) {
   bool do_all = true;

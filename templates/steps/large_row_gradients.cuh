@@ -1,6 +1,6 @@
-// The gradients that large rows add (steps/large_rows.cuh), in fp32 and in the order of queries, and of keys: a warp sums a
-// row of dq, or the rows of dk and dv of a key, 32 pairs of a query and a key at a time. That is slow, and rare: padding rows
-// whose keys all have a bias of −1e9, or diverged training.
+// Gradients of large rows (steps/large_rows.cuh), in fp32, summed in the order of queries and of keys: a warp sums a
+// row of dq, or the rows of dk and dv of a key, 32 pairs of a query and a key at a time. This is slow, and rare:
+// padding rows whose keys all have a bias of −1e9, or diverged training.
 #pragma once
 
 #include "base/gradient_params.cuh"
@@ -93,15 +93,15 @@ JIT_DEVICE void write_large_row(const AttentionParams& params, const LargeRows<C
   dq.store(dq_row, over_keep_probability<Config>(params.softmax_scale, params.dropout));
 }
 
-/// Adds to the rows of dk and dv of keys, or to one of them, what the large rows of their heads add, a warp for each key.
-/// By so many warps, of which this is `warp`. `place(head, query)` says where the numbers of a query lie, of which
-/// `delta_factor` makes the delta of QueryStatistics.
+/// Adds the gradients of large rows to the rows of dk or dv, or both, of keys [first_key, end_key), one warp per key.
+/// By `warps` warps, of which this is `warp`. `place(head, query)` is the index of a query's statistics; `delta_factor`
+/// turns the stored delta into that of QueryStatistics.
 template <class Config, bool has_dk, bool has_dv, class Place>
 JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientParams& gradient_params,
                                const SequencesOf<Config>& sequences, int batch, int kv_head, int first_key,
                                int end_key, const Place& place, float delta_factor, int warp = warp_id(),
                                int warps = static_cast<int>(blockDim.x) / warp_size) {
-  constexpr int searched = 4 * warp_size;  // queries at once
+  constexpr int searched = 4 * warp_size;  // queries tested at once
   const Gradients<Config> gradients(params, gradient_params, sequences);
   const int seqlen_q = sequences.q(batch).length;
   const auto is_left_out = [&](int head, int query) {
@@ -154,13 +154,12 @@ JIT_DEVICE void add_large_rows(const AttentionParams& params, const GradientPara
   }
 }
 
-/// Whether the call has large rows that see keys, as long as some block of its last kernel has not said
-/// `have_added_large_rows`.
+/// Whether the call has large rows that see keys; valid until the last block has called `have_added_large_rows`.
 JIT_DEVICE bool has_large_rows(const GradientParams& gradients) {
   return load_relaxed(gradients.large_rows) != 0;
 }
-/// By each block of the last kernel, once, behind a barrier that its threads have reached with an answer: thread `speaker`
-/// speaks for all. Behind the last block the counters are 0 again.
+/// Called once by each block of the last kernel, after a barrier behind has_large_rows(); thread `speaker` acts for the
+/// block. The last block resets the counters to 0.
 JIT_DEVICE void have_added_large_rows(const GradientParams& gradients, unsigned speaker = 0) {
   if (threadIdx.x != speaker) return;
   const unsigned last = gradients.large_row_blocks - 1;

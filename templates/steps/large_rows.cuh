@@ -1,11 +1,11 @@
-// Rows whose LSE is large. As an exponent of 2 it is a float, which from 2^17 on is off by 2^-8 and more: from 2^24 on it
-// does not say how many keys share the row. Of such a row the largest score is found anew, and what the LSE is relative to
-// it:
+// Rows with a large LSE. As an exponent of 2, a float, it has an error of 2^-8 and more from 2^17 on; from 2^24 on it
+// does not even tell how many keys share the row. The largest score of such a row, and its LSE relative to it, are
+// computed again:
 //
 //     max, lse_log2 = log2 Σ 2^((s − max) · factor)        P = 2^((s − max) · factor − lse_log2)
 //
-// Scores are sums in fp32 in one order, so that each kernel that recomputes one has the same bits. Kernels of gradients leave
-// these rows out, because their lse_log2 is +inf, and add them in the end (steps/large_row_gradients.cuh).
+// Scores are fp32 sums in a fixed order, so that all kernels that recompute one get the same bits. Gradient kernels
+// skip these rows, whose lse_log2 is +inf; their gradients are added at the end (steps/large_row_gradients.cuh).
 #pragma once
 
 #include "base/gradient_params.cuh"
@@ -31,14 +31,14 @@ JIT_DEVICE float score_unit(const AttentionParams& params) {
   return Config::Score::is_identity ? params.softmax_scale : 1.0f;
 }
 
-/// Addends of a pair of a query and a key, but for factors: P with dropout times do to dv, dS times q to dk,
-/// and dS times k to dq.
+/// Terms of a pair of a query and a key, without constant factors: P with dropout, times do, for dv; dS, times q, for
+/// dk and, times k, for dq.
 struct PairGradient {
   float p;
   float ds;
 };
 
-/// Pairs of one query head of a batch entry, as one lane sees them.
+/// Recomputes pairs of one query head of a batch entry, one pair per lane.
 template <class Config>
 class LargeRows {
   using Score = typename Config::Score;
@@ -54,7 +54,7 @@ class LargeRows {
         mask_(context_),
         score_(context_) {}
 
-  /// The keys among which are all that a query sees.
+  /// A range that contains all keys that a query sees.
   JIT_DEVICE KeyRange keys(int query) const {
     const KeyRange range = [&] {
       if constexpr (has_row_range<typename Config::Mask>) {
@@ -80,12 +80,12 @@ class LargeRows {
       Dual applied = scaled;
       if constexpr (requires { Config::gradient_slots; }) {
         TensorReads<Config::gradient_slots> reads(gradient_params_.tensors);
-        reads.begin(-1);  // of derivatives by reads none is wanted
+        reads.begin(-1);  // no derivative with respect to a read is computed
         applied = score_.apply(scaled, query, key, reads);
       } else {
         applied = score_.apply(scaled, query, key);
       }
-      // Both are wanted everywhere, so that the compiler fuses the same operations everywhere.
+      // Keeps both results alive, so that the compiler fuses the same operations in all kernels.
       asm volatile("" : "+f"(applied.value), "+f"(applied.derivative));
       return applied;
     }
@@ -121,8 +121,8 @@ class LargeRows {
     return {kept ? p : 0.0f, p * (d_p - delta) * s.derivative};
   }
 
-  /// Whether the loss depends on the query's row of O or LSE. Rows of padding, whose keys all have a bias of −1e9, have no
-  /// gradient as a rule, and nothing is computed for them. By a whole warp.
+  /// Whether the query's row of O or LSE has a gradient. Padding rows, whose keys all have a bias of −1e9, usually have
+  /// none, and are skipped. By a whole warp.
   JIT_DEVICE bool has_gradient(int query) const {
     const Element* const row = do_row(query);
     bool is_some = Gradients<Config>(params_, gradient_params_, sequences_)
@@ -151,7 +151,7 @@ class LargeRows {
     for (int other = 1; other < warp_size; other *= 2)
       largest = ::fmaxf(largest, __shfl_xor_sync(full_warp, largest, other));
     const float* const sinks = params_.sequences.sinks;
-    // Without keys a large LSE is that of the sink.
+    // A row without keys has a large LSE only because of its sink.
     const bool has_keys = largest != negative_infinity();
     if (!has_keys) largest = 0;
     // mutate: TheSumOfALane

@@ -12,8 +12,8 @@
 
 namespace jit {
 
-/// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` gives the A
-/// fragments of the 32 bytes of rows from 32 · step on; behind `steps` of them rows are zeros.
+/// S += Q Kᵀ over the keys of `k_tile`, the shared address of the first key's row. `q.get(a, step)` returns the A
+/// fragments of 32 bytes of rows from 32 · step on; rows are zero from `steps` on.
 template <class Element, class KTile, int steps = KTile::chunks / 2, class Scores, class Queries>
 JIT_DEVICE void add_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   const int lane = lane_id();
@@ -43,8 +43,8 @@ JIT_DEVICE void multiply_qk(Scores& scores, const Queries& q, unsigned k_tile) {
   add_qk<Element, KTile, steps>(scores, q, k_tile);
 }
 
-/// P of 16 rows and 32 keys as the A operand of products with values of 8 bits, whose keys stand in the order in which
-/// lanes have them (`pack_e4m3_step`): e4m3 where tensor cores multiply such numbers, else fp16, as values become.
+/// P of 16 rows and 32 keys as the A operand of products with 8-bit values, whose keys are in the lanes' order
+/// (`pack_e4m3_step`): e4m3 if tensor cores support it, else fp16, to which values are converted.
 template <class Element, bool multiplies_bytes = has_fp8_mma>
 struct WeightFragment {
   unsigned words[4];
@@ -81,8 +81,8 @@ struct WeightFragment<Element, false> {
   }
 };
 
-/// O += P V over the keys of `v_tile`; accumulators of S are, packed to 16 bits, A fragments of P, of which `kept` keeps
-/// some.
+/// O += P V over the keys of `v_tile`. Accumulators of S, packed to 16 bits, are A fragments of P; `kept` applies
+/// dropout.
 template <class Element, class VTile, class Output, class Scores, class Kept = NoDropout>
 JIT_DEVICE void multiply_pv(Output& output, const Scores& p, unsigned v_tile, const Kept& kept = {}) {
   constexpr int mma_k = ElementTraits<Element>::mma_k;
@@ -109,10 +109,10 @@ JIT_DEVICE void multiply_pv(Output& output, const Scores& p, unsigned v_tile, co
   }
 }
 
-/// Multiplies P and V of 8 bits. mma.sync wants four neighbors along keys in a register, and a row of V is a
-/// key's: ldmatrix.trans transposes pairs of bytes, and of the registers for keys 2t, 2t + 1 and 2t + 8, 2t +
-/// 9 the bytes of one column make a word. So keys stand in the order in which a lane has them of S
-/// (`pack_e4m3_step`), and even and odd columns come apart, which O's layout knows.
+/// O += P V with 8-bit P and V. mma.sync needs four adjacent keys in a register, but a row of V belongs to one key:
+/// ldmatrix.trans transposes pairs of bytes, and the bytes of one column from the registers of keys 2t, 2t + 1 and 2t +
+/// 8, 2t + 9 form a word. So keys are in the order in which a lane has them in S (`pack_e4m3_step`), and even and odd
+/// columns are separate, as in EvenOddLayout.
 template <class Element, class VTile, class Output, class Scores>
 JIT_DEVICE void multiply_pv_fp8(Output& output, const Scores& p, unsigned v_tile) {
   static_assert(is_same<typename Output::Layout, EvenOddLayout>);

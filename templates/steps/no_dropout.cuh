@@ -1,4 +1,4 @@
-// Drops scores of a packed product. In kernels without dropout NoDropout keeps all scores.
+// Applies dropout to packed P. In kernels without dropout NoDropout keeps all scores.
 #pragma once
 
 #include "base/host_device.cuh"
@@ -7,7 +7,7 @@ namespace jit {
 
 struct NoDropout {};
 
-/// Sets to 0 what is not kept of a step of the product that is packed (Accumulator::pack_step).
+/// Clears the dropped elements of a packed k-step of P (Accumulator::pack_step).
 template <class Kept>
 JIT_DEVICE void drop_step(const Kept& kept, unsigned (&a)[4], int m, int step) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Powers of 2 by a polynomial, as FlashAttention-4 has them for a part of its exponentials: where the special function
-// unit is what softmax waits for, arithmetic units have time left.
+// Powers of 2 by a polynomial, as in FlashAttention-4 for a part of its exponentials: the special function unit is the
+// bottleneck of softmax, while FMA units have time left.
 #pragma once
 
 #include "base/prelude.cuh"

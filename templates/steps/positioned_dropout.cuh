@@ -1,4 +1,4 @@
-// Dropout of a part of a sequence: a score is kept if it is kept in the whole sequence, on whichever device it is computed.
+// Dropout of a part of a sequence: a score is kept as in the whole sequence, on whichever device it is computed.
 #pragma once
 
 #include "base/params.cuh"
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// Random numbers by where queries and keys stand.
+/// Random numbers by the positions of queries and keys.
 template <class Places>
 struct PositionedCounter : DropoutCounter {
   Places places;
@@ -20,8 +20,8 @@ struct PositionedCounter : DropoutCounter {
       : DropoutCounter(seed, heads_q, batch, head),
         places(BlockContext{batch, head, heads_q, 0, 0, 0, tensors}) {}
 
-  /// The 16 bytes of `lane` for the rows of a group. They are those of a group of the whole if the rows stand as its rows
-  /// do; else each is drawn for itself, which takes 16 times as long.
+  /// The 16 bytes of `lane` for a group. If its positions are those of one group of the whole sequence, one draw
+  /// suffices; else each byte is drawn by itself, which takes 16 times as long.
   JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
     const int query = q - q % dropout_group_queries, key = k - k % dropout_group_keys;
     const Stretch queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);

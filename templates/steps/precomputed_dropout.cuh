@@ -1,5 +1,5 @@
-// Applies a dropout mask that an earlier kernel has drawn (dropout_mask/kernel.cuh). A warp reads the bits of a block as one
-// word a lane, each with the bits of that lane's scores.
+// Applies a dropout mask that an earlier kernel has drawn (dropout_mask/kernel.cuh). A warp reads the bits of a block;
+// each lane's words hold the bits of its own scores.
 #pragma once
 
 #include "base/dropout_params.cuh"
@@ -17,8 +17,8 @@ namespace jit {
 template <class Axes, int tile_kv>
 struct DropoutMaskLayout;
 
-/// Rows are 16 queries. Word w has 64 keys from the 64·w-th one on: the bits of DropoutHead::kept for the first 32 in the
-/// lower halves of bytes, for the others in the upper ones. Words of a lane lie side by side.
+/// Rows are 16 queries. Word w covers keys 64 w to 64 w + 63: the bits of DropoutHead::kept for the first 32 in the
+/// lower halves of bytes, for the others in the upper halves. Words of a lane are contiguous.
 template <int tile_kv>
 struct DropoutMaskLayout<QueriesByKeys, tile_kv> {
   static constexpr DropoutMaskBlock block = dropout_mask_for_query_rows(tile_kv);
@@ -70,7 +70,7 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
 
   template <class Head>
   static JIT_DEVICE void draw(const Head& head, int q, int k, int lane, unsigned* words) {
-    constexpr unsigned first_warps = 0x33333333u;  // of four bits of a group those of its first 16 keys
+    constexpr unsigned first_warps = 0x33333333u;  // the bits of the first 16 keys of a group
     const int row = MmaLayout::lane_row(lane), column = MmaLayout::lane_column(lane);
     unsigned pairs[2];  // of groups of queries
 #pragma unroll
@@ -89,7 +89,7 @@ struct DropoutMaskLayout<KeysByQueries, tile_kv> {
   }
 };
 
-/// The words of the block of a head, of those of all batch entries, that holds query `q` and key `k`.
+/// The words of the block that holds query `q` and key `k`; `head_of_all` counts heads of all batch entries.
 template <class Layout>
 JIT_DEVICE unsigned* dropout_mask_block(const DropoutMaskBits& mask, int head_of_all, int q, int k) {
   constexpr DropoutMaskBlock block = Layout::block;
@@ -98,7 +98,7 @@ JIT_DEVICE unsigned* dropout_mask_block(const DropoutMaskBits& mask, int head_of
   return mask.words + index * (block.words * warp_size);
 }
 
-/// Which of a warp's scores are kept, as KeptScores tells it.
+/// The kept scores of a warp, with the interface of KeptScores.
 template <class Axes, class Product>
 class PrecomputedDropout;
 

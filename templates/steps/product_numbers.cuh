@@ -1,4 +1,4 @@
-// Numbers of the rows, or columns, of a product, as the threads with its values read them.
+// Values per row, or per column, of a product, in the form in which the product's threads read them.
 #pragma once
 
 #include "base/prelude.cuh"

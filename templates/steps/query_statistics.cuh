@@ -1,4 +1,4 @@
-// Statistics of each query that backward needs beside its scores. A warp computes them for the queries of its rows.
+// Statistics of each query (LSE and delta) for backward, computed by a warp for the queries of its rows.
 #pragma once
 
 #include "base/dropout_params.cuh"

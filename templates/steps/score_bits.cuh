@@ -1,5 +1,5 @@
-// The scores of a tile that a mask keeps, as a bit for each. Each part of a mask is evaluated once for its argument (a query, a
-// key, the distance between both, or a block of them), by any lane; words of bits are combined.
+// Masks of a tile as one bit per score. Each part of a mask is evaluated once per argument (query, key, distance
+// between both, or block), by any lane, and words of bits are combined.
 //
 //     q  ░░░░░░░░   k  ░█░░█░█░   q − k  █░░░█░░░   blocks  ████░░░░   ranges  ░░███░░░
 //        ████████      ░█░░█░█░          ░█░░░█░░           ████░░░░           ░░░███░░
@@ -14,8 +14,8 @@
 
 namespace jit {
 
-/// A bit for each score that a lane has in a block of 16 rows, which it has two of: `blocks` blocks of 8 columns.
-/// A word is of 64 columns: the lane's neighbors in both rows, and those 32 columns further, lie side by side.
+/// A bit for each of a lane's scores in 16 rows, of which it has two, and `blocks` blocks of 8 columns. A word covers
+/// 64 columns: adjacent columns in both rows, and those 32 columns further, have adjacent bits.
 template <class BlockLayout, int blocks>
 class ScoreBits {
  public:
@@ -32,14 +32,14 @@ class ScoreBits {
     return bits;
   }();
 
-  /// None.
+  /// No bit is set.
   JIT_DEVICE ScoreBits() {
 #pragma unroll
     for (int w = 0; w < words; ++w) words_[w] = 0;
   }
 
-  /// Bits from words of rows: word(half, w) is of the upper or lower row and of 32 columns, the first of
-  /// which is the lane's.
+  /// Bits from words of rows: word(half, w) covers 32 columns of the upper or lower row, from the lane's first column
+  /// on.
   template <class Word>
   static JIT_DEVICE ScoreBits of_rows(const Word& word) {
     ScoreBits bits;
@@ -51,7 +51,7 @@ class ScoreBits {
     }
     return bits;
   }
-  /// Bits from words that are kept as these are: word(w) is of 64 columns.
+  /// Bits from words in the order of this class: word(w) covers 64 columns.
   template <class Word>
   static JIT_DEVICE ScoreBits of_words(const Word& word) {
     static_assert(is_same<Layout, MmaLayout>, "mask bits are in this order");
@@ -69,11 +69,11 @@ class ScoreBits {
   JIT_DEVICE bool at(int n, int half, int i) const {
     return (words_[Layout::column(0, n, i) / columns_of_word] >> place(n, half, i) & 1) != 0;
   }
-  /// Adds those of the n-th block of a word, as they would lie in the first one.
+  /// Sets the bits of the n-th block of a word; `bits_of_block` are in the positions of the first block.
   JIT_DEVICE void add(int word, int n, unsigned bits_of_block) {
     words_[word] |= bits_of_block << place(n, 0, 0);  // mutate: ScoresOfTheFirstBlock
   }
-  /// Where in its word.
+  /// The position of a bit in its word.
   static JIT_DEVICE constexpr int place(int n, int half, int i) {
     const int column = Layout::column(0, n, i);
     return column % bits_of_word + shift(half, column / bits_of_word);
@@ -88,7 +88,7 @@ class ScoreBits {
   friend JIT_DEVICE ScoreBits operator|(const ScoreBits& x, const ScoreBits& y) {
     return joined(x, y, [](unsigned a, unsigned b) { return a | b; });
   }
-  /// Bits of no score are of any value.
+  /// Bits without a score become arbitrary.
   friend JIT_DEVICE ScoreBits operator~(const ScoreBits& x) {
     return joined(x, x, [](unsigned a, unsigned) { return ~a; });
   }
@@ -121,9 +121,9 @@ static_assert([] {
   return is_same_order;
 }());
 
-/// The scores of a block of 16 rows, as a warp asks a mask for them: its `kept_bits` joins what these functions return.
-/// Rows are queries, the first of which is a multiple of 8, columns are keys, the first of which is a multiple of 16.
-/// What is asked is asked of queries and keys that exist. By a whole warp.
+/// The scores of 16 rows, for which a warp evaluates a mask: its `kept_bits` combines the results of these functions.
+/// Rows are queries, the first one a multiple of 8, columns are keys, the first one a multiple of 16. Callbacks are
+/// called only for queries and keys that exist. By a whole warp.
 template <class BlockLayout, int blocks>
 class MaskedScores {
   using Layout = BlockLayout;
@@ -162,7 +162,7 @@ class MaskedScores {
   JIT_DEVICE Bits of_queries(const Keep& keep) const {
     return of_queries([&](int q, bool) { return keep(q); }, false, false);
   }
-  /// Bits of keep(q, is_asked), where it is asked for some score of the query.
+  /// Bits of keep(q, is_asked), where `is_asked` says whether a score of the query is needed.
   template <class Keep>
   JIT_DEVICE Bits of_queries(const Bits& asked_scores, const Keep& keep) const {
     const Bits asked = asked_scores & existing();
@@ -173,7 +173,7 @@ class MaskedScores {
 #pragma unroll
       for (int w = 0; w < Bits::row_words; ++w) scores |= asked.row(half, w);
       is_asked[half] =
-          (__ballot_sync(full_warp, scores != 0) >> (lane_ & ~3) & 15) != 0;  // of those that share it
+          (__ballot_sync(full_warp, scores != 0) >> (lane_ & ~3) & 15) != 0;  // lanes that share the row
     }
     return of_queries(keep, is_asked[0], is_asked[1]);
   }
@@ -192,11 +192,11 @@ class MaskedScores {
     });
   }
 
-  /// Bits that follow from q − k: keep(q, k), which is asked once for each distance.
+  /// Bits that depend on q − k alone: keep(q, k) is called once per distance.
   template <class Keep>
   JIT_DEVICE Bits of_distances(const Keep& keep) const {
-    // Bit e of these words is of all columns that lie e − 15 further than their rows. The first of these scores exists if
-    // any does: it is of the first row or the first column.
+    // Bit e of these words is for all columns e − 15 to the right of their rows. If any of these scores exists, the one
+    // in the first row or the first column does.
     constexpr int last = Layout::block_rows - 1,
                   words = rounded_up_quotient(Bits::columns + last, bits_of_word);
     unsigned kept[words + 1];
@@ -238,7 +238,7 @@ class MaskedScores {
     return of_blocks(keep, __reduce_or_sync(full_warp, blocks_asked));
   }
 
-  /// All else: keep(q, k), in a short loop, or in the shortest one where `keep` is long.
+  /// Bits of any other mask: keep(q, k) in a short loop, or in the shortest one if `keep` is long code.
   template <bool is_long = false, class Keep>
   JIT_DEVICE Bits of_scores(const Keep& keep) const {
     constexpr int blocks_of_word = Bits::columns_of_word / Layout::block_columns;
@@ -266,7 +266,7 @@ class MaskedScores {
   JIT_DEVICE int query(int half) const { return Layout::row(q_, 0, half); }
   JIT_DEVICE int existing_query(int half) const { return minimum(query(half), seqlen_q_ - 1); }
 
-  // Bits of the scores of the tile whose query and key exist: what others ask for need not be there.
+  // Bits of the tile's scores whose query and key exist: `keep` may be called only for these.
   JIT_DEVICE Bits existing() const {
     constexpr bool has_others =
         Bits::columns % bits_of_word != 0;  // bits of a row's last word that are no score's

@@ -53,8 +53,8 @@ JIT_DEVICE void apply_score(Product& scores, int row, int column, const Score& s
   }
 }
 
-/// Applies the score functor, and multiplies `d_scores` by f′(s). Where all queries and keys are there,
-/// nothing is asked about others, so that places of a lane differ by constants.
+/// Applies the score functor, and multiplies `d_scores` by f′(s). With `are_all_there` all queries and keys exist and
+/// are not clamped, so that a lane's indices differ by constants.
 template <class Axes, bool are_all_there = false, class Product, class Score>
 JIT_DEVICE void differentiate_score(Product& scores, Product& d_scores, int row, int column,
                                     const Score& score, float scale, const BlockContext& context) {

@@ -11,19 +11,19 @@
 
 namespace jit {
 
-/// An old maximum stays while probabilities relative to it are at most this, far from fp16's 65504 and bf16's
-/// and fp32's limits, and while no key dominates its row.
+/// The limit of probabilities relative to an old maximum up to which the maximum stays, unless a key dominates its row.
+/// It is far below the largest numbers of fp16 (65504), bf16 and fp32.
 ///
-/// Probabilities are rounded to 16 bits before they are multiplied with values; their sum is not. Over many
-/// keys that evens out. A row that hangs on one key is off by the rounding of that key's probability, unless it
-/// is exactly 1: then its score is the maximum.
+/// Probabilities are rounded to 16 bits before P V; their sum is not. Over many keys the errors even out. If one key
+/// dominates a row, the rounding of its probability is the error of the row, unless it is exactly 1, that is unless its
+/// score is the maximum.
 ///
-/// 8-bit probabilities are e4m3 numbers, which end at 448 and lose precision below 2^-6. They are multiplied by 2^8, which
+/// 8-bit probabilities are e4m3 numbers, at most 448 and less precise below 2^-6. They are multiplied by 2^8, which
 /// cancels when the row is normalized, so they may exceed the probability of the maximum by 448 / 2^8.
 template <class Element>
 inline constexpr float lazy_limit = sizeof(Element) == 1 ? 448.0f / 256.0f : 256.0f;
-/// The part of a row's sum that one key may be before the maximum must move to it, so that it is exact. Elements of 8 bits
-/// keep three digits, so that a key that is a sixteenth of its row is already most of the row's error.
+/// The largest part of a row's sum that one key may be before the maximum moves to it, which makes its P exact. 8-bit
+/// elements have few digits: a key with a sixteenth of the sum already causes most of the row's error.
 template <class Element>
 inline constexpr float largest_part = sizeof(Element) == 1 ? 1.0f / 16 : 1.0f;
 /// The factor of probabilities that become elements, and its log2, by which their exponents are raised.
@@ -32,17 +32,17 @@ inline constexpr float probability_factor = sizeof(Element) == 1 ? 256.0f : 1.0f
 template <class Element>
 inline constexpr float probability_raise = sizeof(Element) == 1 ? 8.0f : 0.0f;  // mutate: RaisedTwice
 
-/// As Rescale::lazy, but each row by itself, so that no bit of it depends on the rows beside it. No config has it;
-/// kernels do where keys are summed in spans.
+/// As Rescale::lazy, but per row, so that no bit depends on other rows of the tile. No config has it; kernels with
+/// spans use it.
 inline constexpr Rescale rescale_by_row{3};
 
-/// The state of the rows of which a thread holds scores: maximum in units of the raw score, and this thread's
-/// part of the sum. Between the maxima of a tile and its exponentials: what their exponents are relative to, too.
+/// The state of a thread's rows: row maximum in units of the raw score, and the thread's part of the row sum; between
+/// maxima and exponentials of a tile, also the offset of exponents.
 template <int rows>
 struct SoftmaxState {
-  static constexpr bool may_be_large = true;    ///< maxima, as `is_large` has it
-  static constexpr bool keeps_largest = false;  ///< scores of rows, which maxima may stay below
-  static constexpr bool keeps_mean = false;     ///< sums of exponents, weighted by exponentials
+  static constexpr bool may_be_large = true;    ///< maxima may be large (is_large)
+  static constexpr bool keeps_largest = false;  ///< keeps largest scores, which lazy maxima may be below
+  static constexpr bool keeps_mean = false;     ///< keeps sums of exponents, weighted by exponentials
 
   float row_max[rows];
   float row_sum[rows];
@@ -63,7 +63,7 @@ struct BoundedSoftmaxState : SoftmaxState<rows> {
   static constexpr bool may_be_large = false;
 };
 
-/// A state that also keeps the largest score of each row, NaN apart: where maxima need not move, they are less.
+/// A state that also keeps the largest score of each row, ignoring NaN; lazy maxima may be lower.
 template <class State>
 struct WithLargestScores : State {
   static constexpr bool keeps_largest = true;
@@ -74,7 +74,7 @@ struct WithLargestScores : State {
     for (float& score : largest) score = negative_infinity();
   }
 };
-/// A state that also sums exponents, relative to the maximum as exponentials are, each times its exponential.
+/// A state that also sums exponent times exponential, both relative to the maximum.
 template <class State>
 struct WithMeans : State {
   static constexpr bool keeps_mean = true;
@@ -85,17 +85,17 @@ struct WithMeans : State {
     for (float& sum : weighted) sum = 0;
   }
 };
-/// The state of rows whose largest scores, and means, are wanted, or not.
+/// Selects the state: with the largest score of each row or not, with means or not.
 template <bool keeps_largest, class State, bool keeps_mean = false>
 using RowsState =
     typename ChosenType<keeps_mean,
                         WithMeans<typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>,
                         typename ChosenType<keeps_largest, WithLargestScores<State>, State>::type>::type;
 
-/// Exponents below this have exponentials of 0, and so no part of a mean.
+/// The lower bound of exponents in a mean: exponentials below it are 0, and 0 · (−∞) would be NaN.
 inline constexpr float least_weighted_exponent = -256;
 
-/// Takes the largest scores of a tile's rows into those of all tiles.
+/// Raises the largest scores of rows to those of a tile.
 template <class State, int rows>
 JIT_DEVICE void keep_largest(State& state, const float (&of_tile)[rows]) {
   if constexpr (State::keeps_largest) {
@@ -104,7 +104,7 @@ JIT_DEVICE void keep_largest(State& state, const float (&of_tile)[rows]) {
   }
 }
 
-/// Takes in a tile of scores, of which each lane keeps its own largest ones.
+/// Raises the largest scores of rows to each lane's own in a tile.
 template <class Scores, class State>
 JIT_DEVICE void keep_largest_of(const Scores& scores, State& state) {
   if constexpr (State::keeps_largest) {
@@ -116,7 +116,7 @@ JIT_DEVICE void keep_largest_of(const Scores& scores, State& state) {
   }
 }
 
-/// Factors that make exponents of 2 of scores, where they differ from row to row; else it is one number.
+/// Factors from scores to exponents of 2, if they differ between rows; otherwise a float.
 template <int rows>
 struct RowScales {
   float of_rows[rows];
@@ -127,25 +127,24 @@ JIT_DEVICE float scale_of_row(const RowScales<rows>& scales, int r) {
   return scales.of_rows[r];
 }
 
-/// A row whose maximum is less has no keys. It is far below what q and k make, times the powers of two by which keys of 8
-/// bits are larger on their way.
+/// A row with a lower maximum has no keys. It is far below products of q and k, including the powers of two by which
+/// converted 8-bit keys are larger.
 inline constexpr float least_score = -0x1p80f;
 
-/// A row without any key so far has maximum −inf; subtracting 0 instead leaves its probabilities at ex2(−inf)
-/// = 0 and makes no NaN. So does a row of which all keys were given the least number of their type, or another one that
-/// stands for −inf.
+/// The maximum, or 0 for a row without keys so far, whose maximum is −inf: its probabilities are then ex2(−inf) = 0,
+/// not NaN. A row whose keys all have the least number of their type, or another stand-in for −inf, counts as one.
 JIT_DEVICE float finite_or_zero(float row_max) { return row_max < least_score ? 0.0f : row_max; }
 
-/// An exponent is score · scale − rounded(maximum · scale), by one multiply-add. Of the maximum itself that is what
-/// rounding took off its product, up to 2^-24 of it, and not 0; all others are less. Below this limit it is at most
-/// 2^-8, as much as bf16 rounds off. From 2^28 on it would be more than fp16 holds, then more than fp32 does, and other
-/// maxima would have another one: such a row's maximum is subtracted from its scores, which is exact where they are near.
+/// The limit of |maximum · scale| up to which an exponent is score · scale − rounded(maximum · scale), one
+/// multiply-add. At the maximum it is the rounding error of that product, up to 2^-24 of it: below the limit at most
+/// 2^-8, bf16's precision. From 2^28 on it would exceed fp16's range, then fp32's. Beyond the limit the maximum is
+/// subtracted from the scores first, which is exact for scores near it.
 inline constexpr float largest_offset = 0x1p17f;
 
-/// True for NaN, too.
+/// Whether an offset is large; true for NaN.
 JIT_DEVICE bool is_large(float offset) { return !(::fabsf(offset) < largest_offset); }
 
-/// Sets the offsets that exponents of scores are relative to, while these are not large.
+/// Sets the offsets of exponents, for maxima that are not large.
 template <int rows, class Scale>
 JIT_DEVICE void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) {
 #pragma unroll
@@ -153,8 +152,8 @@ JIT_DEVICE void set_offsets(SoftmaxState<rows>& state, const Scale& scale_log2) 
     state.offset[r] = finite_or_zero(state.row_max[r]) * scale_of_row(scale_log2, r);
 }
 
-/// Relates a tile of scores to its rows' maxima, which take it in. Where one of the warp's is large, `subtract` subtracts
-/// maxima, or 0 where a row has no keys, from the scores: of all rows, or with rescale_by_row of those that are large.
+/// Sets the offsets of a tile's exponents to its rows' maxima. If one of the warp is large, `subtract` subtracts the
+/// maxima (0 for rows without keys) from the scores: of all rows, or with rescale_by_row of rows with large ones.
 template <Rescale rescale = Rescale::lazy, class State, class Scale, class Subtract>
 JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Subtract& subtract) {
   set_offsets(state, scale_log2);
@@ -173,19 +172,19 @@ JIT_DEVICE void relate_to_maxima(State& state, const Scale& scale_log2, const Su
   }
 }
 
-/// The subtraction from `scores` as they are.
+/// Returns the `subtract` function of plain scores.
 template <class Scores>
 JIT_DEVICE auto subtract_from(Scores& scores) {
   return [&scores](int r, float max) { scores.for_each_of_row(r, [&](float& score, int) { score -= max; }); };
 }
 
-/// The maximum of a tile's scores in row `r` of those that the thread holds.
+/// The maximum of a tile's scores in the thread's row `r`.
 template <class Scores>
 JIT_DEVICE float tile_maximum(const Scores& scores, int r) {
   return scores.reduce_row(r, [](float x, float y) { return fmaxf(x, y); });
 }
 
-/// The state that a first tile of scores leaves, before its exponentials.
+/// Starts the state with the maxima of the first tile, before its exponentials.
 template <Rescale rescale = Rescale::lazy, class Scores, class State, class Scale>
 JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_log2) {
 #pragma unroll
@@ -198,12 +197,11 @@ JIT_DEVICE void begin_maximum(Scores& scores, State& state, const Scale& scale_l
   relate_to_maxima<rescale>(state, scale_log2, subtract_from(scores));
 }
 
-/// Takes the maxima of a tile of scores into those of its rows, brings the sums up to them, and relates the scores to
-/// them by `subtract`. Returns whether the rows' maxima moved, and then `correction` is what the output must be multiplied
-/// by. `scale_log2` is what makes a score an exponent of 2. Unless they must `always` move, they do when a probability
-/// became too large or may be a large part of its row's sum, of which a thread knows its own part, and where a maximum
-/// is large. With rescale_by_row those of a row do when its own four lanes say so, whatever the warp's other rows are;
-/// the correction of a row that stays is 1. Probabilities become an `Element`.
+/// Updates the rows' maxima by those of a tile, rescales the sums, and makes the scores relative to them by `subtract`.
+/// Returns whether maxima moved; then O must be multiplied by `correction`. `scale_log2` turns scores into exponents of
+/// 2. Unless `always`, maxima move only if a probability becomes too large or may be a large part of its row's sum (of
+/// which a thread knows its part), or if a maximum is large. With rescale_by_row, a row moves if its four lanes say so,
+/// regardless of other rows; the correction of other rows is 1. Probabilities become an `Element`.
 template <Rescale rescale, class Element = bf16, int rows, class State, class Scale, class Subtract>
 JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Scale& scale_log2,
                             float (&correction)[rows], const Subtract& subtract) {
@@ -252,7 +250,7 @@ JIT_DEVICE bool take_maxima(const float (&of_tile)[rows], State& state, const Sc
   return move;
 }
 
-/// Softmax of a tile of scores. Accumulators with rescale_by_row are in MmaLayout, whose quads of lanes share rows.
+/// As take_maxima, for the maxima of `scores`; rescale_by_row requires MmaLayout, whose quads share rows.
 template <Rescale rescale, class Element = bf16, class Scores, class State, class Scale>
 JIT_DEVICE bool update_maximum(Scores& scores, State& state, const Scale& scale_log2,
                                float (&correction)[Scores::rows]) {
@@ -264,9 +262,8 @@ JIT_DEVICE bool update_maximum(Scores& scores, State& state, const Scale& scale_
   return take_maxima<rescale, Element>(of_tile, state, scale_log2, correction, subtract_from(scores));
 }
 
-/// Limits that a lane's scores of each row may reach before maxima move, in units of the raw score: as
-/// `take_maxima` has it, of scores in place of probabilities, so that it can be worked out before there are
-/// scores.
+/// Limits that a lane's scores of each row may reach before maxima move, in units of the raw score: the condition of
+/// `take_maxima` in terms of scores instead of probabilities, so that it is computed before there are scores.
 template <class Element, int rows, class Scale>
 JIT_DEVICE void score_limits(const SoftmaxState<rows>& state, const Scale& scale_log2,
                              float (&limits)[rows]) {
@@ -279,11 +276,11 @@ JIT_DEVICE void score_limits(const SoftmaxState<rows>& state, const Scale& scale
   }
 }
 
-/// Chains in which a lane looks for its largest score of a row: an instruction waits 10 clocks for the one before.
+/// Independent chains in which a lane computes its largest score of a row: an instruction takes 10 cycles.
 inline constexpr int maximum_chains = 4;
 
-/// Whether some lane of the warp may have a score beyond its limit, or one that is not a number, and each lane's largest
-/// scores where these are not negative: as integers, of which the assembler makes one instruction for two scores.
+/// Whether a lane of the warp may have a score beyond its limit, or NaN. Also returns each lane's largest scores, valid
+/// unless negative: they are compared as integers, for which ptxas emits one instruction per two scores.
 template <class Scores>
 JIT_DEVICE bool may_exceed(const Scores& scores, const float (&limits)[Scores::rows],
                            float (&of_lane)[Scores::rows]) {
@@ -297,7 +294,7 @@ JIT_DEVICE bool may_exceed(const Scores& scores, const float (&limits)[Scores::r
   return __any_sync(full_warp, may);
 }
 
-/// Where they may: whether the lanes' largest scores are known, so that all scores are numbers, or −inf.
+/// Called if may_exceed: whether the lanes' largest scores are valid, so that no score is NaN.
 template <int rows>
 JIT_DEVICE bool are_known(const float (&of_lane)[rows], const float (&limits)[rows]) {
   bool are = true;
@@ -307,18 +304,18 @@ JIT_DEVICE bool are_known(const float (&of_lane)[rows], const float (&limits)[ro
   return __all_sync(full_warp, are);
 }
 
-/// By how much a maximum of P of 8 bits moves beyond the row's largest score, as an exponent of 2, so that it need not soon
-/// move again: where many keys share a row, little is lost by it. It is a whole number, so that the weight of the largest
-/// score, which has most to lose, is a power of two, as exact as without. `sum` is that of the row, of which `least_sum`
-/// is a quarter at least where small weights count for little.
+/// The exponent of 2 by which a maximum of 8-bit P moves beyond the row's largest score, so that it need not soon move
+/// again: a row whose weight is spread over many keys loses little. It is an integer, so that the weight of the largest
+/// score stays an exact power of two. `sum` is the row sum; small weights matter little if it is at least 4 ·
+/// `least_sum`.
 JIT_DEVICE float headroom(float sum, float least_sum) {
   constexpr float shared = 8 * probability_factor<fp8_e4m3>;
   const float least = fmaxf(8 * least_sum, shared);
   return sum >= 4 * least ? 2.0f : sum >= 2 * least ? 1.0f : 0.0f;
 }
 
-/// Where they may: moves the warp's maxima if some do. Returns whether, and then `correction` is what the output must be
-/// multiplied by. Integers do not have the order of negative scores, which are looked at again. They move ahead by `headroom`.
+/// Called if may_exceed: moves the warp's maxima, ahead by `headroom`, if some score exceeds its limit. Returns whether
+/// they moved; then O must be multiplied by `correction`. Compares negative scores again, which integers misorder.
 template <class Scores, class Scale>
 JIT_DEVICE bool raise_to_scores(const Scores& scores, const float (&limits)[Scores::rows],
                                 float (&of_lane)[Scores::rows], SoftmaxState<Scores::rows>& state,
@@ -350,7 +347,7 @@ JIT_DEVICE bool raise_to_scores(const Scores& scores, const float (&limits)[Scor
   return true;
 }
 
-/// Turns scores into exponentials, of exponents relative to `offsets`, times 2^`raise`, and adds them to `sums`.
+/// Turns scores into exponentials, relative to `offsets` and times 2^`raise`, and adds them to `sums`.
 template <class Scores, class Scale>
 JIT_DEVICE void exponentiate(Scores& scores, const float (&offsets)[Scores::rows], const Scale& scale_log2,
                              float (&sums)[Scores::rows], float raise = 0) {
@@ -368,14 +365,14 @@ JIT_DEVICE void exponentiate(Scores& scores, const float (&offsets)[Scores::rows
   }
 }
 
-/// Exponentials relative to the rows' maxima, which take in this tile.
+/// Turns scores into exponentials relative to the rows' maxima, which include this tile.
 template <class Scores, class Scale>
 JIT_DEVICE void exponentiate(Scores& scores, SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
                              float raise = 0) {
   exponentiate(scores, state.offset, scale_log2, state.row_sum, raise);
 }
 
-/// Exponentials relative to the rows' maxima, and sums of exponents.
+/// Turns scores into exponentials relative to the rows' maxima, and sums weighted exponents.
 template <class Scores, class State, class Scale>
 requires State::keeps_mean JIT_DEVICE void exponentiate(Scores& scores, State& state, const Scale& scale_log2,
                                                         float raise = 0) {
@@ -396,22 +393,21 @@ requires State::keeps_mean JIT_DEVICE void exponentiate(Scores& scores, State& s
   }
 }
 
-/// The largest sum of a thread's exponentials of one row of a tile that are taken relative to the maximum of
-/// earlier tiles: what they are relative to cancels when the row is normalized. fp16 ends at 65504. bf16 and
-/// the accumulators of O end at 2^127: 2^87 is left for values, times keys.
+/// The largest sum of a thread's exponentials of a tile's row that may stay relative to the maximum of earlier tiles,
+/// which cancels when the row is normalized. fp16 ends at 65504; bf16 and the accumulators of O end at 2^127, which
+/// leaves 2^87 for values times keys.
 template <class Element>
 inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p40f;
 
-/// A thread looks for a key that dominates its row when the exponentials that it has of one tile are so many times
-/// those that it has of all tiles before.
+/// A thread tests for a dominating key if its exponentials of one tile exceed this multiple of those of all earlier
+/// tiles.
 ///
-/// The lower, the fewer such keys escape, and the more often does chance call for a look in the second tile of a
-/// row. On inputs with outliers the error of O is 1.04 times that with true maxima for 2, 1.05 for 3.
+/// A lower value misses fewer such keys, but tests more often by chance in the second tile of a row. On inputs with
+/// outliers the error of O is 1.04 times that with true maxima for 2, 1.05 for 3.
 inline constexpr float sums_that_stand_out = 2.5f;
 
-/// Whether a tile's exponentials, of which a thread has these `sums`, need another look in some row of the warp:
-/// they are much more than all before, or too large, or their offset is: no key was seen before, which makes it infinite,
-/// or the maximum is large.
+/// Whether some row of the warp needs another look: a thread's `sums` of the tile are much larger than its sums so far,
+/// or too large, or an offset is large (infinite before the first visible key).
 template <class Element, int rows, class State>
 JIT_DEVICE bool stands_out(const float (&sums)[rows], const float (&offsets)[rows], const State& state) {
   bool fits = true;
@@ -423,7 +419,7 @@ JIT_DEVICE bool stands_out(const float (&sums)[rows], const float (&offsets)[row
   return __any_sync(full_warp, !fits);
 }
 
-/// Whether they must be computed again, relative to a maximum that takes in this tile.
+/// Whether the exponentials must be computed again, relative to maxima that include this tile.
 template <class Element, class State, int rows>
 JIT_DEVICE bool is_overflow(const float (&sums)[rows], const float (&offsets)[rows]) {
   bool fits = true;
@@ -433,9 +429,8 @@ JIT_DEVICE bool is_overflow(const float (&sums)[rows], const float (&offsets)[ro
   return __any_sync(full_warp, !fits);
 }
 
-/// Up to which exponentials relative to a row's maximum are at most what rescale_by_row lets stay, whichever of its four
-/// lanes has them, of which one has summed up `sum` before. What rounding of offsets makes of exponents, at most 2^-7, is
-/// left out.
+/// The limit of exponentials below which rescale_by_row keeps a row's maximum in each of its four lanes; `sum` is the
+/// lane's earlier sum. The factor leaves room for rounded offsets, which change exponents by at most 2^-7.
 template <class Element>
 JIT_DEVICE float limit_of_stay(float sum) {
   constexpr float rounding = 0.98f;
@@ -443,8 +438,8 @@ JIT_DEVICE float limit_of_stay(float sum) {
   return rounding * fminf(lazy_limit<Element>, fmaxf(least, 1.0f));
 }
 
-/// Whether no maximum of the warp's rows moves with rescale_by_row, as a tile's exponentials tell, which are in the sums of
-/// `state` that were `before`: all of a lane together are at most the limit, or each of them is. Else it may not be known.
+/// Whether no maximum of the warp moves with rescale_by_row, judged by a tile's exponentials, which are in the sums of
+/// `state` that were `before`: the sum of a lane, or else each exponential, is at most the limit. False if unknown.
 template <class Element, class Scores, class State>
 JIT_DEVICE bool all_stay(const Scores& scores, const State& state, const float (&before)[Scores::rows],
                          const float (&offsets)[Scores::rows]) {
@@ -466,9 +461,9 @@ JIT_DEVICE bool all_stay(const Scores& scores, const State& state, const float (
   return __all_sync(full_warp, fit);
 }
 
-/// Where a key dominates its row, moves the warp's maxima up to the largest of a tile's exponentials, which are
-/// relative to the maxima of earlier tiles, and brings exponentials and sums, which take in this tile, up to
-/// them. Returns whether it did, and then `correction` is what the output must be multiplied by.
+/// If a key dominates its row, moves the warp's maxima to the largest of a tile's exponentials, which are relative to
+/// the maxima of earlier tiles, and rescales exponentials and sums, which include the tile. Returns whether it did;
+/// then O must be multiplied by `correction`.
 template <class Scores, class Scale>
 JIT_DEVICE bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state, const Scale& scale_log2,
                               float (&correction)[Scores::rows]) {
@@ -496,7 +491,7 @@ JIT_DEVICE bool raise_maximum(Scores& scores, SoftmaxState<Scores::rows>& state,
   return true;
 }
 
-/// Maxima, exponentials and sums: scores become probabilities that become an `Element`, state and output follow.
+/// Updates maxima and sums, turns scores into probabilities that become an `Element`, and rescales O.
 template <Rescale rescale, class Element = bf16, class Scores, class Output, class State, class Scale>
 JIT_DEVICE void online_softmax(Scores& scores, Output& output, State& state, const Scale& scale_log2) {
   float correction[Scores::rows];
@@ -504,12 +499,11 @@ JIT_DEVICE void online_softmax(Scores& scores, Output& output, State& state, con
   exponentiate(scores, state, scale_log2, probability_raise<Element>);
 }
 
-/// In place of 1 / sum for a row without keys. Sums are relative to the maximum or to less, so that all others
-/// are at most 1, but for rounding.
+/// Replaces 1 / sum for a row without keys. Sums are relative to the maximum or less, so that all other inverses are at
+/// most about 1.
 inline constexpr float inverse_without_keys = 0x1p100f;
 
-/// `packed` values of a row that has been multiplied by `inverse`; 0 for one without keys, which 0 · v is not when
-/// a value that others see is not a number.
+/// Values of a row that has been multiplied by `inverse`; 0 for a row without keys, for which 0 · v may be NaN.
 JIT_DEVICE unsigned keep_if_has_keys(unsigned packed, float inverse) {
   return inverse > 0.5f * inverse_without_keys ? 0 : packed;
 }
@@ -522,8 +516,8 @@ JIT_DEVICE float keep_if_has_keys(float value, float inverse) {
 /// The factor by which a row whose exponentials have this sum is multiplied in the end.
 JIT_DEVICE float inverse_of_sum(float sum) { return rcp(sum != 0.0f ? sum : 1 / inverse_without_keys); }
 
-/// The factor of the output of each row, and log(Σ exp(score)) in natural units, −inf for a row
-/// without keys. `Layout` is that of the scores; sums are 2^`raise` of what they are the sums of.
+/// The factor that normalizes each row of O, and log(Σ exp(score)) in natural units, −inf for a row without keys.
+/// `Layout` is that of the scores; sums have a factor of 2^`raise`.
 template <class Layout, int rows, class Scale>
 JIT_DEVICE void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_log2, float (&inverse)[rows],
                             float (&lse)[rows], float raise = 0) {
@@ -532,15 +526,15 @@ JIT_DEVICE void finish_rows(const SoftmaxState<rows>& state, const Scale& scale_
     const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     const bool has_keys = sum != 0.0f;
     inverse[r] = inverse_of_sum(sum);
-    // Not in exponents of 2, in which the largest floats have no place.
+    // In natural units: as exponents of 2 the largest floats would overflow.
     lse[r] = has_keys ? __fmaf_rn(finite_or_zero(state.row_max[r]), scale_of_row(scale_log2, r) * ln_2,
                                   (lg2(sum) - raise) * ln_2)  // mutate: LseOfRaisedSums
                       : negative_infinity();
   }
 }
 
-/// Takes one more key without a value, of score `sink` in natural units, into what `finish_rows` came to. `shares` are
-/// what the other keys have of the sums.
+/// Adds a key without a value, of score `sink` in natural units, to the results of `finish_rows`. `shares` are the
+/// shares of the other keys in the sums.
 template <int rows>
 JIT_DEVICE void add_sink(float sink, float (&inverse)[rows], float (&lse)[rows], float (&shares)[rows]) {
 #pragma unroll

@@ -9,10 +9,10 @@
 
 namespace jit {
 
-/// Writes the rows of a warp's product, times `factor` and rounded, to those of `target` from `row` on, but none from
-/// `row_end` on and `columns` columns alone. They go through rows `tile_row` and following of a tile in shared memory,
-/// which are the warp's own, so that whole rows are written at once. Of several `parts` of the columns the product is
-/// `part`, and the same part of the tile's columns is the warp's own.
+/// Writes a warp's product, times `factor` and rounded, to rows [row, row_end) and `columns` columns of `target`. It
+/// passes through the warp's own rows of a tile in shared memory, from `tile_row` on, so that whole rows are written at
+/// once. With several `parts` of the columns the product is part `part`, and the same part of the tile's columns is the
+/// warp's own.
 template <class Tile, int columns, int alignment, int parts = 1, class Product, class Element>
 JIT_DEVICE void store_product(const Product& product, float factor, const DenseRows<Element>& target, int row,
                               int row_end, unsigned tile, int tile_row, int part = 0) {
@@ -36,8 +36,8 @@ JIT_DEVICE void store_product(const Product& product, float factor, const DenseR
       parts == 1 ? part_columns : columns - first_column);
 }
 
-/// Writes a row, of which there are `columns` columns, if it exists. Each quad of lanes has pieces of 8 columns of it
-/// in 4 words, of which word(n) is the lane's of block n: transposed, every lane writes whole pieces.
+/// Writes a row with `columns` columns, if it exists. A quad of lanes has pieces of 8 columns in 4 words; word(n) is
+/// the lane's word of block n. After a transpose each lane writes whole pieces.
 template <int column_blocks, class Element, class Word>
 JIT_DEVICE void store_by_quads(Element* row, int columns, bool exists, Word word) {
   const int piece = lane_id() % 4;
@@ -64,7 +64,7 @@ JIT_DEVICE void store_rows(const Product& product, float factor, const DenseRows
 #pragma unroll
   for (int r = 0; r < Product::rows; ++r) {
     const int row = Layout::row(first_row + Layout::lane_row(lane_id()), 0, r);
-    if constexpr (sizeof(Element) == 4) {  // a quad of lanes has whole sectors as it is
+    if constexpr (sizeof(Element) == 4) {  // a quad of lanes already writes whole sectors
       if (row >= row_end) continue;
       float2* const own = reinterpret_cast<float2*>(target.at(row) + Layout::lane_column(lane_id()));
 #pragma unroll

@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// The 16 · row_blocks rows of `Tile` from `first_row` on, fetched step by step.
+/// A fragments of 16 · row_blocks rows of `Tile` from `first_row` on, loaded step by step.
 template <class Tile, int row_blocks>
 class TileFragments {
  public:
@@ -24,8 +24,8 @@ class TileFragments {
   unsigned lane_address_;  // of the row and chunk that this lane gives to ldmatrix, first step
 };
 
-/// Loads the 64 rows from `row` on of a Tile at shared address `tile`, as A of so many steps of a sum along its columns.
-/// By a warpgroup.
+/// Loads the A fragments of 64 rows of a Tile at shared address `tile`, from row `row` on, for `steps` k-steps along
+/// its columns. By a warpgroup.
 template <class Tile, int steps>
 JIT_DEVICE void load_rows(unsigned (&rows)[steps][4], unsigned tile, int row) {
   const unsigned thread = threadIdx.x % warpgroup_size;

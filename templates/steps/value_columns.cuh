@@ -1,5 +1,5 @@
-// Factors of columns of O, and means that are added to them, where values of 8 bits have a scale for each column or
-// have lost a mean: O = c · (P V) / Σ P + mean, exact because rows of P sum up to 1. In fp32, before O is rounded.
+// Column factors of O and means that are added to it, for 8-bit values with a scale per column or a subtracted mean: O
+// = c · (P V) / Σ P + mean, which is exact because rows of P sum to 1. In fp32, before O is rounded.
 #pragma once
 
 #include "base/element.cuh"
@@ -10,7 +10,7 @@
 
 namespace jit {
 
-/// The share of keys in the sum of each row, of which a sink has the rest.
+/// The share of the keys in each row sum; a sink has the rest.
 template <class Config, int rows, bool is_used = has_value_means<Config>&& Config::sinks>
 class SeenShares {
  public:
@@ -31,9 +31,8 @@ class SeenShares<Config, rows, true> {
   float shares_[rows];
 };
 
-/// Finishes a product of probabilities and values whose rows are normalized: times the scale of values, plus the mean that
-/// they have lost. Column block by column block, just before each is stored: the assembler would load what belongs to all
-/// of them first, and spill.
+/// Finishes normalized rows of O: multiplies columns by the scale of values and adds their mean. Works column block by
+/// column block, just before each is stored: otherwise ptxas would load the scales of all columns first, and spill.
 template <class Config, class Output, bool is_used = finishes_columns<Config>>
 class ValueColumns {
  public:
@@ -74,7 +73,7 @@ class ValueColumns<Config, Output, true> {
 
  private:
   const SeenShares<Config, Output::rows>& shares_;
-  const float* scales_;  // the lane's, of all columns
+  const float* scales_;  // from the lane's first column on
   const float* means_;
   float scale_ = 1;
 };

@@ -1,6 +1,5 @@
-// The two products of a warpgroup that computes by wgmma: S = Q Kᵀ and O += P V. Traits are those of a kernel family:
-// they name the elements of Q and keys, Key, and of P and values, Weight, and say whether V has columns of ones behind
-// its own.
+// The two wgmma products of a consumer warpgroup: S = Q Kᵀ and O += P V. Traits are a kernel family's: the operand
+// types Key (of Q and K) and Weight (of P and V), and whether V has columns of ones.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -29,7 +28,7 @@ class Probabilities {
  public:
   JIT_DEVICE explicit Probabilities(int consumer) : spare_{0, consumer} {}
 
-  /// Packs what `kept` keeps of 16-bit P.
+  /// Packs P; of 16-bit P only the scores that `kept` keeps.
   template <class Kept = NoDropout>
   JIT_DEVICE void pack_scores(const typename Traits::Scores& scores, const Kept& kept = {}) {
     using Element = typename Traits::Weight;
@@ -47,8 +46,7 @@ class Probabilities {
     }
   }
 
-  /// Packs 8-bit P of the columns of one step, but for the words that `interpolated` has. Returns what they
-  /// became.
+  /// Packs 8-bit P of one k-step, except for the words that `interpolated` has. Returns the packed words.
   template <int interpolations>
   JIT_DEVICE const unsigned (&pack_step(const typename Traits::Scores& scores, int step,
                                         const unsigned (&interpolated)[4]))[4] {
@@ -65,8 +63,8 @@ class Probabilities {
     return registers_[step];
   }
 
-  /// O += P V, as one group; `lower` leaves out the upper half of the keys. Where Traits say `sums_by_products` V has
-  /// columns of ones behind its own, whose products are added to `sums`.
+  /// O += P V, as one wgmma group; `lower` omits the upper half of the keys. With `sums_by_products` V has columns of
+  /// ones, whose products are added to `sums`.
   template <class Sums>
   JIT_DEVICE void multiply_pv(typename Traits::Output& output, Sums& sums, unsigned v_tile,
                               bool lower) const {
@@ -74,7 +72,7 @@ class Probabilities {
     constexpr bool sums_along_columns = is_fp8<typename Traits::Weight>;
     const unsigned v =
         lower_word(sums_along_columns ? V::along_columns(v_tile, 0, 0) : V::along_rows(v_tile, 0));
-    // Fence and commit stand on both sides: the assembler serializes a group that begins before a branch.
+    // Both branches contain fence and commit: ptxas serializes a group that begins before a branch.
     if constexpr (Traits::has_lower_tiles) {
       if (lower) {
         fence_before_pv(output, sums);
@@ -101,11 +99,11 @@ class Probabilities {
     multiply_pv(output, sums, v_tile, lower);
   }
 
-  /// After the wait for `multiply_pv`: until then nobody else may have the registers.
+  /// Keeps P in its registers until P V has ended. Called after the wait for `multiply_pv`.
   JIT_DEVICE void hold() { wgmma_hold(registers_); }
 
  private:
-  // Behind a branch the compiler would move O to the registers of the product behind the fence.
+  // Holds O: after a branch, the compiler would move it to its registers behind the fence.
   template <class Sums>
   static JIT_DEVICE void fence_before_pv(typename Traits::Output& output, Sums& sums) {
     wgmma_hold(output.registers[0]);
@@ -113,8 +111,8 @@ class Probabilities {
     wgmma_fence();
   }
 
-  // Two words that nothing reads. Without them the compiler orders 16-bit kernels of forward_wgmma otherwise than those that
-  // were measured.
+  // Never read. Without these words the compiler schedules 16-bit kernels of forward_wgmma differently from the
+  // measured ones.
   int spare_[2];
   unsigned registers_[Traits::key_steps][4];
 };
@@ -128,11 +126,11 @@ class Queries {
   using Key = typename Traits::Key;
 
  public:
-  /// Whether rows are multiplied as a power of two of what they are.
+  /// Whether rows are converted to fp16, each times a power of two.
   static constexpr bool has_factors = !is_same<Key, typename Config::Element>;
 
-  /// Makes numbers of another type of the Q at the shared address `tile`, in its place. The warpgroup meets at `barrier`.
-  /// Leaves what products with each row of the thread are to be multiplied by.
+  /// Converts Q at shared address `tile` to fp16 in place; the warpgroup synchronizes at `barrier`. Returns the factors
+  /// of products with the thread's rows.
   static JIT_DEVICE void convert(unsigned tile, int barrier, float (&factors)[2]) {
     unsigned registers[Traits::head_dim_steps][4];
 #pragma unroll
@@ -154,7 +152,7 @@ class Queries {
     wgmma_commit_group();
   }
 
-  /// S by one warp for its own rows, at once, in half the speed, and without the other warps.
+  /// S by one warp for its own rows, by mma.sync: at half the speed, but without the other warps.
   static JIT_DEVICE void multiply_qk_by_warp(typename Traits::Scores& scores, unsigned q_tile,
                                              unsigned k_tile) {
     const int lane = lane_id();
@@ -185,7 +183,7 @@ class Queries {
     return Q::chunk_address(tile, row, 2 * step + lane / 16);
   }
 
-  unsigned spare_[4];  // which nothing reads, for the same reason as those of Probabilities
+  unsigned spare_[4];  // never read, as Probabilities::spare_
 };
 
 }  // namespace jit

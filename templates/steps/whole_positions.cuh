@@ -1,5 +1,5 @@
-// Masks and scores of positions, asked about a warp's product: each lane looks up where some rows and columns stand, and
-// others get it by shuffles, so that the code for tables is there once and not for each score.
+// Evaluates masks and scores by positions for a warp's product: each lane looks up the positions of some rows and
+// columns, and others get them by shuffles, so that the look-up code exists once, not for each score.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -13,8 +13,8 @@
 
 namespace jit {
 
-/// A functor that is asked of positions, and the places of rows that it was asked of before. Places are void where a
-/// functor has none.
+/// The functor of the whole sequence, and its positions (Places), of a functor that is evaluated by positions. Places
+/// are void if it has none.
 template <class Functor>
 struct Whole {
   using type = Functor;
@@ -51,11 +51,11 @@ struct Whole<ThenScore<A, B>> : WholePair<A, B> {
   using type = ThenScore<typename Whole<A>::type, typename Whole<B>::type>;
 };
 
-/// Whether some of a functor is asked of positions.
+/// Whether a part of a functor is evaluated by positions.
 template <class Functor>
 inline constexpr bool is_positioned = !is_same<typename Whole<Functor>::Places, void>;
 
-/// Columns of a row of a product that a warp asks for together: a word for each 32.
+/// Positions of a product's columns, looked up by a warp together: a word for each 32.
 template <class Layout, int count>
 class ShuffledColumns {
  public:
@@ -66,8 +66,7 @@ class ShuffledColumns {
 #pragma unroll
     for (int w = 0; w < words; ++w) words_[w] = position(w * warp_size + lane);
   }
-  /// The position of the column that lies `offset` behind the lane's first one, as layouts count. Called by a whole
-  /// warp.
+  /// The position of the column `offset` columns after the lane's first one, as layouts count. By a whole warp.
   JIT_DEVICE int at(int offset) const {
     // mutate: PositionsOfOtherLanes
     return __shfl_sync(full_warp, words_[offset / warp_size], lane_column_ + offset % warp_size);
@@ -88,9 +87,9 @@ JIT_DEVICE int lane_column_of() {
   }
 }
 
-/// Calls f(r, n, i, q, k, query, key) for each value of a lane, the first of which lies at `row` and `column`: its query
-/// and key as the kernel counts them, and where these stand. Rows that do not exist stand where the last one does. By a
-/// whole warp.
+/// Calls f(r, n, i, q, k, query, key) for each value of a lane, the first of which lies at `row` and `column`: its
+/// query and key in the kernel's count, and their positions. Rows that do not exist get the position of the last one.
+/// By a whole warp.
 template <class Axes, class Places, class Product, class F>
 JIT_DEVICE void for_each_position(int row, int column, const BlockContext& context, F f) {
   using Layout = typename Product::Layout;

@@ -1,4 +1,4 @@
-// Accumulators: the elements of a product that a warp holds in registers, and which lane holds which.
+// Accumulators: fragments of a product in a warp's registers, and the mapping of elements to lanes.
 #pragma once
 
 #include "base/prelude.cuh"
@@ -6,21 +6,20 @@
 
 namespace jit {
 
-/// The registers that mma.sync.m16n8 and wgmma accumulate in: blocks of 16 rows and 8 columns. A lane holds
-/// four values of a block, two neighbors of a row and the two that lie eight rows below; the four lanes of a
-/// quad share rows. Where the lane's first value lies differs from lane to lane; from there on, steps are known
-/// at compile time.
+/// The accumulator fragment of mma.sync.m16n8 and wgmma, in blocks of 16 rows and 8 columns. A lane holds four values
+/// of a block: two adjacent ones of a row and two eight rows below; the four lanes of a quad share rows. Only the
+/// position of a lane's first value differs from lane to lane; all others follow at compile-time offsets.
 struct MmaLayout {
   static constexpr int block_rows = 16;
   static constexpr int block_columns = 8;
   static constexpr int block_values = 4;
-  static constexpr int lane_rows = 2;  ///< of a block, that a lane has values of
-  static constexpr int neighbors = 2;  ///< columns that a lane has side by side
+  static constexpr int lane_rows = 2;  ///< rows of a block of which a lane has values
+  static constexpr int neighbors = 2;  ///< adjacent columns of a lane
 
-  /// Place of the first value of a lane, of which `thread` may be the index in its block.
+  /// Row and column of a lane's first value; `thread` may be the thread index in the block.
   static JIT_DEVICE int lane_row(int thread) { return thread % warp_size / 4; }
   static JIT_DEVICE int lane_column(int thread) { return thread % 4 * 2; }
-  /// The caller's lane_row, not made of lane_id(), which would stay in a register up to a rare use of it.
+  /// lane_row() of the calling lane, computed from threadIdx: lane_id() would stay in a register up to a rare use.
   static JIT_DEVICE int own_row() { return threadIdx.x / 4 % (warp_size / 4); }
   /// Reduces, by `f` of two values, those of all lanes that share a row.
   template <class F>
@@ -33,16 +32,16 @@ struct MmaLayout {
   /// The value of the lane that speaks for the rows.
   static JIT_DEVICE float from_speaker(float x) { return __shfl_sync(full_warp, x, lane_id() / 4 * 4); }
 
-  /// Where the others lie if the first one lies in row, or column, `first`: in block `m` a row in the upper
-  /// `half` and one in the lower, in block `n` two columns.
+  /// Row, or column, of other values if the first one has row, or column, `first`: block `m` has an upper and a lower
+  /// row, block `n` two columns.
   static JIT_DEVICE constexpr int row(int first, int m, int half) {
     return first + m * block_rows + half * 8;
   }
   static JIT_DEVICE constexpr int column(int first, int n, int i) { return first + n * block_columns + i; }
 };
 
-/// A layout in which each two blocks share 16 columns: the first has the even ones, the second the odd ones.
-/// So a lane holds four neighbors of a row, two in each of both.
+/// A layout in which each two blocks share 16 columns, the first with the even and the second with the odd ones. So a
+/// lane holds four adjacent columns of a row, two in each block.
 struct EvenOddLayout : MmaLayout {
   static constexpr int neighbors = 4;  // mutate: NeighborsOfTheOtherLayout
   // mutate: LanesInTheOrderOfBlocks
@@ -52,8 +51,8 @@ struct EvenOddLayout : MmaLayout {
   }
 };
 
-/// The registers of MmaLayout where the product is a transposed one: blocks of 8 rows, which are columns of the
-/// instruction, and 16 columns. A lane has two rows that follow each other, of each two columns that lie eight apart.
+/// The registers of MmaLayout if they hold a transposed product: blocks of 8 rows, which are the instruction's columns,
+/// and 16 columns. A lane has two consecutive rows, and in each two columns eight apart.
 struct TransposedLayout {
   static constexpr int block_rows = 8;
   static constexpr int block_columns = 16;
@@ -78,7 +77,7 @@ struct TransposedLayout {
   }
 };
 
-/// The registers that a warp loads from tensor memory: a lane has a row. Blocks are of two columns.
+/// The registers that a warp loads from tensor memory: each lane has a row, in blocks of two columns.
 struct RowLayout {
   static constexpr int block_rows = warp_size;
   static constexpr int block_columns = 2;
@@ -105,10 +104,10 @@ struct Accumulator {
   using Layout = BlockLayout;
   static constexpr int row_blocks = tile_rows / Layout::block_rows;
   static constexpr int column_blocks = tile_columns / Layout::block_columns;
-  static constexpr int rows = Layout::lane_rows * row_blocks;  ///< of which a lane holds values
+  static constexpr int rows = Layout::lane_rows * row_blocks;  ///< rows of which a lane holds values
   static constexpr int pair = 2;                               ///< values of a row in a block
 
-  /// As instructions name them.
+  /// The registers, in the order of the instruction's operands.
   float registers[row_blocks][column_blocks][Layout::block_values];
 
   /// Value `i` of the pair that the lane holds of its row `r` in column block `n`.
@@ -179,7 +178,7 @@ struct Accumulator {
     for (int n = 1; n < column_blocks; ++n) result = f(result, f(at(r, n, 0), at(r, n, 1)));
     return result;
   }
-  /// Reduces the lane's values in so many chains of operations that do not wait for one another.
+  /// Reduces the lane's values in `chains` independent chains of operations.
   template <int chains, class F>
   JIT_DEVICE float reduce_lane_in_chains(int r, F f) const {
     static_assert(column_blocks >= chains);

@@ -1,4 +1,4 @@
-// Copies of tiles by TMA, panel by panel: from a row on, or in a box that ends with its sequence. By one thread.
+// TMA copies of tiles, panel by panel: from a row on, or in a box that ends with its sequence. By one thread.
 #pragma once
 
 #include "base/tensor_strides.cuh"
@@ -10,13 +10,12 @@ namespace jit {
 
 /// The two maps of a tensor that is copied in bounded boxes of so many rows.
 struct BoundedMap {
-  const TensorMap& whole;  ///< for boxes that are there, or not at all
-  const TensorMap& part;   ///< for others
+  const TensorMap& whole;  ///< for boxes of which all rows exist, or none
+  const TensorMap& part;   ///< for all other boxes
   int rows;
 };
 
-/// Starts the copy to a panel of a tile, whose first row is `first`, or which lies in `box`; its bytes count at the barrier
-/// `full`.
+/// Starts the copy to a panel of a tile, from row `first` on or from `box`; completes at barrier `full`.
 JIT_DEVICE void load_panel(unsigned panel, const TensorMap& map, unsigned full, int column,
                            const RowPlace& first) {
   cp_async_bulk_tensor_load(panel, map, full, column, first.seq, first.head, first.batch);
@@ -31,7 +30,7 @@ JIT_DEVICE void load_panel(unsigned panel, const BoundedMap& map, unsigned full,
   }
 }
 
-/// Lets a barrier wait for the bytes of copies by a map.
+/// Arrives at a barrier and announces the bytes of copies.
 template <class Map>
 JIT_DEVICE void expect_bytes(const Map&, unsigned full, int bytes) {
   mbarrier_arrive_expect_tx(full, bytes);

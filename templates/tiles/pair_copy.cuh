@@ -1,5 +1,5 @@
-// Copies by TMA for a pair of blocks: each block starts its half, and the bytes of both count at the barrier of the leader,
-// which issues the products.
+// TMA copies for a pair of blocks: each block starts its half, and the bytes of both complete at the leader's barrier,
+// since the leader issues the products.
 #pragma once
 
 #include "ptx/cluster.cuh"
@@ -8,7 +8,7 @@
 
 namespace jit {
 
-/// Maps of a tensor whose copies count at the leader's barrier, of which `full` is the own block's place.
+/// Maps of a tensor whose copies complete at the leader's barrier; `full` is the block's own copy of it.
 template <class Map>
 struct PairMap {
   const Map of_block;
@@ -34,7 +34,7 @@ JIT_DEVICE void load_panel(unsigned panel, const PairMap<BoundedMap>& map, unsig
   }
 }
 
-/// Lets the leader's barrier wait for the bytes of both blocks.
+/// Announces the bytes of both blocks at the leader's barrier.
 template <class Map>
 JIT_DEVICE void expect_bytes(const PairMap<Map>&, unsigned full, int bytes) {
   if (cluster_rank() == 0) mbarrier_arrive_expect_tx(full, 2 * bytes);  // mutate: BytesOfOneBlock

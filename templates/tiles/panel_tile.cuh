@@ -16,7 +16,7 @@ namespace jit {
 /// Rows of A that a warpgroup multiplies (PTX ISA, "wgmma.mma_async", shapes).
 inline constexpr int rows_per_warpgroup = 64;
 
-/// Width of a panel: that of the swizzle of 128, 64 or 32 bytes, the narrowest that a small head_dim allows.
+/// Columns of a panel: the span of the swizzle of 128, 64 or 32 bytes, the narrowest that covers head_dim.
 JIT_HOST_DEVICE constexpr int panel_columns(int head_dim, int bytes = element_bytes) {
   return (head_dim * bytes > 64 ? 128 : head_dim * bytes > 32 ? 64 : 32) / bytes;
 }
@@ -37,7 +37,7 @@ template <class Element, int tile_rows, int head_dim,
           int panel_width = panel_columns(head_dim, sizeof(Element))>
 struct PanelTile {
   static constexpr int rows = tile_rows;
-  static constexpr int columns = panel_width;  ///< of a panel
+  static constexpr int columns = panel_width;  ///< columns of a panel
   static constexpr int panels = (head_dim + columns - 1) / columns;
   static constexpr int row_bytes = columns * static_cast<int>(sizeof(Element));
   static constexpr int panel_bytes = rows * row_bytes;
@@ -52,9 +52,9 @@ struct PanelTile {
                                         ((chunk % chunks) ^ key) * chunk_bytes);
   }
 
-  /// The offset of a chunk at the place `by`, a multiple of a power of two, behind one of as many first ones
-  /// of a row, whose address is `address`: what a loop over chunks adds, known at compile time. Tiles begin
-  /// at multiples of 1024.
+  /// The address of the chunk `by` chunks after the one at `address`, which must be one of a row's first chunks, as
+  /// many as a power of two that divides `by`. A loop over chunks then adds compile-time constants. Tiles begin at
+  /// multiples of 1024.
   JIT_HOST_DEVICE static constexpr unsigned chunk_behind(unsigned address, int by) {
     constexpr int chunks = row_bytes / chunk_bytes;
     return (address ^ static_cast<unsigned>(by % chunks * chunk_bytes)) +
@@ -76,19 +76,18 @@ struct PanelTile {
     return descriptor(tile + static_cast<unsigned>(step * mma_k * row_bytes), panel_bytes);
   }
 
-  /// The amount that a step adds to the lower word of the first step's descriptor, and the upper word, which
-  /// all share.
+  /// The increment of a k-step to the lower word of the first step's descriptor; upper_word() is common to all steps.
   JIT_HOST_DEVICE static constexpr unsigned column_step(int step) {
     return lower_word(along_columns(0, 0, step) - along_columns(0, 0, 0));
   }
-  /// The amount of a step where the free dimension begins at `row`, a multiple of 8.
+  /// The increment of a k-step if the free dimension begins at `row`, a multiple of 8.
   JIT_HOST_DEVICE static constexpr unsigned column_step(int step, int row) {
     return lower_word(along_columns(0, row, step) - along_columns(0, 0, 0));
   }
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step) {
     return lower_word(along_rows(0, step) - along_rows(0, 0));
   }
-  /// The amount of a step where the free dimension begins at `column`, which is the first one of a panel.
+  /// The increment of a k-step if the free dimension begins at `column`, the first column of a panel.
   JIT_HOST_DEVICE static constexpr unsigned row_step(int step, int column) {
     return lower_word(along_rows(static_cast<unsigned>(column / columns * panel_bytes), step) -
                       along_rows(0, 0));
@@ -98,8 +97,8 @@ struct PanelTile {
  private:
   static constexpr int mma_k = ElementTraits<Element>::mma_k;
 
-  // The leading offset steps from panel to panel, where that is along the tile's free dimension; the stride
-  // offset steps over eight rows.
+  // The leading byte offset is that between panels, along the tile's free dimension; the stride byte offset that
+  // between groups of eight rows.
   JIT_HOST_DEVICE static constexpr unsigned long long descriptor(unsigned address, int leading_bytes) {
     constexpr unsigned long long swizzle = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
     constexpr unsigned long long stride = 8 * row_bytes / 16;

@@ -13,7 +13,7 @@ JIT_DEVICE int load_shared(unsigned address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
   return value;
 }
-/// The word there under a condition, else `other`: without a branch, so that what stands around it can be mixed with it.
+/// Loads a word if `condition`, else returns `other`. Branch-free, so that other code can be interleaved.
 JIT_DEVICE int load_shared_if(bool condition, unsigned address, int other) {
   int value;
   asm volatile(
@@ -73,9 +73,8 @@ JIT_DEVICE void clear_shared_chunk(unsigned address) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");
 }
 
-/// Makes zeros of the first `chunks` chunks of the rows of a tile of values from row `first` on, which are not the
-/// sequence's: 0 times what lies there may not be 0. By so many threads, of which this is `thread`, that meet behind
-/// it.
+/// Clears the first `chunks` chunks of rows of a tile of values from row `first` on, which are not the sequence's: 0 ·
+/// NaN would be NaN. By `threads` threads, of which this is `thread`; a barrier must follow.
 template <class Tile, int chunks, int threads>
 JIT_DEVICE void clear_rows(unsigned tile, int first, int thread) {
 #pragma unroll 1
@@ -83,12 +82,12 @@ JIT_DEVICE void clear_rows(unsigned tile, int first, int thread) {
     clear_shared_chunk(Tile::chunk_address(tile, i / chunks, i % chunks));
 }
 
-/// The value, in a form that shows the compiler that the whole warp has it.
+/// Returns the value of lane 0, so that the compiler knows that it is uniform in the warp.
 JIT_DEVICE unsigned uniform(unsigned value) { return __shfl_sync(full_warp, value, 0); }
 JIT_DEVICE int uniform(int value) { return __shfl_sync(full_warp, value, 0); }
 
-/// The word at a shared address that is written again after the warp's arrival at a barrier. Lane 0 reads
-/// for all: it is also who arrives, so that its own order of instructions is enough.
+/// Loads a word that is overwritten after the warp has arrived at a barrier. Lane 0, which also arrives, reads for all
+/// lanes, so that its program order suffices.
 JIT_DEVICE int load_shared_by_warp(unsigned address) {
   int value = 0;
   if (lane_id() == 0) value = load_shared(address);

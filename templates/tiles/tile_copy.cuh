@@ -13,7 +13,7 @@ JIT_DEVICE unsigned smem_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-/// Elements as words of 16 bits each.
+/// A pointer to elements as 16-bit words.
 template <class Element>
 JIT_DEVICE const auto* in_halves(const Element* elements) {
   if constexpr (ElementTraits<Element>::bytes == 2) {
@@ -23,9 +23,9 @@ JIT_DEVICE const auto* in_halves(const Element* elements) {
   }
 }
 
-/// Copies one chunk, of which there are `bytes` bytes, a multiple of 8, or none when not `valid`; the rest is zeros.
-/// `alignment` is what the global address keeps. Below 4 bytes there is no cp.async: the chunk goes through registers,
-/// and is visible after the next barrier all the same.
+/// Copies one chunk, of which `bytes` bytes exist, a multiple of 8, or none unless `valid`; the rest becomes zeros.
+/// `alignment` is that of the global address. Below 4 bytes there is no cp.async: the chunk goes through registers, and
+/// is visible after the next barrier as well.
 template <int alignment, class Element>
 JIT_DEVICE void copy_chunk(unsigned smem, const Element* gmem, bool valid, int bytes = chunk_bytes) {
   if constexpr (alignment == chunk_bytes) {
@@ -52,8 +52,8 @@ JIT_DEVICE void copy_chunk(unsigned smem, const Element* gmem, bool valid, int b
   }
 }
 
-/// Which chunks a row of `columns` elements has. The last one has fewer elements than others where elements are of 8
-/// bits and head dims multiples of 8.
+/// Chunks of a row of `columns` elements. The last one is shorter if elements have 8 bits and head_dim is an odd
+/// multiple of 8.
 template <int columns, class Element>
 struct RowChunks {
   static constexpr int whole = columns / ElementTraits<Element>::per_chunk;
@@ -129,15 +129,15 @@ class TileCopy {
   const Element* source_;  // of this thread's chunk of row 0
   long long row_stride_;
   int row_end_;
-  int row_;          // of this thread in the first pass
-  int chunk_;        // of each of its rows
-  unsigned offset_;  // of its chunk in the tile, first pass
+  int row_;          // row of this thread in the first pass
+  int chunk_;        // chunk of this thread in each row
+  unsigned offset_;  // offset of this thread's chunk in the tile, first pass
   bool column_is_valid_;
 };
 
-/// Starts the copy of rows that lie anywhere to the tile at shared address `tile`, by `threads` threads, of which
-/// this is `thread`. `source(row)` is the address of a row's first element; null makes the row zeros, as columns from
-/// `columns` on are. It may be asked for rows behind the tile's last one.
+/// Starts the copy of rows at arbitrary addresses to the tile at shared address `tile`. By `threads` threads, of which
+/// this is `thread`. `source(row)` returns the address of a row's first element, or null for zeros; it may be called
+/// for rows after the tile's last one. Columns from `columns` on become zeros.
 template <class Tile, int columns, int threads, int alignment, class Source>
 JIT_DEVICE void copy_rows(unsigned tile, const Source& source, int thread = static_cast<int>(threadIdx.x)) {
   using Element = Pointee<decltype(source(0))>;
@@ -148,7 +148,7 @@ JIT_DEVICE void copy_rows(unsigned tile, const Source& source, int thread = stat
   constexpr int passes = (Tile::rows + rows_per_pass - 1) / rows_per_pass;
   const int first = thread / Tile::chunks, chunk = thread % Tile::chunks;
   if (rows_per_pass * Tile::chunks != threads && first >= rows_per_pass) return;
-  // All addresses first: what they are made of is not read again behind each copy.
+  // Computes all addresses first, so that their inputs are not reloaded after each copy.
   const Element* starts[passes];
 #pragma unroll
   for (int pass = 0; pass < passes; ++pass) starts[pass] = source(first + pass * rows_per_pass);

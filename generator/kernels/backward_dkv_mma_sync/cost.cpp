@@ -15,8 +15,8 @@ double Family<BackwardDkvMmaSync>::cycles(const Case& problem, const ProblemShap
   const double q = config.tile_q, kv = config.tile_kv;
   const int parts =
       column_warps(problem.spec.head_dim, problem.spec.value_head_dim());  // with the same scores
-  // Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q. Of separate blocks one has 2 d + dv columns of products to
-  // do and the other d + dv: their mean.
+  // Sᵀ = K Qᵀ, dPᵀ = V dOᵀ, dV += Pᵀ dO, dK += dSᵀ Q. With separate blocks, one computes 2 d + dv columns,
+  // the other d + dv: uses the mean.
   const double columns =
       config.separate ? parts * (d + 0.5 * dv) + 0.5 * (d + dv) : parts * (d + dv) + d + dv;
   const StepWork step{.flops = 2 * q * kv * columns,

@@ -1,4 +1,4 @@
-// The family of kernels of the gradients of keys and values with cp.async, ldmatrix and mma.sync
+// The family of gradients of keys and values by cp.async, ldmatrix and mma.sync
 // (templates/backward_dkv_mma_sync).
 #pragma once
 
@@ -32,7 +32,7 @@ struct Family<BackwardDkvMmaSync> : FamilyDefaults<BackwardDkvMmaSync> {
                                      const AttentionParams& params, int /*sm_count*/) {
     return statistics_bytes(params);
   }
-  /// Requires: launch.gradients is there.
+  /// Requires: launch.gradients is set.
   static void launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config);
 };
 

@@ -6,8 +6,8 @@
 #include "runtime/launch.h"
 
 namespace jit {
-// A block for each tile of keys: (KV heads, tiles, batch), or (KV heads, places of tiles) of varlen ones, twice as many
-// heads where dK and dV are sums of different blocks; several grids where one does not hold them all.
+// One block per tile of keys: (KV heads, tiles, batch), or (KV heads, upper bound of tiles) for varlen; twice
+// the heads if separate blocks sum dK and dV; several launches if the grid is too large.
 void Family<BackwardDkvMmaSync>::launch(const KernelLaunch& launch, const BackwardDkvMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::array rows = {
     field<&BackwardDkvWideWgmma::panels>("panels", "buffers for panels of scores' operands",
                                          {range(3, 16), Affects::buffers, 8}),
-    // Each warpgroup that sums has places of its own.
+    // Each summing warpgroup has its own buffers.
     field<&BackwardDkvWideWgmma::parts>(
         "parts", "buffers for parts of the sums' operand",
         {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 2}),
@@ -52,7 +52,7 @@ double Family<BackwardDkvWideWgmma>::cycles(const Case& problem, const ProblemSh
                                             const BackwardDkvWideWgmma& config) {
   const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / backward_wide::tile_rows);
   const double tiles_kv = std::ceil(static_cast<double>(shape.seqlen_kv) / backward_wide::tile_rows);
-  // Each block of a pair has the products of both head dims.
+  // Each block of a pair computes the products of both head dims.
   return backward_wide::cycles(
       problem, stages(config),
       2 * tiles_kv * static_cast<double>(shape.batch * shape.heads_q) / problem.spec.gqa_ratio,

@@ -1,4 +1,4 @@
-// The family of kernels of the gradients of keys and values for head dims above 256 (templates/backward_dkv_wide_wgmma).
+// The family of gradients of keys and values for head dims above 256 (templates/backward_dkv_wide_wgmma).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -31,7 +31,7 @@ struct Family<BackwardDkvWideWgmma> : FamilyDefaults<BackwardDkvWideWgmma> {
                                      const AttentionParams& params, int /*sm_count*/) {
     return statistics_bytes(params);
   }
-  /// Requires: launch.gradients is there.
+  /// Requires: launch.gradients is set.
   static void launch(const KernelLaunch& launch, const BackwardDkvWideWgmma& config);
 };
 

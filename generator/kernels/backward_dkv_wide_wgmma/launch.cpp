@@ -8,8 +8,8 @@
 #include "templates/backward_wide/smem_layout.cuh"
 
 namespace jit {
-// A pair of blocks for each tile of keys: (pairs of KV heads, tiles, batch), or (pairs of KV heads, places of tiles) of
-// varlen ones; several grids where one does not hold them all.
+// One pair of blocks per tile of keys: (pairs of KV heads, tiles, batch), or (pairs of KV heads, upper bound
+// of tiles) for varlen; several launches if the grid is too large.
 void Family<BackwardDkvWideWgmma>::launch(const KernelLaunch& launch, const BackwardDkvWideWgmma&) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;

@@ -12,12 +12,11 @@ namespace jit {
 namespace {
 
 constexpr int rows_per_mma = 16;
-// Loop counters and addresses; statistics and fragments of each 16 rows; what each mask and score adds.
+// Registers: loop counters and addresses; statistics and fragments per 16 rows; per mask and score.
 constexpr int other_registers = 40;
 constexpr int row_block_registers = 8;
 constexpr int functor_registers = 8;
-// Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
-// spilled bytes.
+// The largest promising excess of the estimate over the cap: a few spilled bytes may be fast.
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -70,7 +69,7 @@ Footprint Family<BackwardDqMmaSync>::footprint(const AttentionSpec& spec, const 
 
 std::vector<BackwardDqMmaSync> Family<BackwardDqMmaSync>::space(const Case& problem) {
   std::vector<BackwardDqMmaSync> configs;
-  // Few rows of more columns than a warp sums fit into shared memory.
+  // Shared memory has room for few rows of more columns than a warp sums.
   const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const std::vector<int> warp_counts = is_wide ? std::vector{1, 2, 4} : std::vector{4, 8};
   for (const int warps : warp_counts) {

@@ -1,5 +1,4 @@
-// The family of kernels of the queries' gradient with cp.async, ldmatrix and mma.sync
-// (templates/backward_dq_mma_sync).
+// The family of gradients of queries by cp.async, ldmatrix and mma.sync (templates/backward_dq_mma_sync).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -36,7 +35,7 @@ struct Family<BackwardDqMmaSync> : FamilyDefaults<BackwardDqMmaSync> {
                                      const AttentionParams& params, int /*sm_count*/) {
     return statistics_bytes(params);
   }
-  /// Requires: launch.gradients is there.
+  /// Requires: launch.gradients is set.
   static void launch(const KernelLaunch& launch, const BackwardDqMmaSync& config);
 };
 

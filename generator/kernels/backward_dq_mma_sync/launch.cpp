@@ -6,8 +6,8 @@
 #include "runtime/launch.h"
 
 namespace jit {
-// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
-// where one does not hold them all.
+// One block per tile of queries: (heads, tiles, batch), or (heads, upper bound of tiles) for varlen; several
+// launches if the grid is too large.
 void Family<BackwardDqMmaSync>::launch(const KernelLaunch& launch, const BackwardDqMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;

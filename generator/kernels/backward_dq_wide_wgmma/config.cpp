@@ -11,7 +11,7 @@ namespace {
 constexpr std::array rows = {
     field<&BackwardDqWideWgmma::panels>("panels", "buffers for panels of scores' operands",
                                         {range(3, 16), Affects::buffers, 8}),
-    // Each warpgroup that sums has places of its own.
+    // Each summing warpgroup has its own buffers.
     field<&BackwardDqWideWgmma::parts>(
         "parts", "buffers for parts of the sums' operand",
         {multiples(backward_wide::output_warpgroups, 16), Affects::buffers, 4}),

@@ -1,4 +1,4 @@
-// The family of kernels of the queries' gradient for head dims above 256 (templates/backward_dq_wide_wgmma).
+// The family of gradients of queries for head dims above 256 (templates/backward_dq_wide_wgmma).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -31,7 +31,7 @@ struct Family<BackwardDqWideWgmma> : FamilyDefaults<BackwardDqWideWgmma> {
                                      const AttentionParams& params, int /*sm_count*/) {
     return statistics_bytes(params);
   }
-  /// Requires: launch.gradients is there.
+  /// Requires: launch.gradients is set.
   static void launch(const KernelLaunch& launch, const BackwardDqWideWgmma& config);
 };
 

@@ -8,8 +8,8 @@
 #include "templates/backward_wide/smem_layout.cuh"
 
 namespace jit {
-// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
-// where one does not hold them all.
+// One block per tile of queries: (heads, tiles, batch), or (heads, upper bound of tiles) for varlen; several
+// launches if the grid is too large.
 void Family<BackwardDqWideWgmma>::launch(const KernelLaunch& launch, const BackwardDqWideWgmma&) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;

@@ -17,9 +17,9 @@ namespace jit::backward_output {
 namespace {
 
 constexpr int threads = 256;
-constexpr int tile_q = 32;  // a row for each eight threads
+constexpr int tile_q = 32;  // eight threads per row
 
-// A spec of what the kernel reads. Tensors of all functors keep their places.
+// The spec of this kernel's inputs. Functors' tensors keep their slots.
 AttentionSpec own_spec(const AttentionSpec& spec) {
   AttentionSpec own = spec;
   own.sinks = own.dropout = own.checked = own.max_logit = own.row_max = own.mean_score = false;

@@ -1,5 +1,6 @@
-// The kernel of an output functor's gradients (templates/backward_output): the first step of a backward call whose spec has
-// such a functor, unless the family's own first step makes them. Behind it the gradient of o is that of o before the functor.
+// The kernel of an output functor's gradients (templates/backward_output): the first step of backward for
+// specs with such a functor, unless the family's own first step includes it. Later steps read the gradient of
+// o before the functor.
 #pragma once
 
 #include <jit/spec.h>
@@ -11,7 +12,8 @@ namespace jit::backward_output {
 
 Program program(const AttentionSpec& spec);
 
-/// Requires: launch.kept has raw_gradient_bytes(). Leaves the gradient there, and in launch.gradients where it is.
+/// Requires: launch.kept has raw_gradient_bytes(). Stores the gradient there, and its address in
+/// launch.gradients.
 void launch(const AttentionSpec& spec, const KernelLaunch& launch);
 
 }  // namespace jit::backward_output

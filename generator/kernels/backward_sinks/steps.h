@@ -1,4 +1,4 @@
-// The kernel of the sinks' gradients (templates/backward_sinks): one of the steps of a backward call.
+// The kernel of the gradients of sinks (templates/backward_sinks), a step of backward.
 #pragma once
 
 #include <jit/spec.h>
@@ -9,10 +9,10 @@
 
 namespace jit::backward_sinks {
 
-/// One program for all specs with these kinds of sequences.
+/// The program, which is equal for all specs with these kinds of sequences.
 Program program(const AttentionSpec& spec);
 
-/// Requires: the workspace is as the step before left it, laid out so.
+/// Requires: the workspace holds the previous step's statistics in this layout.
 void launch(const KernelLaunch& launch, QueryStatisticsLayout layout);
 
 }  // namespace jit::backward_sinks

@@ -1,4 +1,4 @@
-// The fields of backward_tcgen05, its rules and its search grid.
+// The fields of backward_tcgen05, rules and search grid.
 #include <array>
 
 #include <jit/spec_table.h>
@@ -15,7 +15,7 @@ using namespace backward_tcgen05;
 namespace {
 
 constexpr int threads = 512;
-// W and dP of a thread's queries, half of these rounded, and addresses.
+// Registers of W and dP of a thread's queries, half of them rounded, and of addresses.
 constexpr int score_needs = tile_q / 2 + 32 + 16 + 40;
 
 constexpr std::array rows = {
@@ -56,7 +56,7 @@ Footprint Family<BackwardTcgen05>::footprint(const AttentionSpec& spec, const Ba
 }
 
 std::vector<BackwardTcgen05> Family<BackwardTcgen05>::space(const Case& problem) {
-  // As many buffers as there is room for: nobody has timed fewer.
+  // The most buffers that fit; fewer are not measured.
   std::vector<BackwardTcgen05> configs;
   for (const bool deterministic : {false, true}) {
     BackwardTcgen05 config{.stages = 4, .deterministic = deterministic};

@@ -1,4 +1,4 @@
-// The cost model of backward_tcgen05: what the units of a multiprocessor can do, which no measurement has fitted.
+// The cost model of backward_tcgen05: rates of an SM's units, not fitted to measurements.
 #include <algorithm>
 #include <cmath>
 
@@ -14,15 +14,15 @@ using namespace backward_tcgen05;
 
 namespace {
 
-// Rates of one multiprocessor, per clock.
+// Rates of an SM per clock.
 constexpr double flops = 8192, shared_bytes = 128, exponentials = 16;
 constexpr double bytes_of_memory = 4000;  // of the GPU
-constexpr double reached_share = 0.6;     // of what binds: products and score warps wait for one another
-constexpr double key_tile_clocks = 6000;  // keys that come, gradients that leave
-constexpr double with_turns = 1.1;        // a guess
+constexpr double reached_share = 0.6;     // of the bottleneck's rate: units wait for one another
+constexpr double key_tile_clocks = 6000;  // loading keys, storing gradients
+constexpr double with_turns = 1.1;        // an estimate
 
-// Bytes of shared memory of a step: operands of products from there, those that TMA and score warps write, and dQ, which
-// is written and read.
+// Shared-memory bytes of a step: operands of products, tiles that TMA and score warps write, and dQ, written
+// and read.
 double step_bytes(double d, double dv) {
   constexpr double rows = 128, element = 2;
   const double by_products = rows * element * (2 * d + 2 * dv + dv + d + rows + d);
@@ -47,7 +47,7 @@ double Family<BackwardTcgen05>::cycles(const Case& problem, const ProblemShape& 
   const double tiles_of_block = config.deterministic && is_plain(spec)
                                     ? one_pass::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
-  // Kernels around read rows of dO and O, and clear, read and round sums of dQ.
+  // The kernels around read dO and O, and clear, read and round sums of dQ.
   const double around = (2 * 2 * dv + 2 * 4 * d + 2 * d) * shape.batch * shape.heads_q * shape.seqlen_q;
   return tiles_of_block * (steps * step + key_tile_clocks) + around / bytes_of_memory;
 }

@@ -1,4 +1,4 @@
-// The family of one-pass kernels of all gradients with tcgen05 and tensor memory (templates/backward_tcgen05).
+// The family of one-pass kernels of all gradients by tcgen05 and tensor memory (templates/backward_tcgen05).
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ struct Family<BackwardTcgen05> : FamilyDefaults<BackwardTcgen05> {
   static constexpr std::span<const Arch> archs = backward_tcgen05::archs_of_tensor_memory;
   static constexpr Pass pass = Pass::backward;
   static constexpr bool may_spill = false;
-  static constexpr double model_error = 2;                          ///< nobody has timed it
-  static constexpr int most_head_dim = 128, most_head_dim_v = 128;  ///< whose sums fit tensor memory
+  static constexpr double model_error = 2;                          ///< not measured
+  static constexpr int most_head_dim = 128, most_head_dim_v = 128;  ///< limit of tensor memory for sums
   static constexpr BackwardTcgen05 smallest = {.stages = 2};
 
   static std::span<const ConfigField<BackwardTcgen05>> fields();
@@ -35,8 +35,8 @@ struct Family<BackwardTcgen05> : FamilyDefaults<BackwardTcgen05> {
   static Footprint footprint(const AttentionSpec& spec, const BackwardTcgen05& config);
   static double cycles(const Case& problem, const ProblemShape& shape, const BackwardTcgen05& config);
   static Program program(const AttentionSpec& spec, const BackwardTcgen05& config);
-  /// One before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when. One behind rounds the
-  /// sums of dQ.
+  /// The step before computes LSE and delta of queries, and clears the sums of dQ or determines turns. The
+  /// step after rounds the sums.
   static FamilySteps steps(const AttentionSpec& spec, const BackwardTcgen05& config);
   static BackwardTcgen05 deterministic(BackwardTcgen05 config) {
     config.deterministic = true;
@@ -47,18 +47,18 @@ struct Family<BackwardTcgen05> : FamilyDefaults<BackwardTcgen05> {
   }
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardTcgen05& config,
                                      const AttentionParams& params, int sm_count);
-  /// Requires: launch.gradients is there, and the step before it ran.
+  /// Requires: launch.gradients is set, and the prepare step ran.
   static void launch(const KernelLaunch& launch, const BackwardTcgen05& config);
 };
 
 namespace backward_tcgen05 {
 
-/// Registers per thread that setmaxnreg gives to the warpgroups: those of scores twice, and the others, are 512, as the block
-/// was launched with 128 for each of 4.
+/// Registers per thread by setmaxnreg, 512 in total with two score warpgroups: the block is launched with 128
+/// for each of 4 warpgroups.
 inline constexpr int score_registers = 168, dq_registers = 88, producer_registers = 88;
 static_assert(2 * score_registers + dq_registers + producer_registers == 4 * 128);
 
-/// The programs of the steps before and behind.
+/// The programs of the steps before and after.
 Program prepare_program(const AttentionSpec& spec, const BackwardTcgen05& config);
 Program convert_program(const AttentionSpec& spec, const BackwardTcgen05& config);
 

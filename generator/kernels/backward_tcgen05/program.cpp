@@ -20,7 +20,7 @@ std::string config_name(const AttentionSpec& spec, const BackwardTcgen05& config
   return fmt::format("{}_s{}", problem_name(spec), config.stages);
 }
 
-// The members of the Config that all three programs share.
+// The members of Config, shared by all three programs.
 std::string config_text(const AttentionSpec& spec, const BackwardTcgen05& config) {
   return spec_lines(spec, functor_source(spec)) + number_line("tile_q", tile_q, "queries per step") +
          number_line("tile_kv", tile_kv, "keys per block") +

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::size_t convert_blocks = 1024;
 
-// In front of the sums: as many of these as there may be tensors, which keeps sums aligned.
+// Words before the sums: one per possible tensor, which keeps the sums aligned.
 constexpr std::size_t bounds_bytes = max_functor_tensors * sizeof(unsigned);
 
-// Elements of a tensor whose gradient is summed; 0 of others.
+// Number of elements of a tensor with a requested gradient, else 0.
 std::size_t elements(const GradientParams& gradients, int slot, unsigned slots) {
   const TensorGradient& tensor = gradients.tensors[slot];
   if ((slots >> slot & 1) == 0 || tensor.data == nullptr) return 0;

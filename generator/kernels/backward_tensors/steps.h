@@ -1,5 +1,5 @@
-// The kernels of the gradients of what scores read (templates/backward_tensors): steps of a backward call that need
-// nothing of those before them. `slots` has a bit for each tensor whose gradient is wanted, in the order of
+// Kernels of the gradients of tensors that scores read (templates/backward_tensors): steps of backward that
+// are independent of earlier ones. `slots` has a bit per tensor with a requested gradient, in the order of
 // functor_tensor_uses.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace jit::backward_tensors {
 
-/// Bytes of sums, for each element of each tensor.
+/// Bytes of the sums, one per element of each tensor.
 std::size_t workspace_bytes(const GradientParams& gradients, unsigned slots);
 
-/// Sums, in two runs: the first finds their unit.
+/// Sums gradients in two launches: the first determines their unit.
 Program sum_program(const AttentionSpec& spec, unsigned slots);
 void launch_sum(const KernelLaunch& launch, unsigned slots);
 
-/// Rounds the sums. Requires: `launch_sum` ran before, in the same workspace.
+/// Rounds the sums. Requires: `launch_sum` ran before with the same workspace.
 Program convert_program(const AttentionSpec& spec, unsigned slots);
 void launch_convert(const KernelLaunch& launch, unsigned slots);
 

@@ -19,8 +19,8 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr int warpgroup_threads = 128;
-// Addresses, steps and the tile info of a tile, and statistics that are loaded ahead, of which there are fewer with
-// positions: calibrated on the assembler's reports.
+// Registers of addresses, steps, tile infos, and prefetched statistics, of which there are fewer with
+// positions: calibrated with ptxas.
 int other_registers(const AttentionSpec& spec) { return has_positions(spec) ? 8 : 16; }
 
 constexpr std::array rows = {
@@ -35,7 +35,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<BackwardWgmma>(), "each member has a row");
 
-// Accumulators of dK and dV in a consumer.
+// Registers of a consumer's accumulators of dK and dV.
 int gradient_registers(const AttentionSpec& spec) {
   const int dk = padded_head_dim(spec.head_dim) / 2, dv = padded_head_dim(spec.value_head_dim()) / 2;
   return backward_wgmma::has_roles(spec) ? std::max(dk, dv) : dk + dv;
@@ -43,7 +43,7 @@ int gradient_registers(const AttentionSpec& spec) {
 
 int largest_head_dim(const AttentionSpec& spec) { return std::max(spec.head_dim, spec.value_head_dim()); }
 
-// Whether each of two blocks has a panel of dQ.
+// Whether two blocks share a tile and each has a panel of dQ.
 bool has_pairs(const AttentionSpec& spec) {
   return largest_head_dim(spec) > largest_of_rows && panel_count(spec.head_dim) > 1;
 }
@@ -58,7 +58,8 @@ int score_registers(const AttentionSpec& spec) {
 
 namespace backward_wgmma {
 
-// Whether 128 keys are those of several blocks of a block mask: rows of them would be multiplied with queries that see a half.
+// Whether 128 keys span several blocks of a block mask: half of the products with a tile's queries would be
+// masked.
 bool has_narrow_blocks(const AttentionSpec& spec) {
   const int largest = largest_head_dim(spec);
   const std::optional<BlockSides> sides = block_sides(spec.mask);
@@ -77,8 +78,8 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
   return own_keys(spec) * blocks_per_tile(config);
 }
 
-// The shares of 168 registers of each of three warpgroups, or 128 of each of four. Small head dims leave
-// consumers enough of fewer, and the producers, which ask the mask, more. A producer that looks up positions needs 40.
+// Splits 168 registers of each of three warpgroups, or 128 of each of four. With small head dims consumers
+// need fewer, and producers, which evaluate the mask, get more. A producer that looks up positions needs 40.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
   if (has_narrow_blocks(spec)) return {.producer = 64, .consumer = 192, .dq = 64};
@@ -135,8 +136,8 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
 }
 
 std::vector<BackwardWgmma> Family<BackwardWgmma>::space(const Case& problem) {
-  // Four buffers first: loads are further ahead. Turns save zeros, which is more than waiting costs where sequences are
-  // short.
+  // Four buffers first, which load further ahead. Turns save clearing dQ, which outweighs waiting for short
+  // sequences.
   std::vector<BackwardWgmma> configs;
   const bool may_have_dropout_mask = dropout_mask_rejection(problem.spec, true).empty();
   for (const bool deterministic : {false, true}) {

@@ -9,24 +9,23 @@
 namespace jit {
 namespace {
 
-// Dense 16-bit products of a multiprocessor (NVIDIA, "H100 Tensor Core GPU Architecture").
+// Dense 16-bit flops per SM and clock (NVIDIA, "H100 Tensor Core GPU Architecture").
 constexpr double flops_per_clock = 4096;
 constexpr double step_clocks = 2000;        // of a step, in which no product runs (docs/records/notebook.md)
-constexpr double step_clocks_beside = 900;  // the same beside a consumer of dQ
-constexpr double step_clocks_of_pair = 1200;  // the same of two blocks that exchange dS
-constexpr double block_clocks = 6000;         // keys that come, gradients that leave
-// How much longer steps take where blocks wait for turns, on an H200 (docs/records/notebook.md): with head dims above 64, and of
-// smaller ones under a mask and without one.
+constexpr double step_clocks_beside = 900;  // likewise, with a consumer of dQ
+constexpr double step_clocks_of_pair = 1200;  // likewise, in pairs of blocks that exchange dS
+constexpr double block_clocks = 6000;         // loading keys, storing gradients
+// Slowdown of steps by turns on an H200 (docs/records/notebook.md): with head dims above 64, and with smaller
+// ones with and without a mask.
 constexpr double with_turns = 1.07, with_turns_of_small = 1.10, with_more_turns_of_small = 1.15;
-// The factor of a step with dropout: where consumers draw (docs/records/notebook.md), and where it is
-// precomputed, a guess.
+// Slowdown of a step by dropout: drawn by consumers (docs/records/notebook.md), or precomputed, an estimate.
 constexpr double drawn_by_consumers = 1.25, dropped_by_bits = 1.08;
-// Bytes that kernels around this one read and write in a clock of the GPU.
+// Bytes per clock that the kernels around read and write, on the whole GPU.
 constexpr double bytes_per_clock = 2000;
 
-// Bytes of all kernels around, for each query of each head: delta of rows of dO and O, zeros and the rounding
-// of sums. What turns save of zeros is left out where they cost more than that (docs/records/notebook.md,
-// varlen sequences), so that calls that may add in any order do.
+// Bytes of all kernels around, per query and head: rows of dO and O for delta, zeros, and rounding of sums.
+// Savings of zeros are ignored where turns cost more (docs/records/notebook.md, varlen sequences), so that
+// nondeterministic calls take no turns.
 double bytes_around(const AttentionSpec& spec, const BackwardWgmma& config) {
   const double element = size_of(spec.dtype), sums = sizeof(float) * spec.head_dim;
   const double zeros = config.deterministic && is_plain(spec) ? 0 : sums,
@@ -57,7 +56,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
                                     ? one_pass::head_shares(heads, key_tiles, takers, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / takers);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;
-  // Steps are those of all scores, also under a mask.
+  // Steps include fully masked tiles.
   const double drawing = config.dropout_mask_ahead ? drawing_clocks(shape, 1, limits.sm_count) : 0;
   return tiles_of_block * (steps * step + block_clocks) + around / bytes_per_clock + drawing;
 }

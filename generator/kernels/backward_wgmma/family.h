@@ -1,4 +1,4 @@
-// The family of one-pass kernels of all gradients with TMA and wgmma (templates/backward_wgmma).
+// The family of one-pass kernels of all gradients by TMA and wgmma (templates/backward_wgmma).
 #pragma once
 
 #include "generator/kernels/dropout_mask.h"
@@ -10,7 +10,7 @@ namespace jit {
 
 namespace backward_wgmma {
 
-/// How blocks read the precomputed dropout mask.
+/// Layout of the precomputed dropout mask.
 DropoutMaskTiles dropout_mask_tiles(const AttentionSpec& spec, const BackwardWgmma& config);
 
 }  // namespace backward_wgmma
@@ -25,7 +25,7 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static constexpr FamilyOutputs outputs = differentiated;
   static constexpr bool may_spill = false;
   static constexpr bool waits_for_keys = true;
-  static constexpr double model_error = 2;  ///< not fitted, and there are few configs
+  static constexpr double model_error = 2;  ///< not fitted; there are few configs
   static constexpr BackwardWgmma smallest = {};
 
   static std::span<const ConfigField<BackwardWgmma>> fields();
@@ -42,8 +42,8 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
     return !config.dropout_mask_ahead ||
            has_room_for_dropout_mask(shape, backward_wgmma::dropout_mask_tiles(spec, config));
   }
-  /// One before: LSE and delta of each query, and zeros where dQ is summed, or whose turns are when, among as many takers as
-  /// the kernel itself has. One behind rounds the sums of dQ.
+  /// The step before computes LSE and delta of queries, and clears the sums of dQ or determines turns, among
+  /// as many blocks as the main kernel has. The step after rounds the sums.
   static FamilySteps steps(const AttentionSpec& spec, const BackwardWgmma& config);
   static BackwardWgmma deterministic(BackwardWgmma config) {
     config.deterministic = true;
@@ -52,43 +52,43 @@ struct Family<BackwardWgmma> : FamilyDefaults<BackwardWgmma> {
   static QueryStatisticsLayout statistics(const BackwardWgmma&) {
     return {.tile = backward_wgmma::step_queries, .factor = -1, .has_means = true};
   }
-  /// LSE and delta of each query, dQ in fp32, and the precomputed dropout mask.
+  /// Workspace for LSE and delta of queries, dQ in fp32, and the precomputed dropout mask.
   static std::size_t workspace_bytes(const AttentionSpec& spec, const BackwardWgmma& config,
                                      const AttentionParams& params, int sm_count);
-  /// Requires: launch.gradients is there, and the step before it ran.
+  /// Requires: launch.gradients is set, and the prepare step ran.
   static void launch(const KernelLaunch& launch, const BackwardWgmma& config);
 };
 
 namespace backward_wgmma {
 
-/// Whether consumers have a role each, in place of rows (templates/backward_wgmma/smem_layout.cuh), and the keys of a
-/// block.
+/// Whether each consumer has a role instead of rows (templates/backward_wgmma/smem_layout.cuh), with the keys
+/// of a whole block.
 bool has_roles(const AttentionSpec& spec);
-/// Whether 128 keys are those of several blocks of a block mask: then a tile of keys has 64, though head dims leave rows
-/// room.
+/// Whether 128 keys span several blocks of a block mask: then tiles have 64 keys, even if head dims allow
+/// more.
 bool has_narrow_blocks(const AttentionSpec& spec);
 bool has_query_consumer(const AttentionSpec& spec);
 int own_keys(const AttentionSpec& spec);
-/// Keys of a tile: those of a block, or of both of a pair.
+/// Keys of a tile, which a block or a pair of blocks processes.
 int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config);
 /// Blocks that share a tile of keys.
 constexpr int blocks_per_tile(const BackwardWgmma& config) { return config.pair ? 2 : 1; }
 
-/// Registers per thread that setmaxnreg gives to the warpgroups.
+/// Registers per thread by setmaxnreg.
 struct RegisterShares {
   int producer = 0;
   int consumer = 0;
-  int dq = 0;  ///< of the consumer that has dQ, where there are roles
+  int dq = 0;  ///< of the consumer of dQ, with roles
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 
 /// The products of tiles that a kernel consists of, as what its Config inherits.
 SourceFile wgmma_products(const AttentionSpec& spec, bool roles, bool pair);
 
-/// The members of the Config that all three programs share.
+/// The members of Config, shared by all three programs.
 std::string config_text(const AttentionSpec& spec, const BackwardWgmma& config);
 
-/// The kernels of the steps before and behind.
+/// The programs of the steps before and after.
 Program prepare_program(const AttentionSpec& spec, const BackwardWgmma& config);
 Program convert_program(const AttentionSpec& spec, const BackwardWgmma& config);
 

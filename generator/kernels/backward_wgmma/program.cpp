@@ -55,7 +55,7 @@ std::string config_name(const AttentionSpec& spec, const BackwardWgmma& config) 
                      backward_wgmma::tile_kv(spec, config), config.stages);
 }
 
-// The config, and the sizes that all its kernels have.
+// The config, and sizes that all its kernels share.
 std::string own_lines(const AttentionSpec& spec, const BackwardWgmma& config) {
   return number_line("tile_q", backward_wgmma::step_queries, "queries per step") +
          number_line("tile_kv", backward_wgmma::tile_kv(spec, config), "keys per block, or pair of blocks") +

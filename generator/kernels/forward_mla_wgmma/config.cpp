@@ -1,4 +1,4 @@
-// The fields of forward_mla_wgmma, its rules and its search grid.
+// The fields of forward_mla_wgmma, rules and search grid.
 #include <array>
 
 #include <fmt/format.h>
@@ -15,11 +15,11 @@ using namespace forward_mla_wgmma;
 
 namespace {
 
-// Producers, the score warpgroup, and those of outputs.
+// Producer, score and output warpgroups.
 constexpr int threads = warpgroup_threads(2 + output_warpgroups);
-// Addresses, places in pipelines, factors of rows: counted on the assembler's reports.
+// Addresses, pipeline states, row factors: calibrated with ptxas.
 constexpr int output_other_registers = 30;
-// Each output warpgroup has whole panels of the values.
+// Each output warpgroup has whole panels of V.
 constexpr int value_columns = value_panel * output_warpgroups;
 
 constexpr std::array rows = {
@@ -80,7 +80,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
           .register_cap = forward_mla_wgmma::register_shares(spec, config).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
-          // Where blocks merge spans more are asked for than there are, which spills.
+          // With spans ptxas needs more registers than setmaxnreg gives, and spills.
           .register_doubt = spec.split_keys != 0 ? 8 : 2};
 }
 

@@ -14,18 +14,18 @@ using namespace forward_mla_wgmma;
 
 namespace {
 
-// Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. As in forward_split_wgmma.
+// Clocks and rates of an SM, as in forward_split_wgmma. A wgmma of N columns takes N / 2 clocks.
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
-// Clocks of a row that one of several warps copies by cp.async.
+// Clocks to copy a row by cp.async, by one of several warps.
 constexpr double row_copy_clocks = 40;
-constexpr double tensor_share = 0.75;  // of their rate, that the tensor cores reach at best
-// Loads that nothing covers take so long, and softmax of a tile: a stage is loaded, and then multiplied twice.
+constexpr double tensor_share = 0.75;  // highest share of the tensor cores' rate
+// Exposed latency of loads, and softmax of a tile: a stage is loaded, then multiplied twice.
 constexpr double latency_clocks = 1500, softmax_clocks = 700;
 constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 3500;
-constexpr double split_clocks = 200;  // that the block that merges a work tile needs for each split
-// As forward_split_wgmma has it: models of other families do not know what memory can bring.
+constexpr double split_clocks = 200;  // per split, in the merging block
+// As in forward_split_wgmma: models of other families neglect the memory bandwidth.
 constexpr double beside_other_families = 0.7;
 
 }  // namespace
@@ -41,7 +41,7 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_kv) *
                                          block_cover(spec, rows_per_warpgroup / spec.gqa_ratio, tile_kv));
 
-  // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
+  // One tile of keys. All row tiles of a KV head but the first read keys from L2.
   const double tile_bytes = static_cast<double>(tile_kv) * d * element_bytes;
   const double memory =
       tile_bytes / memory_bytes_per_clock / row_tiles + tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);

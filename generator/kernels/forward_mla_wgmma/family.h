@@ -1,4 +1,4 @@
-// The family of forward kernels whose values are the first columns of the keys (templates/forward_mla_wgmma).
+// The family of forward kernels whose V is the first columns of K (templates/forward_mla_wgmma).
 #pragma once
 
 #include <jit/dtype.h>
@@ -11,31 +11,31 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// Words that the score warpgroup is told of each key of a list.
+/// Words that the score warpgroup gets per key of a list.
 inline int list_words(const AttentionSpec& spec) {
   return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
 }
-/// Whether another kernel makes 16-bit numbers of 8-bit latents first. Warps that copy rows convert them themselves.
+/// Whether a kernel ahead upcasts 8-bit latents. With cp.async, warps that copy rows convert them.
 inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && config.copies == Copies::tma;
 }
-/// Whether producer warps make 16-bit numbers of 8-bit latents.
+/// Whether producer warps upcast 8-bit latents.
 inline bool converts_rows(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && !upcasts_ahead(spec, config);
 }
-/// Registers that setmaxnreg gives to the warpgroups: together 512, those of four that were launched with 128. The score
-/// warpgroup has more where it hands over P late: not where rows are converted, which wait for the room of those before, nor
-/// where queries share lists, for which a producer needs more.
+/// Registers by setmaxnreg, 512 in total: the kernel is launched with 128 for each of 4 warpgroups. The score
+/// warpgroup has more if it passes on P late: not if rows are converted, which must wait for free buffers,
+/// nor if queries share lists, for which the producer needs more.
 inline RegisterShares register_shares(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   if (converts_rows(spec, config) || spec.list_queries > 1)
     return {.producer = 64, .consumer = 160, .score = 128};
   return {.producer = 56, .consumer = 160, .score = 136};
 }
-/// Bytes of a row that is converted where it is copied.
+/// Bytes of a stored row that the producer converts; else 0.
 inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return converts_rows(spec, config) ? facts(spec.key_dtype()).row_bytes : 0;
 }
-/// The spec of the kernel that reads latents, for which they are 16-bit.
+/// The spec of the kernel that reads 16-bit latents.
 inline AttentionSpec read_spec(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   if (upcasts_ahead(spec, config)) return upcast_spec(spec);
   AttentionSpec read = spec;

@@ -12,17 +12,16 @@ namespace jit {
 namespace {
 
 constexpr int rows_per_mma = 16;
-// Loop counters and addresses; softmax state and fragments of each 16 rows; what masks and scores add.
-// Calibrated on the assembler's reports.
+// Registers of loop counters and addresses, of softmax state and fragments per 16 rows, and of masks and
+// scores, calibrated with ptxas.
 constexpr int other_registers = 24;
 constexpr int row_block_registers = 16;
 constexpr int functor_registers = 8;
-constexpr int largest_score_registers = 2;  // of each 16 rows
+constexpr int largest_score_registers = 2;  // per 16 rows
 constexpr int span_registers = 4;
-// Bytes of V that are sorted by columns, and scales of queries.
+// Registers to transpose bytes of V, and for scales of queries.
 constexpr int fp8_registers = 8;
-// Estimates further above the cap than this are hopeless; up to it a config may be fast in spite of a few
-// spilled bytes.
+// The largest promising excess of the estimate over the cap: a few spilled bytes may be fast.
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -42,8 +41,8 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMmaSync>(), "each member has a row");
 
-// Registers by which estimates below the cap were seen to spill: more with long tiles of keys, with each
-// functor, which rows have terms for, and with long rows of values of 8 bits that become fp16 numbers.
+// Registers by which estimates below the cap were seen to spill: more with large tiles of keys, with
+// functors, which have per-row terms, and with long rows of 8-bit V upcast to fp16.
 int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   const int row_blocks = config.tile_q / config.warps / rows_per_mma;
@@ -51,8 +50,8 @@ int register_doubt(const AttentionSpec& spec, const ForwardMmaSync& config) {
   return 12 + config.tile_kv / 8 + 4 * functors * row_blocks + upcast;
 }
 
-// Families whose keys are split compute such calls faster, but have no dropout: a tile of theirs has rows of several
-// heads, and no random numbers of its own. With split_keys blocks of these keep each span's results.
+// Split-KV families compute these calls faster, but have no dropout: their tiles have rows of several heads,
+// without random numbers of their own. With split_keys, blocks of this family store each span's results.
 std::string sequences_rejection(const AttentionSpec& spec) {
   const bool has_pages = spec.sequences_kv == SequenceKind::paged;
   if (is_plain(spec) || spec.dropout || (spec.split_keys != 0 && !has_pages)) return "";
@@ -136,7 +135,7 @@ std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case& problem) {
   };
   std::vector<ForwardMmaSync> configs;
   if (!sequences_rejection(problem.spec).empty()) return configs;
-  // Few rows of more columns than that fit into shared memory.
+  // Shared memory has room for few rows of more columns than that.
   const bool is_wide = column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const std::vector<int> warp_counts = is_wide ? std::vector{2, 4} : std::vector{4, 8};
   const bool has_spans = problem.spec.split_keys != 0;
@@ -148,7 +147,7 @@ std::vector<ForwardMmaSync> Family<ForwardMmaSync>::space(const Case& problem) {
       has_spans ? std::vector{Rescale::lazy} : std::vector{Rescale::lazy, Rescale::always};
   for (const int warps : warp_counts) {
     for (const int warp_rows : {16, 32}) {
-      if (warps * warp_rows > 128) continue;  // never within 7 % of the fastest that was timed
+      if (warps * warp_rows > 128) continue;  // always at least 7 % slower than the fastest measured
       for (const int tile_kv : key_counts) {
         for (const Stages stages : {Stages{1, 1}, {2, 1}, {2, 2}, {3, 2}, {3, 3}, {4, 4}, {1, 2}}) {
           for (const bool q_in_registers : {false, true}) {

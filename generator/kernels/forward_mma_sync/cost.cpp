@@ -11,26 +11,25 @@
 namespace jit {
 namespace {
 
-// Per multiprocessor and clock. mma.sync reaches about two thirds of Hopper's tensor rate ("Dissecting the
-// NVIDIA Hopper Architecture through Microbenchmarking", Luo et al.); Ampere's 2048 and the consumer parts'
-// 1024 and less only scale all estimates of a GPU alike, but they weigh arithmetic against shared memory.
+// Rates per SM and clock. mma.sync reaches about two thirds of Hopper's tensor rate ("Dissecting the NVIDIA
+// Hopper Architecture through Microbenchmarking", Luo et al.). Rates of 2048 (Ampere) and 1024 or less
+// (consumer GPUs) scale all estimates of a GPU alike, but also weigh arithmetic against shared memory.
 double tensor_flops_per_clock(Arch arch) {
   if (arch.major == 9 || arch.major == 10 || arch.major == 11) return 2700;
   if (arch.major == 8 && arch.minor == 0) return 2048;
   return 1024;
 }
-// Whether tensor cores multiply elements of 8 bits for mma.sync, then at twice the rate (templates/ptx/mma.cuh). Others
-// get numbers of fp16 made of them.
+// Whether mma.sync multiplies 8-bit elements, at twice the rate (templates/ptx/mma.cuh). Other GPUs upcast
+// them to fp16.
 bool multiplies_bytes(Arch arch) { return (arch.major == 8 && arch.minor == 9) || arch.major == 12; }
 
-// Instructions of a lane for each two elements of 8 bits that become fp16 numbers: e5m2 is the upper half of
-// one, and of e4m3 only sm_80 to sm_87 have no conversion. Counted in SASS, a conversion as two, for half the
-// rate.
+// Instructions per lane to upcast two 8-bit elements to fp16: e5m2 is the upper half of fp16; for e4m3, sm_80
+// to sm_87 have no conversion. From SASS; a conversion counts twice, for half the rate.
 double upcasting_instructions(const AttentionSpec& spec, Arch arch) {
   if (!has_fp8_queries(spec) || multiplies_bytes(arch)) return 0;
   return spec.dtype == DType::fp8_e4m3 && arch.major == 8 ? 11 : 2;
 }
-constexpr double sorting_instructions = 4;  // for each 16 bytes of values of 8 bits that a lane has loaded
+constexpr double sorting_instructions = 4;  // per 16 bytes of 8-bit V that a lane has loaded
 
 constexpr double smem_bytes_per_clock = 128;
 constexpr double schedulers = 4;
@@ -38,14 +37,14 @@ constexpr double block_overhead_clocks = 3000;  // launch, Q, first K, epilogue
 
 // Fitted to 2,600 timings of tuning on an H200 at ten problems (bench/results, docs/records/notebook.md).
 constexpr double softmax_instructions = 12;  // per score and lane
-constexpr double lazy_rescale_share = 0.06;  // of the instructions of rescaling at every tile
+constexpr double lazy_rescale_share = 0.06;  // of the instructions of rescaling in every tile
 constexpr double warp_step_instructions =
     560;  // addresses, reductions, waits: whatever does not grow with the tile
 constexpr double exposed_smem_share =
     0.2;  // of a warp's shared-memory time that its arithmetic does not cover
-constexpr double lone_warp_penalty = 0.1;   // divided by the warps of a scheduler
+constexpr double lone_warp_penalty = 0.1;   // divided by the number of warps of a scheduler
 constexpr double step_latency_clocks = 83;  // barriers
-constexpr double single_k_clocks = 208;  // a single buffer hides a load only behind the other half of a step
+constexpr double single_k_clocks = 208;  // a single buffer is only refilled during the other half of a step
 constexpr double single_v_clocks = 13;
 
 }  // namespace
@@ -59,7 +58,7 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
                dv = padded_head_dim(spec.value_head_dim());
   const double warp_rows = config.tile_q / config.warps;
 
-  // One step of one block: what it asks of each unit of the multiprocessor.
+  // One step of one block: its use of each unit of the SM.
   const int parts = column_warps(spec.head_dim, spec.value_head_dim());  // warps with the same scores
   const double warps = config.warps * parts;
   const double flops = 2.0 * config.tile_q * config.tile_kv * (parts * d + dv);
@@ -80,7 +79,7 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
                         byte_instructions + warps * warp_step_instructions) /
                        schedulers;
 
-  // Units overlap between the warps of a scheduler; one warp alone waits for each in turn.
+  // Units overlap across the warps of a scheduler; a single warp uses them one after the other.
   const double warps_per_scheduler = warps * config.blocks_per_sm / schedulers;
   const double busiest = std::max({tensor, smem, issue}) * config.blocks_per_sm;
   const double alone =
@@ -90,14 +89,14 @@ double Family<ForwardMmaSync>::cycles(const Case& problem, const ProblemShape& s
   const double overlap = 1.0 + lone_warp_penalty / warps_per_scheduler;
   const double step = std::max(busiest, alone) * overlap + exposed;
 
-  // The whole grid: waves of blocks_per_sm blocks on each multiprocessor.
+  // The whole grid: waves of blocks_per_sm blocks per SM.
   const double tiles_q = std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q);
   const double blocks = std::max(1.0, tiles_q * static_cast<double>(shape.batch * shape.heads_q));
   const double slots = static_cast<double>(limits.sm_count) * config.blocks_per_sm;
   const double steps = std::ceil(static_cast<double>(shape.seqlen_kv) / config.tile_kv) *
                        block_cover(spec, config.tile_q, config.tile_kv);
   const double waves = std::ceil(blocks / slots);
-  // Blocks that have a multiprocessor to themselves do not wait for neighbors.
+  // Blocks alone on their SM run without contention.
   const double last_wave_share =
       std::min(1.0, std::max(1.0 / config.blocks_per_sm, (blocks - (waves - 1) * slots) / slots));
   const double step_alone = std::max(busiest * last_wave_share, alone) * overlap + exposed;

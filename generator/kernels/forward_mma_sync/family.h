@@ -1,4 +1,4 @@
-// The family of forward kernels with cp.async, ldmatrix and mma.sync (templates/forward_mma_sync).
+// The family of forward kernels by cp.async, ldmatrix and mma.sync (templates/forward_mma_sync).
 #pragma once
 
 #include "generator/kernels/family.h"

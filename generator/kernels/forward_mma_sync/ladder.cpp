@@ -2,7 +2,7 @@
 
 namespace jit {
 
-// Tile sizes are the best of each step on an H200 at head_dim 128 (docs/records/performance.md).
+// Steps with tile sizes that were fastest for each on an H200 at head_dim 128 (docs/records/performance.md).
 const std::vector<LadderStep>& ladder() {
   static const std::vector<LadderStep> steps = [] {
     ForwardMmaSync config{.tile_q = 128,
@@ -20,7 +20,7 @@ const std::vector<LadderStep>& ladder() {
     result.push_back({"v2_pipeline", "two stages of K and V", config});
     config.stages_v = 1;
     result.push_back({"v3_double_k", "two stages of K, one of V", config});
-    // Another family, so by its text.
+    // Parsed: no family includes another.
     result.push_back({"v4_tma", "TMA, by warps of its own: sm_120a",
                       parse_config("family=forward_mma_tma tile_q=128 tile_kv=64 stages=2")});
     return result;

@@ -10,10 +10,10 @@
 namespace jit {
 namespace {
 
-// Results of spans wait in this much memory: grids of more blocks become several, one after another.
+// Memory for waiting results of spans; larger grids are launched in several parts.
 constexpr std::size_t most_waiting_bytes = std::size_t{256} << 20;
 
-// Which results of a block's spans wait; 0: of one span there are none.
+// Bytes of waiting results of a block's spans; 0 with a single span.
 std::size_t waiting_bytes_of_block(const AttentionSpec& spec, const ForwardMmaSync& config,
                                    const AttentionParams& params) {
   if (spec.split_keys == 0) return 0;
@@ -22,14 +22,14 @@ std::size_t waiting_bytes_of_block(const AttentionSpec& spec, const ForwardMmaSy
   return waiting_bytes(spec, params, config.warps * warp_size, rows_of_lane * row_blocks);
 }
 
-// The blocks of all of a call's grids, and of the largest one.
+// The grid of all blocks of a call, and that of its largest launch.
 struct Grids {
   SequenceGrid all, largest;
 };
 
 Grids grids_of(const AttentionSpec& spec, const ForwardMmaSync& config, const AttentionParams& params) {
   SequenceGrid all = query_grid(spec, params, config.tile_q);
-  // Padding rows become zeros even where there is no request.
+  // Blocks also zero padding rows, even without requests.
   if (has_varlen_q(spec)) all = {.tiles = std::max(all.tiles, 1), .entries = 1};
   SequenceGrid largest{std::min(all.tiles, max_grid_yz), std::min(all.entries, max_grid_yz)};
   const std::size_t of_block = waiting_bytes_of_block(spec, config, params);
@@ -54,8 +54,8 @@ std::size_t Family<ForwardMmaSync>::workspace_bytes(const AttentionSpec& spec, c
          static_cast<std::size_t>(largest.entries);
 }
 
-// A block for each tile of queries: (heads, tiles, batch), or (heads, places of tiles) of varlen ones; several grids
-// where one does not hold them all.
+// One block per tile of queries: (heads, tiles, batch), or (heads, upper bound of tiles) for varlen; several
+// launches if the grid is too large.
 void Family<ForwardMmaSync>::launch(const KernelLaunch& launch, const ForwardMmaSync& config) {
   const LoadedKernel& kernel = launch.kernel;
   AttentionParams& params = launch.params;

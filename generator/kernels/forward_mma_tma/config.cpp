@@ -1,4 +1,4 @@
-// The fields of forward_mma_tma, its rules and its search grid.
+// The fields of forward_mma_tma, rules and search grid.
 #include <algorithm>
 #include <array>
 
@@ -19,10 +19,10 @@ using namespace forward_mma_tma;
 
 namespace {
 
-// Places in pipelines, addresses, softmax state, fragments: counted on the assembler's reports.
+// Pipeline states, addresses, softmax state, fragments: calibrated with ptxas.
 constexpr int other_registers = 48;
 constexpr int functor_registers = 8;
-constexpr int fp8_registers = 8;  // bytes of V that are sorted by columns
+constexpr int fp8_registers = 8;  // to transpose bytes of V
 
 constexpr std::array rows = {
     field<&ForwardMmaTma::tile_q>(
@@ -34,7 +34,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMmaTma>(), "each member has a row");
 
-// As templates/forward_mma_tma/traits.cuh has it.
+// As in templates/forward_mma_tma/traits.cuh.
 int mask_bit_words(const AttentionSpec& spec, const ForwardMmaTma& config) {
   const std::optional<BlockSides> sides = mask_bit_sides(spec.mask);
   return sides ? words_of_known_tile(sides->q, sides->kv, config.tile_q, config.tile_kv) : 0;
@@ -54,7 +54,7 @@ int smem_bytes(const AttentionSpec& spec, const ForwardMmaTma& config) {
       .total;
 }
 
-// Registers of a computing warp's accumulators, of Q if it stays there, and of all else.
+// Registers of a computing warp: accumulators, Q if it stays there, and the rest.
 int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) {
   const int output = padded_head_dim(spec.value_head_dim()) / 2, scores = config.tile_kv / 2;
   const int q_bytes = padded_head_dim(spec.head_dim, facts(spec.dtype).mma_k) * size_of(spec.dtype);
@@ -64,8 +64,8 @@ int estimated_registers(const AttentionSpec& spec, const ForwardMmaTma& config) 
          dropout_registers(spec, scores);
 }
 
-// Registers by which estimates below the cap were seen to spill: elements of scores that are loaded ahead, distances that
-// are computed ahead beside other functors, scales of rows.
+// Registers by which estimates below the cap were seen to spill: with score elements prefetched, distances
+// computed ahead next to other functors, or scales per row.
 int register_doubt(const AttentionSpec& spec, const ForwardMmaTma& config) {
   const bool has_distances =
       functor_count(spec.mask) + functor_count(spec.score) > 1 && !are_steady(spec.score);
@@ -103,7 +103,7 @@ std::string Family<ForwardMmaTma>::rejection(const Case& problem, const ForwardM
 
 Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const ForwardMmaTma& config) {
   const int warps = computing_warps(config) + producer_warps;
-  const bool shares = warps > 8;  // registers, as templates/forward_mma_tma/traits.cuh has it
+  const bool shares = warps > 8;  // as in templates/forward_mma_tma/traits.cuh
   return {.threads = warps * 32,
           .smem_bytes = smem_bytes(spec, config),
           .registers = estimated_registers(spec, config),
@@ -113,8 +113,8 @@ Footprint Family<ForwardMmaTma>::footprint(const AttentionSpec& spec, const Forw
           .register_doubt = register_doubt(spec, config)};
 }
 
-// The largest tile of keys that fits beside each tile of queries, and into blocks of a block mask: shared memory is what
-// there is least of.
+// For each tile of queries, the largest tile of keys that fits, and divides blocks of a block mask: shared
+// memory is the scarcest resource.
 std::vector<ForwardMmaTma> Family<ForwardMmaTma>::space(const Case& problem) {
   std::vector<ForwardMmaTma> configs;
   const std::optional<BlockSides> sides = block_sides(problem.spec.mask);

@@ -1,4 +1,4 @@
-// The cost model of forward_mma_tma: counts of what a step asks of a multiprocessor, which no timing was held beside.
+// The cost model of forward_mma_tma: use of an SM's units per step, not compared with timings.
 #include <algorithm>
 #include <cmath>
 
@@ -14,15 +14,14 @@ using namespace forward_mma_tma;
 
 namespace {
 
-// Rates of one multiprocessor in a clock, relative to forward_mma_sync's: block-scaled FP8 products have four times
-// the rate of 16-bit ones.
+// Rates of an SM per clock, relative to forward_mma_sync's: block-scaled FP8 has four times the 16-bit rate.
 constexpr double tensor_flops_per_clock = 1024, fp8_rate = 4;
 constexpr double smem_bytes_per_clock = 128, schedulers = 4;
-constexpr double softmax_instructions = 12;     // per score and lane, as forward_mma_sync's
-constexpr double warp_step_instructions = 220;  // reductions of half as many rows as there, waits; no copies
+constexpr double softmax_instructions = 12;     // per score and lane, as in forward_mma_sync
+constexpr double warp_step_instructions = 220;  // reductions of half as many rows, waits; no copies
 constexpr double step_clocks = 60;
 constexpr double work_tile_clocks = 1500, launch_clocks = 1500;
-// With few queries of each sequence a tile of queries of one head is nearly empty, and reads all keys.
+// With few queries per sequence, a query tile of one head is nearly empty, but reads all keys.
 constexpr double few_queries = 64, nearly_empty = 4;
 
 }  // namespace
@@ -40,7 +39,7 @@ double Family<ForwardMmaTma>::cycles(const Case& problem, const ProblemShape& sh
   const double issue = (scores * softmax_instructions / 32 + 2 * scores * columns / (is_fp8 ? 8192 : 4096) +
                         matrix_bytes / 512 * 1.5 + warps * warp_step_instructions) /
                        schedulers;
-  // A scheduler's second warp multiplies under the softmax of the first.
+  // A scheduler's second warp multiplies during the softmax of the first.
   const double step =
       (warps > schedulers ? std::max({tensor, smem, issue}) : std::max(tensor, smem) + issue) + step_clocks;
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) *

@@ -1,4 +1,4 @@
-// The family of forward kernels with TMA and mma.sync (templates/forward_mma_tma).
+// The family of forward kernels by TMA and mma.sync (templates/forward_mma_tma).
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace jit {
 
 namespace forward_mma_tma {
 
-/// They have TMA and the block-scaled mma.sync, but no wgmma.
+/// Architectures with TMA and block-scaled mma.sync, but without wgmma.
 inline constexpr std::array archs_of_geforce{Arch{12, 0, 'a'}, Arch{12, 1, 'a'}};
 
 }  // namespace forward_mma_tma
@@ -22,7 +22,7 @@ struct Family<ForwardMmaTma> : FamilyDefaults<ForwardMmaTma> {
       "TMA, ldmatrix and mma.sync by specialized warps: sm_120a and sm_121a, tensors that TMA can map";
   static constexpr std::span<const Arch> archs = forward_mma_tma::archs_of_geforce;
   static constexpr Pass pass = Pass::forward;
-  static constexpr double model_error = 1.3;  // the model was never held beside timings
+  static constexpr double model_error = 1.3;  // the model was not compared with timings
   static constexpr bool may_spill = false;
   static constexpr ForwardMmaTma smallest = {.tile_q = 64, .tile_kv = 16, .stages = 1};
 
@@ -45,7 +45,7 @@ struct Family<ForwardMmaTma> : FamilyDefaults<ForwardMmaTma> {
 
 namespace forward_mma_tma {
 
-/// Warps of a block that compute, 16 queries each.
+/// Number of warps of a block that compute, with 16 queries each.
 inline int computing_warps(const ForwardMmaTma& config) { return config.tile_q / 16; }
 
 }  // namespace forward_mma_tma

@@ -1,4 +1,4 @@
-// The fields of forward_split_cluster, its rules and its search grid.
+// The fields of forward_split_cluster, rules and search grid.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -18,12 +18,12 @@ using namespace forward_split_cluster;
 
 namespace {
 
-// More queries than this, of a sequence or on average, are other families' work.
+// The most queries per sequence, or on average; with more, other families are faster.
 constexpr std::int64_t few_queries = 8;
-// Whole GPUs have GPCs that hold the largest cluster; parts of them may not.
+// Smallest whole GPU, which has GPCs that hold the largest cluster; MIG slices may not.
 constexpr int multiprocessors_of_whole = 100;
 
-// Loop counters, addresses and what a warp knows of its tiles; softmax state and fragments; what masks and scores add.
+// Registers of loop counters, addresses and tile state; of softmax state and fragments; of masks and scores.
 constexpr int other_registers = 72;
 constexpr int functor_registers = 8;
 constexpr int fp8_registers = 8;
@@ -82,7 +82,7 @@ Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
   const int scores = config.tile_kv / 8 * 4;
   const int q = padded_head_dim(spec.head_dim) / 16 * 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
-  // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
+  // An SM sub-partition has a quarter of the registers, and every fourth warp.
   constexpr int quarters = 4;
   const int warps_of_quarter = (config.block_warps * config.blocks_per_sm + quarters - 1) / quarters;
   const int share = registers_per_sm / quarters / (warps_of_quarter * 32);

@@ -10,30 +10,30 @@
 namespace jit {
 namespace {
 
-// Fitted to timings of 420 configs and shapes on an H200 (docs/records/notebook.md, "Clusters for large batches"), in clocks as
-// the models of the other families that split keys count them for the same shapes: fewer than pass.
-constexpr double memory_bytes_per_clock = 31.5;  // of a multiprocessor while all read
-constexpr double alone_bytes_per_clock = 62;     // while few do
-constexpr double tile_cost_bytes = 1024;         // by this over the bytes of a tile reading takes longer
-constexpr double scarce_bytes = 2000;            // the same over the bytes on the way
-constexpr double launch_clocks = 2200;           // and the first load
-constexpr double merge_clocks = 100;             // of warps, then of blocks
-constexpr double block_clocks = 260;             // for each block whose pieces are merged
-constexpr double step_clocks = 600;              // of a warp, from tile to tile, where all has come
-constexpr double warp_clocks = 120;              // of a warp alone, beside that, for 16 keys at head_dim 128
-constexpr double issue_clocks = 30;      // of all warps of a multiprocessor, for as many keys of one of them
-constexpr double fp8_conversion = 1.15;  // of keys of 8 bits, by which reading takes longer
-constexpr double page_look_up = 110;     // of a warp, for the rows of a tile in pages
-constexpr double look_up_alone = 165;    // the same while few read, whose step is shorter
-constexpr double last_wave = 0.3;        // of a wave, in which some multiprocessors have nothing to do
-// Some sequences whose lengths only the device knows are longer than others, and no other cluster helps with them. In
-// many waves of single blocks that evens out.
+// Fitted to timings of 420 configs and shapes on an H200 (docs/records/notebook.md, "Clusters for large
+// batches"), in the clocks of the other split-KV families' models, which are fewer than real ones.
+constexpr double memory_bytes_per_clock = 31.5;  // per SM while all read
+constexpr double alone_bytes_per_clock = 62;     // per SM while few read
+constexpr double tile_cost_bytes = 1024;         // divided by tile bytes: slowdown of loads
+constexpr double scarce_bytes = 2000;            // divided by bytes in flight: slowdown of loads
+constexpr double launch_clocks = 2200;           // including the first load
+constexpr double merge_clocks = 100;             // merging warps, then blocks
+constexpr double block_clocks = 260;             // per merged block
+constexpr double step_clocks = 600;              // per step of a warp whose tile has arrived
+constexpr double warp_clocks = 120;              // additionally, per 16 keys at head_dim 128
+constexpr double issue_clocks = 30;      // of all warps of an SM, in addition, per 16 keys of one of them
+constexpr double fp8_conversion = 1.15;  // slowdown of loads of 8-bit keys
+constexpr double page_look_up = 110;     // per step of a warp, with pages
+constexpr double look_up_alone = 165;    // likewise while few SMs read, whose steps are shorter
+constexpr double last_wave = 0.3;        // of a wave: idle SMs in the last one
+// Imbalance of sequences whose lengths are on the device, when other clusters cannot help with long ones.
+// Many waves of single blocks even it out.
 constexpr double uneven = 0.25;
 constexpr double uneven_waves = 4;
-// A GPC has so many multiprocessors, and a cluster lies in one GPC; one of them has fewer.
+// SMs per GPC, which contains whole clusters; one GPC has fewer.
 constexpr int multiprocessors_of_gpc = 16;
 
-// How many clusters run at a time.
+// The number of co-resident clusters.
 double resident_clusters(const DeviceLimits& limits, const ForwardSplitCluster& config) {
   if (config.cluster == 1) return limits.sm_count * config.blocks_per_sm;
   const int gpcs =
@@ -58,7 +58,7 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double waves = work_tiles <= clusters ? 1 : work_tiles / clusters + last_wave;
   const double at_once = std::min(work_tiles, clusters) * config.cluster;  // blocks
   const double sms = std::min(at_once, static_cast<double>(limits.sm_count));
-  const double blocks = at_once / sms;  // of one multiprocessor
+  const double blocks = at_once / sms;  // per SM
 
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double warps = config.block_warps * blocks;

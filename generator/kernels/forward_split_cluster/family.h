@@ -1,4 +1,5 @@
-// The family of forward kernels whose keys are split over the blocks of a cluster (templates/forward_split_cluster).
+// The family of forward kernels that split keys over the blocks of a cluster
+// (templates/forward_split_cluster).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -34,7 +35,7 @@ struct Family<ForwardSplitCluster> : FamilyDefaults<ForwardSplitCluster> {
 
 namespace forward_split_cluster {
 
-/// Blocks of the largest cluster: as many as multiprocessors of a GPC of Hopper's, of which each GPU has some.
+/// The largest cluster: as many blocks as a full Hopper GPC has SMs; every GPU has such GPCs.
 inline constexpr int largest_cluster = 16;
 
 }  // namespace forward_split_cluster

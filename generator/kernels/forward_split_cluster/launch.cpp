@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t most_rows = 0x7fffffff, most_blocks_x = 0x7fffffff;
 
-// Packed rows of all queries of a KV head, and places for tiles of them.
+// Packed rows of all queries of a KV head, and an upper bound of their tiles.
 struct RowTiles {
   std::int64_t rows;
   std::int64_t places;
@@ -32,7 +32,7 @@ RowTiles row_tiles(const AttentionSpec& spec, const AttentionParams& params) {
 void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const ForwardSplitCluster& config) {
   const RowTiles tiles = row_tiles(launch.spec, launch.params);
   const std::int64_t blocks = tiles.places * config.cluster;
-  if (launch.params.heads_kv > max_grid_yz) {  // by a config that was given
+  if (launch.params.heads_kv > max_grid_yz) {  // with a given config
     throw Error(
         ErrorCode::invalid_argument, "launch", "k",
         fmt::format("k: has {} heads, more than the {} that a launch of {} takes; give no config, and "

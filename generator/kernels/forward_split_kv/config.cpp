@@ -1,4 +1,4 @@
-// The fields of forward_split_kv, its rules and its search grid.
+// The fields of forward_split_kv, rules and search grid.
 #include <algorithm>
 #include <array>
 
@@ -14,20 +14,20 @@
 namespace jit {
 namespace {
 
-// More queries of dense sequences than this are other families' work.
+// The most queries of dense sequences; with more, other families are faster.
 constexpr std::int64_t decoded_queries = 8;
 
-// Loop counters, addresses and what the first warp knows of the work ahead; softmax state and fragments; what masks
-// and scores add. Counted on the assembler's reports.
+// Registers of loop counters, addresses and the first warp's state of upcoming work; of softmax state and
+// fragments; of masks and scores. Calibrated with ptxas.
 constexpr int other_registers = 64;
-constexpr int other_registers_beside_boxes = 40;  // which a warp loads that needs no fragments
+constexpr int other_registers_beside_boxes = 40;  // TMA producer warps need no fragments
 constexpr int other_registers_of_few_rows = 96;
-constexpr int other_registers_of_few_rows_beside_boxes = 32;  // counted with scales of tokens
+constexpr int other_registers_of_few_rows_beside_boxes = 32;  // measured with token scales
 constexpr int functor_registers = 8;
 constexpr int largest_score_registers = 2;
 constexpr int mean_score_registers = 4;
 constexpr int fp8_registers = 8;
-constexpr int scale_registers = 16;  // of scales that a warp copies beside boxes
+constexpr int scale_registers = 16;  // of scales copied next to boxes
 constexpr int spill_allowance = 40;
 
 constexpr std::array rows = {
@@ -48,7 +48,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardSplitKv>(), "each member has a row");
 
-// Why TMA does not copy tiles; empty: it does.
+// Why TMA cannot copy tiles; empty if it can.
 std::string box_rejection(const Case& problem, const ForwardSplitKv& config) {
   const auto& [spec, limits] = problem;
   if (limits.arch != arch_of_tma) {
@@ -152,13 +152,12 @@ Footprint Family<ForwardSplitKv>::footprint(const AttentionSpec& spec, const For
                          : (uses_tma ? other_registers_beside_boxes : other_registers) +
                                (has_narrow_keys(spec) ? fp8_registers : 0) +
                                (copies_scales ? scale_registers : 0);
-  // A quarter of a multiprocessor has a quarter of its registers, and every fourth warp.
+  // An SM sub-partition has a quarter of the registers, and every fourth warp.
   constexpr int quarters = 4;
   const int warps_of_quarter = (warps * config.blocks_per_sm + quarters - 1) / quarters;
   const int share = registers_per_sm / quarters / (warps_of_quarter * 32);
   const int cap = std::min(max_registers_per_thread, share / 8 * 8);
-  // Where a thread has all registers that there are, no number of functors leaves a spec without a kernel: then some of
-  // what they add is spilled.
+  // With the highest cap, any number of functors must leave a legal config: allow spills for them.
   const int slack = spill_allowance + (cap == max_registers_per_thread ? functors * functor_registers : 0);
   return {.threads = threads,
           .smem_bytes = uses_tma ? forward_split_kv::box_layout({.head_dim = spec.head_dim,
@@ -191,10 +190,10 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
     int row, key;
   };
   std::vector<ForwardSplitKv> configs;
-  // Keys of 16 bits in boxes are forward_split_wgmma's.
+  // 16-bit keys in boxes belong to forward_split_wgmma.
   std::vector<Copies> kinds = {Copies::cp_async};
   if (problem.limits.arch == arch_of_tma && has_narrow_keys(problem.spec)) kinds.push_back(Copies::tma);
-  // Rows of more columns fill shared memory with few of them.
+  // Fewer rows fit into shared memory if they have more columns.
   const bool is_wide = split_column_warps(problem.spec.head_dim, problem.spec.value_head_dim()) > 1;
   const auto warp_counts =
       is_wide ? std::vector<Warps>{{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {4, 1}}
@@ -222,7 +221,7 @@ std::vector<ForwardSplitKv> Family<ForwardSplitKv>::space(const Case& problem) {
       }
     }
   }
-  // Where a query's heads are few and conversion takes longer than memory, more warps share it.
+  // With few heads per query, more warps share conversions that take longer than memory.
   constexpr int few_rows = 8;
   if (!converts_much(problem.spec) || is_wide || problem.spec.gqa_ratio > few_rows) return configs;
   for (const int key_warps : {4, 8}) {

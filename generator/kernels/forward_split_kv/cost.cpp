@@ -13,31 +13,31 @@ namespace {
 
 using forward_split_kv::Storage;
 
-// Bytes that memory brings to one multiprocessor in a clock while all read. Fitted to decoding at head_dim
-// 128 on an H200 (docs/kernels/forward_split_kv.md).
+// Memory bandwidth of an SM per clock while all read. Fitted to decoding at head_dim 128 on an H200
+// (docs/kernels/forward_split_kv.md).
 constexpr double memory_bytes_per_clock = 19;
-constexpr double scarce_bytes = 6144;       // by this over the bytes on the way reading takes longer
-constexpr double crowd_share = 0.02;        // for each warp beyond four, which all meet at each step
-constexpr double step_clocks = 60;          // that no other block covers
-constexpr double least_step_clocks = 1400;  // of a block, from barrier to barrier, beside what its tile takes
+constexpr double scarce_bytes = 6144;       // divided by bytes in flight: slowdown of loads
+constexpr double crowd_share = 0.02;        // per warp beyond four: all meet in each step
+constexpr double step_clocks = 60;          // not hidden by other blocks
+constexpr double least_step_clocks = 1400;  // of a block between barriers, in addition to its tile
 constexpr double step_bytes_per_clock = 40;
 constexpr double launch_clocks = 6000;
-constexpr double work_tile_clocks = 1500;  // queries, merge of the warps, stores
-constexpr double split_clocks = 60;        // that the block that merges a work tile needs for each split
+constexpr double work_tile_clocks = 1500;  // queries, merging of warps, stores
+constexpr double split_clocks = 60;        // per split, in the merging block
 constexpr double flops_per_clock = 2700;
-// Where TMA copies boxes of caches of fp8 (docs/records/notebook.md).
+// TMA boxes of fp8 caches (docs/records/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
 constexpr double scarce_box_bytes =
-    17800;                         // by the cube of this over the bytes on the way reading takes longer
-constexpr double box_clocks = 40;  // for each tile
+    17800;                         // the cube of this over the bytes in flight is the slowdown of loads
+constexpr double box_clocks = 40;  // per tile
 constexpr double enough_box_bytes = 131072;
-constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
-constexpr double box_step_clocks = 900;    // of a warp from tile to tile, beside what it issues
-constexpr double issue_share = 1.6;        // of which it takes so many times the least
-constexpr double warps_that_issue = 4;     // at once, one in each quarter of a multiprocessor
-// One config serves all calls with split_keys, prefill among them, which wgmma computes several times as fast.
+constexpr double crowded_bytes = 1310720;  // excess bytes in flight divided by this: slowdown
+constexpr double box_step_clocks = 900;    // of a warp from tile to tile, in addition to issue
+constexpr double issue_share = 1.6;        // factor of issue time over its minimum
+constexpr double warps_that_issue = 4;     // concurrently, one per SM sub-partition
+// With split_keys one config also serves prefill, which wgmma computes several times faster.
 constexpr double prefill_too = 1.7;
-// Instructions to convert a stored number to a 16-bit one: counted, not fitted.
+// Instructions to convert a stored element to 16 bits: counted, not fitted.
 double slots_to(DType number, DType stored) {
   switch (stored) {
     case DType::int4:
@@ -51,13 +51,13 @@ double slots_to(DType number, DType stored) {
       return number == DType::bf16 ? 2 : 0.75;
   }
 }
-// Where conversion holds up everything, clocks of a warp from an instruction to the next, and instructions of its step
-// beside those of its tile (docs/records/notebook.md).
+// If conversion is the bottleneck: clocks of a warp between instructions, and instructions of a step besides
+// those of its tile (docs/records/notebook.md).
 constexpr double clocks_per_instruction = 6.8;
 constexpr double step_instructions = 150;
-constexpr double copy_instructions = 10;  // of cp.async, for each piece of 16 bytes
-// The models of the other families do not know what memory can bring, so that theirs come out lower for few queries.
-// Rows of a list are copied one by one: timed beside forward_split_wgmma.
+constexpr double copy_instructions = 10;  // per 16-byte cp.async
+// Models of other families neglect memory bandwidth, and predict too little for few queries.
+// Rows of lists are copied one by one: timed against forward_split_wgmma.
 constexpr double copied_by_rows = 2;
 constexpr double beside_other_families = 0.75;
 
@@ -75,7 +75,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
       std::max(1.0, std::ceil(static_cast<double>(keys_to_read(spec, shape)) / config.tile_kv) *
                         block_cover(spec, static_cast<int>(tile_rows) / spec.gqa_ratio, config.tile_kv));
 
-  // One tile of keys of one block. Tiles of rows of one KV head find their keys in L2, but for the first.
+  // One tile of keys of one block. All row tiles of a KV head but the first read keys from L2.
   const Storage kv = storage_of(spec);
   const double key_bytes = (d + dv) * kv.element_bytes / kv.numbers + (kv.has_row_scales ? 8 : 0) +
                            kv.scale_bytes(spec.head_dim) + kv.scale_bytes(spec.value_head_dim());
@@ -114,7 +114,7 @@ double Family<ForwardSplitKv>::cycles(const Case& problem, const ProblemShape& s
     const double instructions =
         softmax * warps_that_issue / warps + copies / (warps * 32) + step_instructions;
     const double latency = clocks_per_instruction * instructions;
-    // The more blocks there are, the better some read while others convert.
+    // More blocks overlap loads and conversions better.
     const double overlap = config.copies == Copies::tma ? blocks : warps_that_issue;
     step = std::pow(std::pow(step, overlap) + std::pow(latency, overlap), 1 / overlap);
   }

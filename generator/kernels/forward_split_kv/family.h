@@ -1,4 +1,4 @@
-// The family of forward kernels whose keys are split over blocks (templates/forward_split_kv).
+// The family of split-KV forward kernels by mma.sync (templates/forward_split_kv).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -34,9 +34,9 @@ struct Family<ForwardSplitKv> : FamilyDefaults<ForwardSplitKv> {
   }
   static void launch(const KernelLaunch& launch, const ForwardSplitKv& config);
 
-  /// Whether stored numbers, or scales of tokens, want so many instructions that these bound decoding.
+  /// Whether conversions of stored elements, or token scales, bound decoding by their instructions.
   static bool converts_much(const AttentionSpec& spec);
-  /// How keys and values of a spec lie in shared memory.
+  /// Layout of the spec's keys and values in shared memory.
   static forward_split_kv::Storage storage_of(const AttentionSpec& spec);
 };
 

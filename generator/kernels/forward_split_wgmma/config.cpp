@@ -1,4 +1,4 @@
-// The fields of forward_split_wgmma, its rules and its search grid.
+// The fields of forward_split_wgmma, rules and search grid.
 #include <array>
 
 #include <fmt/format.h>
@@ -19,12 +19,12 @@ using namespace forward_split_wgmma;
 namespace {
 
 constexpr int max_consumers = 2;
-// Loop counters, descriptors, softmax state; what masks and scores add. Counted on the assembler's reports.
+// Registers of loop counters, descriptors and softmax state; of masks and scores. Calibrated with ptxas.
 constexpr int other_registers = 34;
 constexpr int functor_registers = 8;
 constexpr int largest_score_registers = 2;
 constexpr int mean_score_registers = 4;
-// Registers of the warpgroup that converts keys and values, and those that their scales take of the others.
+// Registers of the converter warpgroup, and of scales in other warpgroups.
 constexpr int converter_registers = 40;
 constexpr int scale_registers = 4;
 // Registers of the producer. That of pages spills 24 to 44 bytes of 56 registers where it holds bounds of joined masks, or of
@@ -54,14 +54,14 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardSplitWgmma>(), "each member has a row");
 
-// A config says by its buffers whether keys and values are converted.
+// Whether keys and values are converted: then they have buffers for stored tiles.
 bool converts(const ForwardSplitWgmma& config) { return config.stages_stored > 0; }
 
 int threads_of(const ForwardSplitWgmma& config) {
   return warpgroup_threads(consumers_of(config) + (converts(config) ? 2 : 1));
 }
 
-// Why the buffers do not suit what k and v are stored as; empty: they do.
+// Why the buffers do not match the storage type of k and v; empty if they do.
 std::string storage_rejection(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   constexpr std::string_view name = Family<ForwardSplitWgmma>::name;
   if (!has_narrow_keys(spec)) {
@@ -93,7 +93,7 @@ int consumers_of(const ForwardSplitWgmma& config) { return config.tile_rows / ro
 
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const int consumers = consumers_of(config);
-  // Consumers of several blocks with converters would have too few registers beside a producer of 56.
+  // With 56 for the producer, consumers of several blocks with converters would have too few registers.
   const bool has_scales = has_converted_scales(spec);
   const bool holds_more = functor_count(spec.mask) > 1 || config.requests != Requests::all || has_scales;
   const int producer = spec.q_positions || spec.k_positions ? placed_producer_registers

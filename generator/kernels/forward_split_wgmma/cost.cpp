@@ -17,50 +17,51 @@ using namespace forward_split_wgmma;
 
 namespace {
 
-// Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2. Set by hand, beside
-// timings of decoding and prefill at head_dim 128 on an H200.
+// Clocks and rates of an SM, set by hand from timings of decoding and prefill at head_dim 128 on an H200. A
+// wgmma of N columns takes N / 2 clocks.
 constexpr double memory_bytes_per_clock = 18.5;
 constexpr double l2_bytes_per_clock = 45;
-constexpr double scarce_bytes = 17800;   // by the cube of this over the bytes on the way reading takes longer
-constexpr double enough_bytes = 131072;  // on the way
-constexpr double crowded_bytes = 1310720;  // by what is more than enough over this it takes longer, too
-constexpr double page_clocks = 40;         // for each tile whose pages are looked up
-constexpr double step_clocks = 700;        // of a consumer alone, beside products and exponentials
-constexpr double softmax_per_key = 5.8;    // of a consumer, for each key of a tile
-constexpr double tensor_share = 0.9;       // of their rate, that the tensor cores reach at best
-constexpr double prefill_share = 0.66;     // and with many queries
-constexpr double masked_clocks = 1500;     // of a work tile of many queries, for its partial tiles
-constexpr double box_clocks = 110;         // to start the copy of a panel of a box
+constexpr double scarce_bytes = 17800;   // the cube of this over the bytes in flight is the slowdown of loads
+constexpr double enough_bytes = 131072;  // in flight
+constexpr double crowded_bytes = 1310720;  // excess bytes in flight divided by this: slowdown
+constexpr double page_clocks = 40;         // per tile with page lookup
+constexpr double step_clocks = 700;        // of a consumer, in addition to products and exponentials
+constexpr double softmax_per_key = 5.8;    // of a consumer, per key of a tile
+constexpr double tensor_share = 0.9;       // highest share of the tensor cores' rate
+constexpr double prefill_share = 0.66;     // likewise, with many queries
+constexpr double masked_clocks = 1500;     // per work tile of many queries, for its partial tiles
+constexpr double box_clocks = 110;         // to issue the copy of a box panel
 constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 2500;
-constexpr double waiting_for_queries = 800;  // where they have one buffer
-constexpr double split_clocks = 60;          // that the block that merges a work tile needs for each split
+constexpr double waiting_for_queries = 800;  // with one buffer of queries
+constexpr double split_clocks = 60;          // per split, in the merging block
 constexpr double single_stage = 1.25;
-// The models of other families do not know what memory can bring, so that theirs come out lower for few queries.
+// Models of other families neglect memory bandwidth, and predict too little for few queries.
 constexpr double beside_other_families = 0.7;
-// The model of forward_wgmma estimates too much for many queries under a mask.
+// The model of forward_wgmma predicts too much for many queries under a mask.
 constexpr double beside_forward_wgmma = 1.2;
 // Few queries alone over keys whose scales of rows would multiply numbers here: forward_split_kv, which multiplies scores
 // and rounds nothing, serves them until both have been timed.
 constexpr double beside_exact_products = 20;
 
-// Tiles of lists, to find: set by hand between timings of 64 and of 128 keys.
+// Lookup of list tiles: set by hand between timings of 64 and 128 keys.
 constexpr double listed_clocks = 440;
-// Bytes that a multiprocessor reads where so many work tiles list the same keys.
+// Bandwidth of an SM if at least `listed_often` work tiles list the same keys.
 constexpr double listed_bytes_per_clock = 31, listed_often = 1024;
 
-// And for many queries over keys of 8 bits: timed at 1.6 of what forward_wgmma takes for 16.
+// Factor for many queries with 8-bit keys: measured as 1.6 times forward_wgmma's time for 16 bits.
 constexpr double stored_prefill = 1.2;
 
-// Instructions for an element of 8 bits that becomes one of 16, by the converters: counted, not fitted.
+// Converter instructions to upcast an 8-bit element: counted, not fitted.
 constexpr double slots_to(DType dtype) { return dtype == DType::bf16 ? 1.3 : 0.5; }
 // And for one that is multiplied by a scale, of 4 bits or 8 alike.
 constexpr double scaled_slots = 4.7;
-// And what a tile of few queries takes from one pipeline to the other, in any case: timed at head_dim 128 with bf16.
+// Latency of a tile of few queries between the two pipelines, timed at head_dim 128 with bf16.
 constexpr double stored_clocks = 900;
 constexpr double stored_per_element = 0.11;
 
-// Tiles of keys that a tile of rows sees, of so many. Every mask is taken for a causal one, for want of a better guess.
+// Tiles of keys that a tile of rows sees, out of `tiles`. Treats every mask as causal, for lack of a better
+// estimate.
 double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double tiles) {
   if (!drops_keys(spec) || shape.seqlen_kv == 0) return tiles;
   const double queries = static_cast<double>(shape.seqlen_q), keys = static_cast<double>(shape.seqlen_kv);
@@ -68,7 +69,7 @@ double seen_tiles(const AttentionSpec& spec, const ProblemShape& shape, double t
   return std::min(tiles, tiles * share + 0.5);
 }
 
-// Clocks to start the copies of a tile of keys.
+// Clocks to issue the copies of a tile of keys.
 double boxes_step(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   const double boxes = config.tile_kv / box_rows(spec, config.tile_kv);
   const int bytes = size_of(spec.key_dtype());
@@ -91,7 +92,7 @@ double Family<ForwardSplitWgmma>::cycles(const Case& problem, const ProblemShape
       std::max(1.0, std::ceil(static_cast<double>(keys_to_read(spec, shape)) / config.tile_kv) *
                         block_cover(spec, config.tile_rows / spec.gqa_ratio, config.tile_kv));
 
-  // One tile of keys. Tiles of rows of one KV head find their keys in L2, but for the first.
+  // One tile of keys. All row tiles of a KV head but the first read keys from L2.
   const double blocks = config.blocks_per_sm;
   const bool is_stored = has_narrow_keys(spec);
   const double tile_bytes =

@@ -1,4 +1,4 @@
-// The family of forward kernels with TMA and wgmma whose keys are split over blocks (templates/forward_split_wgmma).
+// The family of split-KV forward kernels by TMA and wgmma (templates/forward_split_wgmma).
 #pragma once
 
 #include "generator/kernels/family.h"
@@ -41,17 +41,16 @@ struct Family<ForwardSplitWgmma> : FamilyDefaults<ForwardSplitWgmma> {
 
 namespace forward_split_wgmma {
 
-/// More queries of a sequence than this are rather forward_wgmma's work; of dense ones always.
+/// The most queries of a sequence; with more, forward_wgmma is usually faster, for dense sequences always.
 inline constexpr std::int64_t few_queries = 64;
 
-/// Registers that an instruction takes beside its accumulators: the assembler wants all of it in the
-/// registers that a thread begins with.
+/// Registers of a wgmma besides its accumulators: ptxas needs all of them in the launch's registers.
 inline constexpr int instruction_registers = 30;
 
-/// Warpgroups of a block that compute.
+/// Number of consumer warpgroups of a block.
 int consumers_of(const ForwardSplitWgmma& config);
 
-/// Shares of registers. One consumer has those that the kernel was launched with.
+/// Register shares. A single consumer keeps those of the launch.
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmma& config);
 
 }  // namespace forward_split_wgmma

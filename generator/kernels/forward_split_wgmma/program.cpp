@@ -11,7 +11,7 @@
 namespace jit {
 namespace {
 
-// Columns of O that an instruction makes at once, where it has too few registers for all; 0: all.
+// Columns of O per wgmma if the launch's registers do not suffice for all; 0: all.
 int output_columns_at_once(const AttentionSpec& spec, const ForwardSplitWgmma& config) {
   constexpr int panel = 64;
   const int begun_with =

@@ -1,4 +1,4 @@
-// The field of forward_tcgen05, its rules and its search grid.
+// The field of forward_tcgen05, rules and search grid.
 #include <array>
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ using namespace forward_tcgen05;
 
 namespace {
 
-// Scores of a row, of which half wait as P, and addresses.
+// Registers of a row's scores, half of them as P, and of addresses.
 constexpr int softmax_needs = tile_kv + 40;
 
 constexpr std::array rows = {
@@ -71,7 +71,7 @@ Footprint Family<ForwardTcgen05>::footprint(const AttentionSpec& spec, const For
 }
 
 std::vector<ForwardTcgen05> Family<ForwardTcgen05>::space(const Case& problem) {
-  // As many as there is room for: nobody has timed fewer.
+  // The most stages that fit; fewer are not measured.
   ForwardTcgen05 config{.stages = 4};
   while (config.stages > 1 && smem_bytes(problem.spec, config.stages) > problem.limits.smem_per_block)
     --config.stages;

@@ -1,4 +1,4 @@
-// The cost model of forward_tcgen05: a sum of what the units of a multiprocessor can do, which no measurement has fitted.
+// The cost model of forward_tcgen05: rates of an SM's units, not fitted to measurements.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ using namespace forward_tcgen05;
 
 namespace {
 
-constexpr double reached_share = 0.7;  // of what binds
+constexpr double reached_share = 0.7;  // of the bottleneck's rate
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
 

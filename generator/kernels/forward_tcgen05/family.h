@@ -1,4 +1,4 @@
-// The family of forward kernels with tcgen05 and tensor memory (templates/forward_tcgen05).
+// The family of forward kernels by tcgen05 and tensor memory (templates/forward_tcgen05).
 #pragma once
 
 #include <array>
@@ -41,12 +41,12 @@ struct Family<ForwardTcgen05> : FamilyDefaults<ForwardTcgen05> {
 
 namespace forward_tcgen05 {
 
-/// Registers per thread that setmaxnreg gives to the warpgroups.
+/// Registers per thread by setmaxnreg.
 struct Registers {
   int softmax, correction, producer;
 };
-/// The sum is that of a block launched with 128 for each of 4 warpgroups, of which two are softmax, or 168 for each of 3.
-/// Scales of keys take some more in softmax.
+/// Shares that add up to the launch's registers: 128 for each of 4 warpgroups, two of them softmax, or 168
+/// for each of 3. Scales of keys need more in softmax.
 constexpr Registers registers_of(Blocks blocks, bool has_key_scales) {
   if (blocks.count == 2) return {232, 136, 136};
   return has_key_scales ? Registers{192, 72, 56} : Registers{184, 88, 56};

@@ -24,23 +24,21 @@ namespace {
 constexpr int max_consumers = 3;
 constexpr int most_columns_of_wgmma = 256;  // PTX ISA, "wgmma.mma_async", shapes
 constexpr int exponential_group = 8;        // templates/steps/interpolated_weights.cuh
-// Loop counters, descriptors, softmax state: calibrated on the assembler's reports.
+// Registers of loop counters, descriptors, softmax state: calibrated with ptxas.
 constexpr int other_registers = 30;
-constexpr int random_registers = 4;  // with dropout, beside the byte of each score, or the bit if precomputed
-constexpr int largest_score_registers = 2;   // where maxima are looked for first
-constexpr int output_functor_registers = 4;  // where it reads what it is a function of
-constexpr int functor_registers = 8;  // of a score, and of a mask that reads what it is asked for each score
-// In place of `other_registers`, where producers' warps upcast keys, so that lengths are read again, and where others
-// do.
+constexpr int random_registers = 4;  // with dropout, plus a byte per score, or a bit if it is precomputed
+constexpr int largest_score_registers = 2;   // for row maxima that are computed first
+constexpr int output_functor_registers = 4;  // for inputs of the functor
+constexpr int functor_registers = 8;  // of a score, and of a mask that reads its tensors for every score
+// Replace `other_registers` if spare producer warps upcast keys, which reread lengths, or if converters do.
 constexpr int spare_upcast_registers = 26, upcast_registers = 32;
-constexpr int epilogue_work_registers = 24;    // beside them with output = direct, for where O lies
+constexpr int epilogue_work_registers = 24;    // additional, with output = direct, for addresses of O
 constexpr int spare_warps = 2, own_warps = 4;  // that upcast keys and values
-// Registers of the warpgroup that transposes values, or upcasts keys and values.
+// Registers of the warpgroup that transposes V, or upcasts K and V.
 constexpr int converter_registers = 40;
 // Registers of the producers where they copy scales beside tiles, and of pages: 56 spill 24 bytes.
 constexpr int scaled_producer_registers = 64;
-// Beside the accumulators of one instruction, of the registers that the kernel is launched with: below that
-// the assembler gives up (C7602).
+// Registers besides a wgmma's accumulators, out of those at launch: with fewer, ptxas gives up (C7602).
 constexpr int instruction_registers = 30;
 
 constexpr std::array rows = {
@@ -66,7 +64,7 @@ constexpr std::array rows = {
     field<&ForwardWgmma::requests>(
         "requests", "the requests of this kernel, by their number of queries",
         {.affects = Affects::registers, .sample = static_cast<int>(Requests::many_queries)}),
-    // Never faster, but by an order of magnitude more accurate where values have a mean (docs/records/kernels/fp8.md).
+    // Never faster, but ten times more accurate if values have a nonzero mean (docs/records/kernels/fp8.md).
     field<&ForwardWgmma::promote_every>(
         "promote_every",
         "tiles of keys after which sums of FP8 products are added to fp32 registers; 0: never",
@@ -85,24 +83,24 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardWgmma>(), "each member has a row");
 
-// Products of 8 bits want a row of V for each column.
+// Whether 8-bit V is transposed, since wgmma needs it column by column.
 bool transposes_v(const AttentionSpec& spec) { return has_fp8_queries(spec); }
 
-// Consumers, producers, and those who transpose values of 8 bits, or upcast keys and values.
+// Consumer and producer warpgroups, and one that transposes 8-bit V or upcasts K and V.
 int warpgroups_of(const ForwardWgmma& config) {
   return consumers_of(config) + 1 + (config.converter_warps > spare_warps ? 1 : 0);
 }
 int threads_of(const ForwardWgmma& config) { return warpgroups_of(config) * 128; }
 
-// Registers per thread that launch bounds leave.
+// Registers per thread at launch, as launch bounds allow.
 int launched_registers(const ForwardWgmma& config) {
   return registers_per_sm / (threads_of(config) * config.blocks_per_sm) / 8 * 8;
 }
 
-// Looking for maxima takes up to a tenth of the time (docs/records/notebook.md). But where most tiles exceed those of the tiles
-// before, or the first one that is visited shows many queries nothing, tiles are computed twice. Which of both it is
-// under a mask that does not say what its rows see, is measured. 8-bit P is cut off long before its sum shows it. Where rows
-// move alone, with split_keys, looking is the faster way but at head dims around 128.
+// Computing maxima first takes up to a tenth of the time (docs/records/notebook.md). Without it, tiles are
+// computed twice if most exceed earlier maxima, or if the first tile is masked for many queries; under a mask
+// without row ranges, tuning decides. 8-bit P would saturate before its sum shows it. With split_keys, where
+// each row rescales alone, computing maxima is faster except at head dims around 128.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   if (has_fp8_queries(spec) || !are_steady(spec.score) || spec.mean_score) return {Rescale::lazy};
   const int columns = padded_head_dim(spec.head_dim);
@@ -111,20 +109,20 @@ std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   return {Rescale::lazy, Rescale::on_overflow};
 }
 
-// Whether O leaves from registers: fp32 does, and bytes whose rows TMA cannot store.
+// Whether O is stored from registers: fp32, and bytes whose rows TMA cannot store.
 bool has_wide_output(const AttentionSpec& spec) {
   return has_quantized_output(spec) ? spec.value_head_dim() % tma_alignment != 0
                                     : size_of(output_dtype(spec)) != 2;
 }
 
-// Whether O can lie over Q: a warpgroup's rows of both must cover the same bytes.
+// Whether O can overwrite Q: a warpgroup's rows of both must occupy the same bytes.
 bool fits_o_over_q(const AttentionSpec& spec) {
   const int dv = spec.value_head_dim(), bytes = has_quantized_output(spec) ? 1 : element_bytes;
   return !has_fp8_queries(spec) &&
          panel_columns(spec.head_dim) * element_bytes == panel_columns(dv, bytes) * bytes;
 }
 
-// As templates/forward_wgmma/traits.cuh has it.
+// As in templates/forward_wgmma/traits.cuh.
 int mask_bit_words(const AttentionSpec& spec, const ForwardWgmma& config) {
   const std::optional<BlockSides> sides = mask_bit_sides(spec.mask);
   if (!sides || upcasts(spec, config)) return 0;
@@ -156,14 +154,14 @@ int smem_bytes(const AttentionSpec& spec, const ForwardWgmma& config) {
       .total;
 }
 
-// Whether P V can make sums of P: ones lie beside V that is transposed, and O has its share of sinks only in LSE.
+// Whether P V can also sum P: ones are appended to transposed V, and there are no sinks.
 bool can_sum_by_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr int least_panel = 128;
   return transposes_v(spec) && !spec.sinks && spec.descale_per != ScaleKind::block &&
          panel_columns(config.tile_kv, 1) >= least_panel;
 }
 
-// The rule for elements of 8 bits that a config breaks; empty: none.
+// The rule for 8-bit elements that a config breaks; empty if it breaks none.
 std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   if (config.tile_kv % mma_k != 0)
@@ -177,13 +175,13 @@ std::string fp8_rejection(const AttentionSpec& spec, const ForwardWgmma& config)
   return "";
 }
 
-// Why the buffers do not suit what k and v are stored as; empty: they do.
+// Why the buffers do not match the storage type of k and v; empty if they do.
 std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& config) {
   constexpr std::string_view name = Family<ForwardWgmma>::name;
   if (!has_stored_keys(spec)) {
     const bool has_converters = config.converter_warps != 0;
     if (config.stages_stored == 0 && has_converters == transposes_v(spec) && !config.upcast_ahead) return "";
-    // Where v is transposed, converters have been asked about.
+    // Where V is transposed, converters have been checked before.
     const std::string converters =
         transposes_v(spec) ? "" : fmt::format(" and converter_warps = {}", config.converter_warps);
     return fmt::format(
@@ -224,14 +222,14 @@ std::string storage_rejection(const AttentionSpec& spec, const ForwardWgmma& con
   return "";
 }
 
-// Registers that a consumer needs for dropout.
+// Registers of a consumer for dropout.
 int dropout_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!spec.dropout) return 0;
   return random_registers +
          (config.dropout_mask_ahead ? dropout_mask_for_query_rows(config.tile_kv).words : config.tile_kv / 8);
 }
 
-// As templates/steps/value_columns.cuh has it.
+// As in templates/steps/value_columns.cuh.
 bool finishes_columns(const AttentionSpec& spec) {
   return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
 }
@@ -256,14 +254,14 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
          dropout_registers(spec, config);
 }
 
-// fp32 results leave from registers, for whose addresses masks and positions leave no room.
+// Uncertainty with fp32 results, stored from registers: masks and positions leave none for addresses.
 int wide_output_doubt(const AttentionSpec& spec) {
   return (functor_count(spec.mask) > 0 ? 26 : 14) + (spec.q_positions && spec.k_positions ? 8 : 0);
 }
 
-// Registers by which estimates below the cap were seen to spill: joined masks with a score that depends on places, whose
-// distances are computed ahead, scores whose elements are loaded ahead where two consumers or one have registers left,
-// fp8 results, scales of rows, fp8 pages, fp32 results, and output functors behind a mask.
+// Registers by which estimates below the cap were seen to spill: joined masks with a position-dependent
+// score, whose distances are computed ahead; prefetched score elements, with up to two consumers; fp8
+// results; scales per row; fp8 pages; fp32 results; output functors with a mask.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
@@ -278,10 +276,10 @@ int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
 
 namespace forward_wgmma {
 
-// Masks that leap over keys know the next ones alone.
+// Only for masks with row ranges: others only find the next key tiles.
 bool goes_down(const AttentionSpec& spec) { return has_fp8_queries(spec) && has_row_range(spec.mask); }
 
-// Columns of ones beside 256 would be an instruction of their own, which is slower.
+// Not with 256 columns of V: columns of ones would need a separate wgmma, which is slower.
 bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   return padded_head_dim(spec.value_head_dim()) + sum_columns <= most_columns_of_wgmma &&
          can_sum_by_products(spec, config);
@@ -291,7 +289,7 @@ int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config) {
   return has_sums_by_products(spec, config) ? sum_columns : 0;
 }
 
-// A NaN of a score that is text may have a sign, which is not seen among maxima.
+// Not with text scores: their NaN may have a sign, and maxima would miss it.
 int interpolated_exponentials(const AttentionSpec& spec) {
   const bool may_be = has_fp8_queries(spec) && spec.interpolated_exponentials &&
                       spec.descale_per != ScaleKind::block && !has_text(spec.score);
@@ -325,18 +323,17 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const int consumers = consumers_of(config);
   const int launched = launched_registers(config), groups = warpgroups_of(config);
   if (launched >= most) return {};
-  // The producers find out which tiles the mask leaves: little work for masks that are arithmetic. Three
-  // consumers of 160 registers leave 32.
+  // Producers evaluate masks, which is cheap for arithmetic ones. Three consumers of 160 registers leave 32.
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
                      asks_by_positions(spec) || spec.key_arrivals;
-  // Producers of keys with scales of their own read these.
-  // With fp8 consumers spill before producers do, and lose more by it.
+  // Producers read scales of keys. With fp8, consumers spill before producers do, and lose more by it.
   const bool is_simple =
       (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
-  // The producers' warps that upcast have 32 bytes of rows on their way, and what they become.
+  // Upcasting producer warps hold 32 bytes of rows in flight, and the results.
   const bool has_spare_converters = config.converter_warps == spare_warps;
-  // Where lengths are read, and tile infos of values are left or stored keys come by pages, too, 40 are too few.
+  // 40 registers are too few to read lengths and also pass on tile infos of V, or load stored keys from
+  // pages.
   const bool reads_pages = upcasts(spec, config) && spec.sequences_kv == SequenceKind::paged;
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
@@ -462,7 +459,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<Stages> wide_stage_counts = {{2, 2, 2, direct}, {1, 2, 2, direct}, {2, 3, 3, direct}};
   const std::vector<Stages> stage_counts = {{2, 2, 2},           {1, 2, 2}, {2, 3, 3}, {1, 2, 2, separate},
                                             {2, 2, 2, separate}, {2, 4, 4}, {1, 3, 2}};
-  // A converter goes through tiles one by one: what is stored waits for it, not it for what is stored.
+  // A converter processes tiles in order: stored tiles wait for it, not vice versa.
   std::vector<Stages> upcast_stage_counts = {
       {2, 2, 2, over_q, 2, spare_warps}, {2, 2, 2, over_q, 1, spare_warps},
       {1, 2, 2, direct, 2, spare_warps}, {1, 2, 2, over_q, 2, spare_warps},
@@ -481,11 +478,12 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
   const std::vector<bool> has_dropout_mask_ahead =
       dropout_mask_rejection(spec, true).empty() ? std::vector{true, false} : std::vector{false};
   for (const int consumers : {2, 3, 1}) {
-    // Rows that move by themselves are looked at first where lengths are read: later looks spill a few registers there.
+    // With split_keys and lengths on the device, three consumers only compute maxima first: otherwise they
+    // spill.
     const bool looks_first = consumers == 3 && spec.split_keys != 0 && !is_plain(spec);
-    // Three consumers have 128 registers each when launched, and spill where O of 16-bit inputs leaves directly.
+    // Three consumers have 128 registers at launch, and spill if O of 16-bit inputs is stored from registers.
     if (consumers == 3 && has_wide_output(spec) && !has_fp8_queries(spec)) continue;
-    // One block of three consumers has all registers that a product of the smallest tile needs.
+    // One block of three consumers has enough registers for the smallest tile's product.
     const std::vector<int> block_counts = consumers == 3 ? std::vector{1, 2} : std::vector{1, 2, 3};
     std::vector<WarpgroupOrder> orders = {WarpgroupOrder::ping_pong, WarpgroupOrder::free};
     if (consumers == 1) orders = {WarpgroupOrder::free};
@@ -495,7 +493,7 @@ std::vector<ForwardWgmma> Family<ForwardWgmma>::space(const Case& problem) {
           for (const int blocks_per_sm : block_counts) {
             for (const Rescale rescale : looks_first ? std::vector{Rescale::lazy} : rescales) {
               for (const bool dropout_mask_ahead : has_dropout_mask_ahead) {
-                // Left out, because never faster: output = direct with 16 bits.
+                // Omitted, since never faster: output = direct with 16 bits.
                 configs.push_back({.tile_q = consumers * rows_per_warpgroup,
                                    .tile_kv = tile_kv,
                                    .stages_q = stages.q,

@@ -22,76 +22,76 @@ using namespace forward_wgmma;
 
 namespace {
 
-// Constants of a multiprocessor: a wgmma of N columns takes N / 2 clocks.
+// Rates of an SM: a wgmma of N columns takes N / 2 clocks.
 constexpr double smem_bytes_per_clock = 128;
 constexpr double exponentials_per_clock = 16;
 
-// Fitted to 854 timings of an earlier state on an H200, at 60 problems (bench/results, docs/records/notebook.md).
-// In clocks.
-constexpr double tensor_share = 0.911;           // of their rate, that the tensor cores reach at best
-constexpr double softmax_per_key = 5.8;          // of a consumer, for each key of a tile
-constexpr double softmax_clocks = 805;           // and for each tile
-constexpr double softmax_share = 1.12;           // of what exponentials alone take of all consumers
-constexpr double next_work_clocks = 2280;        // from one work tile to the next when consumers run on
-constexpr double new_work_clocks = 5090;         // and when they do not
-constexpr double single_buffer_clocks = 200;     // and with one buffer of Q, of fp8; set by hand
-constexpr double masked_per_row = 4.3;           // for the partial tiles of a work tile, by its rows and keys
-constexpr double neighbors = 1.05;               // several blocks on a multiprocessor
-constexpr double memory_bytes_per_clock = 13.7;  // of a multiprocessor
-// Dropout, set by hand to eight configs on an H200 (docs/records/notebook.md): of a consumer, and of what all of them share.
+// Clocks, fitted to 854 timings of an earlier version on an H200, for 60 problems (bench/results,
+// docs/records/notebook.md).
+constexpr double tensor_share = 0.911;           // highest share of the tensor cores' rate
+constexpr double softmax_per_key = 5.8;          // of a consumer, per key of a tile
+constexpr double softmax_clocks = 805;           // of a consumer, per tile
+constexpr double softmax_share = 1.12;           // of the time of all consumers' exponentials
+constexpr double next_work_clocks = 2280;        // between work tiles, if consumers continue without a wait
+constexpr double new_work_clocks = 5090;         // between work tiles, otherwise
+constexpr double single_buffer_clocks = 200;     // additional, with one buffer of Q for fp8; set by hand
+constexpr double masked_per_row = 4.3;           // for partial tiles of a work tile, per row and key
+constexpr double neighbors = 1.05;               // factor of several blocks per SM
+constexpr double memory_bytes_per_clock = 13.7;  // per SM
+// Dropout, set by hand for eight configs on an H200 (docs/records/notebook.md): per consumer, and for all of
+// them.
 constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
-// Factors of the whole kernel, set beside timings of 2 × 8,192 rows on an H200: where consumers draw beside
-// the products of a large head_dim, and where a small one leaves little time to load and drop by bits that
-// were precomputed.
+// Factors of the whole kernel, from timings of 2 × 8,192 rows on an H200: consumers draw next to the products
+// of a large head_dim; a small one leaves little time to load and apply precomputed bits.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
-// Set by hand: what is rarely fastest.
-constexpr double three_masked = 1.06;  // consumers, of whom most see less of the last tiles than the last one
-// Factors of fp8, by timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
-// and blocks that each turn values over for themselves.
+// Factors of choices that are rarely fastest, set by hand.
+constexpr double three_masked = 1.06;  // three consumers under a mask: most skip some of the last tiles
+// Factors of fp8, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
+// and several blocks per SM, which each transpose V.
 constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
 constexpr double out_of_turn = 1.01;
 constexpr double single_stage = 1.25;
 constexpr double two_stages = 1.003;
-constexpr double seeking_maxima = 1.06;  // for every tile of keys
-constexpr double unsure_maxima = 1.07;   // on overflow, where rows may see nothing of the first tile
-// To start the copy of a panel of a box: of pages of 16 on an H200.
+constexpr double seeking_maxima = 1.06;  // in every tile of keys
+constexpr double unsure_maxima = 1.07;   // on overflow, if the first tile may be masked for some rows
+// To issue the copy of a box panel: for pages of 16 on an H200.
 constexpr double box_clocks = 110;
-// Keys and values of 8 bits that become 16, set by hand beside counts of the converters' instructions: a warp takes so many
-// clocks for two rounds of 16 elements a lane, and for a tile beside them.
+// Upcasts of 8-bit K and V, set by hand from instruction counts of converters: clocks of a warp for two
+// rounds of 16 elements per lane, and per tile.
 constexpr double to_fp16_clocks = 60, scaled_clocks = 150, p_exchange_clocks = 300;
 constexpr double elements_of_rounds = 1024;
-constexpr double spare_converters = 1.12;  // two warps, on two of the four parts of a multiprocessor
+constexpr double spare_converters = 1.12;  // two warps, in two of the four SM sub-partitions
 constexpr double upcast_beside =
-    1.05;  // by a kernel's own warps, beside 4 × 512 queries of 8,192 keys on an H200
-constexpr double delivered_share = 0.85;  // of its rate, that shared memory delivers beside them
-// Ahead of the kernel: until one that is launched behind another has begun, set by hand.
+    1.05;  // slowdown by a kernel's own converters: 4 × 512 queries of 8,192 keys, H200
+constexpr double delivered_share = 0.85;  // of shared memory's rate, next to converters
+// Launch time of the upcasting kernel ahead, set by hand.
 constexpr double upcasting_launch_clocks = 4000;
 constexpr double single_stored =
-    1.15;  // stage: the next tile comes from memory only when this one is converted
-// Where sequences differ in length: tiles of queries for each block, below which blocks end as unevenly as they may.
+    1.15;  // with one stage of stored tiles: loads wait until conversion has ended
+// Tiles of queries per block below which unequal sequence lengths cause the largest imbalance.
 constexpr double few_waves = 8;
-// There, with few queries of each: a tile of queries of one head is nearly empty, and reads all keys.
+// There, with few queries per sequence: a query tile of one head is nearly empty, but reads all keys.
 constexpr double few_queries = 64;
 constexpr double nearly_empty = 4;
 
-// Things that go on at once take longer than the longest: the fourth root of the sum of their fourth powers. A search asks
-// millions of times, so without std::pow.
+// Concurrent work takes longer than its longest part: the fourth root of the sum of fourth powers. Without
+// std::pow, since a search calls this millions of times.
 double overlapped(std::initializer_list<double> times) {
   double sum = 0;
   for (const double time : times) sum += time * time * (time * time);
   return std::sqrt(std::sqrt(sum));
 }
 
-// Work for a tile of queries, on the average of some.
+// Mean work of sampled tiles of queries.
 struct TileWork {
   double steps = 0;  // tiles of keys
   double repeated =
-      0;  // of these, in which rows of a consumer see their first key, and which are not its first
-  double masked_ends = 0;  // of the keys, at which tiles are partial
+      0;  // steps repeated because rows of a consumer see their first key after the consumer's first tile
+  double masked_ends = 0;  // ends of the key range with partial tiles
 };
 
-// Steps of consumers whose rows begin to see keys at key `first`, for the first row of the tile, up to key
-// `last`.
+// Steps per consumer that are repeated because rows see their first key in a later tile: first keys of the
+// tile's rows go from `first` to `last`.
 double repeated_steps(const ForwardWgmma& config, std::int64_t first, std::int64_t last) {
   const int consumers = consumers_of(config);
   const auto tile_of = [&](std::int64_t of_consumers, std::int64_t keys_before) {
@@ -105,14 +105,14 @@ double repeated_steps(const ForwardWgmma& config, std::int64_t first, std::int64
   return static_cast<double>(repeated) / consumers;
 }
 
-// A mask that tensors decide is taken for a causal one, for want of a better guess.
+// Mean work of a tile. Treats masks that depend on tensors as causal, for lack of a better estimate.
 TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, const ProblemShape& shape) {
   const auto steps = [&](std::int64_t begin, std::int64_t end) {
     return static_cast<double>((end + config.tile_kv - 1) / config.tile_kv - begin / config.tile_kv);
   };
   if (!drops_keys(spec)) return {.steps = steps(0, shape.seqlen_kv)};
   constexpr std::int64_t most_samples = 32;
-  // Sizes of one sequence, also where only the device knows how long each is.
+  // Sizes of a sequence, averages or bounds if lengths are on the device.
   const Extents sizes{.batch = shape.batch,
                       .seqlen_q = shape.seqlen_q,
                       .seqlen_kv = shape.seqlen_kv,
@@ -138,7 +138,7 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
   return {mean(sum.steps), mean(sum.repeated), mean(sum.masked_ends)};
 }
 
-// Clocks of the warp that starts more copies than others for a tile of keys, where there are pages.
+// Clocks to issue a key tile's copies, of the warp that issues the most, with pages.
 double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (spec.sequences_kv != SequenceKind::paged || config.upcast_ahead) return 0;
   const int boxes = config.tile_kv / box_rows(config.tile_kv, spec.page_size),
@@ -149,13 +149,13 @@ double starting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   return box_clocks * (has_value_producer ? std::max(k, v) : k + v);
 }
 
-// Work tiles for each block that lives as long as any.
+// Work tiles of the block that has the most.
 double waves_of(const AttentionSpec& spec, const ProblemShape& shape, double waves) {
   const bool are_alike = !drops_keys(spec) || shape.seqlen_kv >= 2 * shape.seqlen_q;
   return !is_plain(spec) && are_alike && waves < few_waves ? std::ceil(waves) : std::max(1.0, waves);
 }
 
-// Clocks of the warps that upcast a tile of keys and values.
+// Clocks of the converter warps per tile of keys and values.
 double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!upcasts(spec, config)) return 0;
   const double rounds = config.tile_kv / elements_of_rounds / std::max(1, config.converter_warps);
@@ -163,8 +163,7 @@ double converting_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
   return rounds * (spec.head_dim + spec.value_head_dim()) * clocks + p_exchange_clocks;
 }
 
-// Clocks of shared memory, where it has more to deliver than products read: a tile that is upcast is read and
-// written. What TMA writes takes another way.
+// Clocks of shared memory if converters read and write tiles, too. TMA's writes do not count.
 double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (!upcasts(spec, config)) return 0;
   const double d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
@@ -172,7 +171,7 @@ double delivering_clocks(const AttentionSpec& spec, const ForwardWgmma& config) 
   return (consumers_of(config) * 2 * (q + tile) + (1 + 2) * tile) / (smem_bytes_per_clock * delivered_share);
 }
 
-// Clocks of the kernel that upcasts all keys and values ahead, which reads a byte for each and writes two.
+// Clocks of the kernel that upcasts all keys and values ahead: reads them as stored, and writes 16 bits.
 double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                         const DeviceLimits& limits) {
   if (!config.upcast_ahead) return 0;
@@ -181,8 +180,8 @@ double upcasting_clocks(const AttentionSpec& spec, const ProblemShape& shape, co
   return upcasting_launch_clocks + bytes / (memory_bytes_per_clock * limits.sm_count);
 }
 
-// Clocks of the kernel that draws the dropout mask: all scores, but those of keys that a mask of ranges shows
-// to no query of a tile.
+// Clocks of the kernel that draws the dropout mask: for all scores, except keys that a mask with row ranges
+// hides from a whole query tile.
 double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, const ForwardWgmma& config,
                       const DeviceLimits& limits, const TileWork& work) {
   if (!config.dropout_mask_ahead) return 0;
@@ -194,7 +193,7 @@ double drawing_clocks(const AttentionSpec& spec, const ProblemShape& shape, cons
 double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k;
   const double d = padded_head_dim(spec.head_dim, mma_k), dv = padded_head_dim(spec.value_head_dim());
-  // Q Kᵀ reads both operands from shared memory, which a narrow tile has no time for.
+  // Q Kᵀ reads both operands from shared memory, which bounds narrow tiles.
   const double wide = config.tile_kv / 2.0, reading = (64 + config.tile_kv) * 32 / smem_bytes_per_clock;
   const double own = d / mma_k * std::max(wide, reading) + config.tile_kv / mma_k * dv / 2;
   const double groups = consumers_of(config) * config.blocks_per_sm;
@@ -229,7 +228,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_q) / config.tile_q) * rows);
   const bool is_masked = drops_keys(spec);
   const bool runs_on = config.stages_q > 1 || config.output != OutputPlace::over_q;
-  // A single buffer of Q costs as much with fp8, unless it is released in front of the last softmax.
+  // With fp8, a single buffer of Q costs as much, unless it is released before the last softmax.
   const bool releases_late = has_fp8_queries(spec) && spec.descale_per == ScaleKind::block;
   const bool has_next_queries = runs_on && (config.stages_q > 1 || !releases_late);
   const double single_buffer = has_fp8_queries(spec) && config.stages_q == 1 ? single_buffer_clocks : 0;

@@ -1,4 +1,4 @@
-// The family of forward kernels with TMA, wgmma and specialized warps (templates/forward_wgmma).
+// The family of forward kernels by TMA, wgmma and specialized warps (templates/forward_wgmma).
 #pragma once
 
 #include "generator/kernels/dropout_mask.h"
@@ -10,9 +10,9 @@ namespace jit {
 
 namespace forward_wgmma {
 
-/// How blocks read the precomputed dropout mask.
+/// Layout of the precomputed dropout mask.
 DropoutMaskTiles dropout_mask_tiles(const ForwardWgmma& config);
-/// Bytes of results of spans that wait, of all blocks of a launch (templates/split_keys/waiting_spans.cuh).
+/// Bytes of waiting results of spans of all blocks of a launch (templates/split_keys/waiting_spans.cuh).
 std::size_t span_bytes(const AttentionSpec& spec, const ForwardWgmma& config, const AttentionParams& params,
                        int sm_count);
 
@@ -28,9 +28,9 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr bool waits_for_keys = true;
   static constexpr FamilyOutputs outputs = all_outputs;
   static constexpr bool applies_output = true;
-  static constexpr Requests part = Requests::many_queries;  ///< of a call of two kernels
+  static constexpr Requests part = Requests::many_queries;  ///< in a mixed call
   static constexpr bool may_spill =
-      false;  // one that spills, or waits, is not what its config was meant to be
+      false;  // a kernel that spills, or serializes wgmma, defeats its config's purpose
   static constexpr ForwardWgmma smallest = {
       .tile_q = 64, .tile_kv = 16, .stages_k = 1, .output = OutputPlace::direct};
 
@@ -67,42 +67,40 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
 
 namespace forward_wgmma {
 
-/// Warpgroups of a block that compute.
+/// Number of consumer warpgroups of a block.
 int consumers_of(const ForwardWgmma& config);
-/// Whether tiles of keys go from the last one to the first, with fp8: the first keys are those that may stand out, and
-/// what is small beside them is lost to P of 8 bits from then on (docs/fp8.md).
+/// Whether tiles of keys go from the last to the first, with fp8: the first keys may be outliers, after which
+/// 8-bit P loses small weights (docs/fp8.md).
 bool goes_down(const AttentionSpec& spec);
-/// Whether sums of P are a product with ones, beside P V of fp8, so that they are of P as it is rounded.
+/// Whether P V of fp8 sums P by a product with ones, so that sums are those of rounded P.
 bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
-/// Columns of ones that P V has for them beside those of V.
+/// Columns of ones in P V, in addition to those of V.
 int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
-/// How many of 8 exponentials of fp8 are interpolated between powers of two where nothing else is lost.
+/// Number of fp8 exponentials out of 8 that are interpolated, where nothing else loses accuracy.
 int interpolated_exponentials(const AttentionSpec& spec);
 
-/// Registers per thread that setmaxnreg gives to the warpgroups; all 0: those that the kernel was launched
-/// with.
+/// Registers per thread by setmaxnreg; all 0: unchanged since launch.
 struct RegisterShares {
   int producer = 0;
   int consumer = 0;
-  int converter = 0;  ///< of values of 8 bits, or of keys and values where only these have 8 bits
+  int converter = 0;  ///< of a warpgroup that transposes 8-bit V or upcasts K and V
 };
 RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Whether k and v are of 8 bits under q of 16.
+/// Whether k and v have 8 bits and q has 16.
 bool has_stored_keys(const AttentionSpec& spec);
 /// Whether only a kernel ahead can: their rows have no whole chunks.
 bool wants_upcast_ahead(const AttentionSpec& spec);
-/// Whether the kernel makes numbers of 16 of these on their way: no other one does before it.
+/// Whether the main kernel upcasts k and v, without a kernel ahead.
 bool upcasts(const AttentionSpec& spec, const ForwardWgmma& config);
-/// The spec that the kernel serves: of keys that are upcast ahead as they are then.
+/// The spec of the main kernel: with upcast keys if a kernel ahead upcasts them.
 AttentionSpec read_spec(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Columns of O that one instruction of P V makes: all, unless k and v come as 8 bits and the registers that a thread
-/// begins with are too few.
+/// Columns of O per wgmma of P V: all, unless k and v have 8 bits and the launch's registers are too few.
 int output_columns_at_once(const AttentionSpec& spec, const ForwardWgmma& config);
 
-/// Whether the mask knows keys by a word of each, which the key producer leaves in shared memory: see
-/// templates/problem/masks.cuh.
+/// Whether the mask has a word per key, which the key producer stores in shared memory
+/// (templates/problem/masks.cuh).
 bool has_key_words(const AttentionSpec& spec);
 
 }  // namespace forward_wgmma

@@ -16,7 +16,7 @@
 namespace jit {
 namespace {
 
-// The products of tiles that the kernel consists of, as what its Config inherits.
+// The kernel's products, in the base class of its Config.
 SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k, columns = padded_head_dim(spec.value_head_dim());
   const int sums = forward_wgmma::sum_columns_of(spec, config);
@@ -38,7 +38,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
                   .sum_columns = sums};
   if (has_narrow_keys(spec)) pv.columns_at_once = forward_wgmma::output_columns_at_once(spec, config);
   if (has_fp8_queries(spec))
-    pv.a_dtype = DType::fp8_e4m3;  // P needs its third bit, and has no use for e5m2's range
+    pv.a_dtype = DType::fp8_e4m3;  // P needs three mantissa bits, but not e5m2's range
   text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
   pv.steps = forward_wgmma::lower_key_steps(config.tile_kv, mma_k);
   text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);

@@ -1,4 +1,4 @@
-// The fields of forward_wide_wgmma, its rules and its search grid.
+// The fields of forward_wide_wgmma, rules and search grid.
 #include <algorithm>
 #include <array>
 
@@ -22,9 +22,9 @@ namespace {
 
 constexpr int score_warpgroups = 1;
 constexpr int threads = (1 + score_warpgroups + output_warpgroups) * 128;
-// Head dims up to this fit the registers of one warpgroup: forward_wgmma is faster.
+// Largest head dims that fit one warpgroup's registers: there, forward_wgmma is faster.
 constexpr int narrow_head_dim = 256;
-// Addresses, places in pipelines, factors of rows: counted on the assembler's reports.
+// Addresses, pipeline states, row factors: calibrated with ptxas.
 constexpr int output_other_registers = 30;
 
 constexpr std::array rows = {
@@ -33,7 +33,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardWideWgmma>(), "each member has a row");
 
-// As templates/forward_wide_wgmma/traits.cuh has it.
+// As in templates/forward_wide_wgmma/traits.cuh.
 int mask_bit_words(const AttentionSpec& spec) {
   const std::optional<BlockSides> sides = mask_bit_sides(spec.mask);
   return sides ? words_of_known_tile(sides->q, sides->kv, rows_per_warpgroup, tile_kv) : 0;
@@ -64,7 +64,7 @@ forward_wide_wgmma::RegisterShares forward_wide_wgmma::register_shares(const Att
   const ScoreMask* const score = score_mask(spec.score);
   const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
                      asks_by_positions(spec);
-  // Together 512: those of four warpgroups that were launched with 128.
+  // Shares add up to 512: the kernel is launched with 128 for each of 4 warpgroups.
   if (reads || !is_plain(spec)) return {.producer = 56, .score = 120, .output = 168, .q_panels = 2};
   return {.producer = 40, .score = 136, .output = 168, .q_panels = spec.dropout ? 2 : 4};
 }
@@ -89,7 +89,7 @@ std::vector<ForwardWideWgmma> Family<ForwardWideWgmma>::space(const Case& proble
   std::vector<ForwardWideWgmma> configs;
   const AttentionSpec& spec = problem.spec;
   if (std::max(spec.head_dim, spec.value_head_dim()) <= narrow_head_dim) return configs;
-  // Stages for one tile of K were faster than more, wherever both were timed.
+  // Stages for a single tile of K were faster than more, whenever both were timed.
   for (int stages_k = 3; stages_k <= 8; ++stages_k) configs.push_back({stages_k});
   return configs;
 }

@@ -14,13 +14,13 @@ using namespace forward_wide_wgmma;
 
 namespace {
 
-// Constants of one multiprocessor, in clocks. A wgmma of N columns takes N / 2.
+// Clocks of an SM. A wgmma of N columns takes N / 2 clocks.
 constexpr double tensor_share =
-    0.68;  // of their rate, that the tensor cores reach (docs/records/notebook.md)
+    0.68;  // share of their rate that the tensor cores reach (docs/records/notebook.md)
 constexpr double work_tile_clocks = 4000;
 constexpr double launch_clocks = 6000;
 constexpr double unfit_stages =
-    0.02;  // a step takes so much longer for each stage that a tile of keys lacks, or does not need
+    0.02;  // slowdown of a step per stage that a tile of keys lacks or does not need
 
 }  // namespace
 

@@ -36,12 +36,12 @@ struct Family<ForwardWideWgmma> : FamilyDefaults<ForwardWideWgmma> {
 
 namespace forward_wide_wgmma {
 
-/// Registers per thread that setmaxnreg gives to the warpgroups.
+/// Registers per thread by setmaxnreg.
 struct RegisterShares {
   int producer = 0;
   int score = 0;
   int output = 0;
-  int q_panels = 0;  ///< of Q, that the score warpgroup keeps in its registers
+  int q_panels = 0;  ///< panels of Q in registers of the score warpgroup
 };
 RegisterShares register_shares(const AttentionSpec& spec);
 

@@ -18,7 +18,7 @@ namespace {
 
 using namespace forward_wide_wgmma;
 
-// The products of panels that the kernel consists of, as what its Config inherits.
+// The kernel's products of panels, in the base class of its Config.
 SourceFile wgmma_products(const AttentionSpec& spec) {
   const int mma_k = facts(spec.dtype).mma_k, steps = padded_head_dim(spec.head_dim) / mma_k;
   const int panel_steps = panel_columns(spec.head_dim) / mma_k, panels = panel_count(spec.head_dim);

@@ -20,7 +20,7 @@
 namespace jit {
 namespace {
 
-// Batch entries that one launch takes.
+// Batch entries per launch.
 int entries_of_launch(const AttentionSpec& spec, const AttentionParams& params, const PersistentTiles& tiles,
                       int resident) {
   const std::int64_t of_entry = std::int64_t{ceil_div(params.seqlen_q, tiles.tile_q)} * params.heads_q;
@@ -30,7 +30,7 @@ int entries_of_launch(const AttentionSpec& spec, const AttentionParams& params, 
                   entries_with_key_words(ceil_div(params.seqlen_kv, tiles.tile_kv), of_entry, resident));
 }
 
-// Work tiles of sequences whose lengths only the device knows, at most.
+// Upper bound of work tiles if lengths are on the device.
 std::int64_t most_tiles(const AttentionSpec& spec, const AttentionParams& params, int tile_q) {
   const std::int64_t total = params.sequences.total_q;
   const std::int64_t rows = spec.sequences_q == SequenceKind::varlen
@@ -50,10 +50,10 @@ void launch_grid(const KernelLaunch& launch, AttentionParams& params, Maps& maps
   jit::launch(kernel.kernel.handle(), grid, arguments, launch.stream);
 }
 
-// Drivers before 12.1 take at most this much.
+// The limit of drivers before 12.1.
 static_assert(sizeof(AttentionParams) + sizeof(SequenceMaps) + sizeof(SpanMemory) <= 4096);
 
-// Blocks find the list of work tiles on the device.
+// Launches a kernel whose blocks compute the list of work tiles on the device.
 void launch_lengths(const KernelLaunch& launch, const AttentionSpec& spec, const PersistentTiles& tiles,
                     AttentionParams params, void* more) {
   const LoadedKernel& kernel = launch.kernel;

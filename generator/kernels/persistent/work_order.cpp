@@ -13,19 +13,19 @@
 namespace jit {
 namespace {
 
-// The part of the L2 cache that keys and values of a section may fill: the fastest of those measured on an H200
+// The share of the L2 cache for keys and values of a section: the fastest measured on an H200
 // (docs/records/notebook.md).
 constexpr double l2_share = 0.3;
 
-// Under a block mask neighboring rows may read keys that lie far apart: those of fewer slices stay in the cache from row
-// to row (bench/row_order.py counts what is read).
+// The most slices per section under a block mask: neighboring rows may read distant keys, and fewer slices'
+// keys stay in the cache from row to row (bench/row_order.py counts reads).
 constexpr int block_mask_section_slices = 4;
 
 double key_bytes_of(const AttentionSpec& spec) {
   return static_cast<double>(spec.head_dim + spec.value_head_dim()) * element_bytes / spec.gqa_ratio;
 }
 
-// Where rows read blocks from anywhere, slices that do not fit the cache together read all from memory.
+// At least as many as fit the cache: rows may read blocks anywhere, so more slices would read from memory.
 int fewest_of_block_mask(const AttentionSpec& spec, const WorkSize& size) {
   const double slice_bytes = key_bytes_of(spec) * std::max(1, size.seqlen_kv);
   return std::clamp(static_cast<int>(static_cast<double>(size.l2_bytes) / slice_bytes), 1,

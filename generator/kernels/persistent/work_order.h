@@ -1,4 +1,4 @@
-// In which order the tiles of queries of a launch are computed.
+// The order in which a launch computes query tiles.
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,29 @@
 
 namespace jit {
 
-/// Sizes of a launch that are known when its work is put in order.
+/// Sizes of a launch that determine its order.
 struct WorkSize {
   int seqlen_q = 0;
   int seqlen_kv = 0;
-  int slices = 0;  ///< query heads of all its batch entries
+  int slices = 0;  ///< query heads times batch entries
   int tile_q = 0;
-  int blocks = 0;             ///< that work at a time
+  int blocks = 0;             ///< co-resident blocks
   std::int64_t l2_bytes = 0;  ///< of the device
 };
 
-/// The order for the slices of one launch; see WorkOrder. Without a mask all tiles are alike: slice after
-/// slice, so that blocks read the same keys at the same time. Under a mask sections are of nearly the same
-/// size, and the last quarter of the rows that are listed goes to the end, unless slices are short: their
-/// keys would be read from memory once more. Where the rows of a block mask are listed by what is left of them, the
-/// longest work of all slices comes first, as much as all blocks take at once, and twice as much of the shortest last.
+/// The order of one launch's slices (see WorkOrder). Without a mask all tiles are alike: slice by slice, so
+/// that blocks share keys. Under a mask, sections have nearly equal sizes, and the last quarter of listed
+/// rows is deferred to the end, unless slices are short, since their keys would be read from memory again. If
+/// a block mask lists rows by remaining work, each slice's longest rows come first, one wave, and two waves
+/// of the shortest last.
 WorkOrder work_order(const AttentionSpec& spec, const WorkSize& size);
 
-/// Keys of as many slices as a section may have: their number times that of the keys of each, which heads that share keys
-/// count once.
+/// The most keys of a section's slices: their number times keys per slice; heads that share keys count once.
 int section_keys(const AttentionSpec& spec, std::int64_t l2_bytes);
 
-/// How many batch entries a launch takes at most if the mask has words of keys
-/// (templates/mainloop/key_word_ranges.cuh): as many as a block's table has a range for each of their
-/// `tiles_kv` tiles of keys, but enough to give `blocks` blocks several tiles of queries each, of which an
-/// entry has `tiles_per_entry`; never more than the table has places.
+/// The most batch entries of a launch whose mask has words of keys (templates/mainloop/key_word_ranges.cuh):
+/// as many as a block's table can hold ranges for, one per tile of keys, but enough to give each of `blocks`
+/// blocks several query tiles, of which an entry has `tiles_per_entry`; never more than the table's size.
 int entries_with_key_words(int tiles_kv, std::int64_t tiles_per_entry, int blocks);
 
 }  // namespace jit

@@ -13,12 +13,12 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
   const auto& [dtype, cache_dtype, scale_per, head_dim, head_dim_v, alignment, rotary_dim, rotary_interleaved,
                cos_sin_dtype, sections, mrope_interleaved, norm, norm_dtype, norm_adds_one, norm_eps] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t append = 2;  // no other operation's
+  constexpr std::uint64_t append = 2;  // unique to this operation
   return {append,
           word(dtype),
           word(cache_dtype.value_or(dtype)),
@@ -37,8 +37,8 @@ std::array<std::uint64_t, 16> words_of(const AppendSpec& spec) {
           word(std::bit_cast<std::uint32_t>(norm_eps))};
 }
 
-// A token's rows are one block's where there are many tokens, so that what is read for all of them, its cosines and
-// sines, is read once; of few tokens they are scheduled to as many blocks as keep the device busy.
+// With many tokens, one block has all rows of a token, so that its cosines and sines are read once; with few,
+// rows are split over enough blocks to fill the device.
 int rows_per_block(const BlockAppendParams& params, int rows_at_once, int sm_count) {
   constexpr int blocks_per_sm = 8;
   const int rows = params.heads_q + 2 * params.heads_kv;
@@ -47,7 +47,7 @@ int rows_per_block(const BlockAppendParams& params, int rows_at_once, int sm_cou
   return ceil_div(steps, std::clamp(wanted, 1, steps)) * rows_at_once;
 }
 
-// As without a state, whose last call vouches for one of the same shapes.
+// Like fill_params without a state, unless the last call had the same shapes (KnownAppend).
 bool fill_params(const OperationState& state, const AppendSpec& spec, const AppendArguments& arguments,
                  BlockAppendParams& params) {
   bool is_known = false;

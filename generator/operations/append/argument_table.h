@@ -1,4 +1,4 @@
-// The tensors of an append: a row is all that the host checks of one by itself.
+// The tensors of an append: each row has all checks of one tensor by itself.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace jit {
 
-/// One tensor of AppendArguments.
+/// A tensor of AppendArguments.
 struct AppendRow {
   std::string_view name;
   TensorView AppendArguments::*view;
-  DimNames dims;        ///< with varlen tokens
-  DimNames dense_dims;  ///< with (batch, seqlen) tokens
+  DimNames dims;        ///< for varlen tokens
+  DimNames dense_dims;  ///< for (batch, seqlen) tokens
   DType (*dtype)(const AppendSpec&);
-  bool has_aligned_rows = true;  ///< rows keep the spec's alignment, and the elements of one are dense
-  bool is_output = false;        ///< written: shares no byte with any other tensor
+  bool has_aligned_rows = true;  ///< rows have the spec's alignment and dense elements
+  bool is_output = false;        ///< written: must not overlap other tensors
 };
 
 constexpr DType new_rows(const AppendSpec& spec) { return spec.dtype; }
@@ -27,8 +27,8 @@ constexpr DType bytes(const AppendSpec&) { return DType::uint8; }
 constexpr DType int32_elements(const AppendSpec&) { return DType::int32; }
 constexpr DType int64_elements(const AppendSpec&) { return DType::int64; }
 
-/// Positions with sections have a row for each axis, scales may be one for all heads, or one for each row of the caches:
-/// other dimensions than here.
+/// Dimensions differ from this table for positions with sections, which have a row per axis, and for scales,
+/// of which there may be one for all heads or one per row of the caches.
 inline constexpr std::array append_table = {
     AppendRow{"k", &AppendArguments::k, "tokens, heads_kv, head_dim", "batch, seqlen, heads_kv, head_dim",
               new_rows},

@@ -15,7 +15,7 @@
 namespace jit {
 namespace {
 
-// Names every member: arguments with another tensor do not compile here until it has a row.
+// Names every member, so that a new tensor does not compile here until it has a row in the table.
 auto members_of(const AppendArguments& arguments) {
   const auto& [k, v, k_cache, v_cache, slot_mapping, seqused_k, cu_seqlens_q, page_table, q, q_out, cos_sin,
                cos, sin, positions, q_norm_weight, k_norm_weight, k_scale, v_scale, k_block_scales,
@@ -33,7 +33,7 @@ void want_none(bool is_unwanted, const char* name, const TensorView& tensor, con
   if (is_unwanted && tensor.is_present()) refuse(name, fmt::format("was given, but {}", why));
 }
 
-// Which tensors go together.
+// Checks which tensors are given together.
 void check_presence(const AppendSpec& spec, const AppendArguments& a) {
   const bool by_slot = a.slot_mapping.is_present(), is_dense = a.k.rank == 4, rotates = spec.rotary_dim != 0;
   constexpr const char* slots = "slot_mapping says where tokens go; leave out one of them";
@@ -99,7 +99,7 @@ const DimNames& dims_of(const AppendSpec& spec, const AppendRow& row, const Tens
   return is_dense ? row.dense_dims : row.dims;
 }
 
-// As many 8-bit elements lie in half of the bytes. Packed rows begin anywhere.
+// 8-bit elements need half the bytes for as many elements. Packed rows may begin at any address.
 int row_alignment(const AppendSpec& spec, DType dtype) {
   const DTypeFacts& stored = facts(dtype);
   constexpr int of_latents = 8;
@@ -176,7 +176,7 @@ bool writes(const AppendSpec& spec, const AppendArguments& arguments, const Appe
          (is_scale(row) && spec.scale_per == ScaleKind::token);
 }
 
-// Checks that what is written shares no byte with anything else, and no two of its elements one.
+// Checks that outputs overlap neither other tensors nor themselves.
 void check_outputs(const AppendSpec& spec, const AppendArguments& arguments) {
   std::array<ByteRange, append_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*append_table[i].view);
@@ -196,14 +196,14 @@ void check_outputs(const AppendSpec& spec, const AppendArguments& arguments) {
   }
 }
 
-// From page to page, from place to place and from head to head.
+// Strides of scales between pages, slots and heads.
 TensorStrides scale_strides(const AppendSpec& spec, const TensorView& scales) {
   if (!scales.is_present()) return {};
   if (spec.scale_per == ScaleKind::head) return {.batch = 0, .seq = 0, .head = stride_along(scales, 0)};
   return {.batch = stride_along(scales, 0), .seq = stride_along(scales, 1), .head = stride_along(scales, 2)};
 }
 
-// The sines of a table whose rows are cosines, then sines.
+// Address of the sines in a table whose rows hold cosines, then sines.
 const void* right_half(const AppendSpec& spec, const TensorView& cos_sin) {
   if (!cos_sin.is_present()) return nullptr;
   return static_cast<const std::byte*>(cos_sin.data) + spec.rotary_dim / 2 * size_of(spec.cos_sin_dtype);

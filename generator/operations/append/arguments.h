@@ -1,4 +1,4 @@
-// From the tensors of an append to the parameters of its kernel.
+// Converts the tensors of an append to the parameters of its kernel.
 #pragma once
 
 #include <jit/append.h>
@@ -9,14 +9,14 @@
 
 namespace jit {
 
-/// Checks `arguments` against `spec` and fills `params`, but for rows_per_block. Returns false when there is nothing to
-/// do. Allocates nothing unless it throws Error invalid_argument, whose field is the argument's name.
+/// Checks `arguments` against `spec` and fills `params`, except rows_per_block. Returns false if there is no
+/// work. Allocates only to throw Error invalid_argument, whose field is the argument's name.
 bool fill_params(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params);
 
-/// The pointers in `params`, of arguments that passed their checks.
+/// Sets the pointers in `params`. Requires: the arguments have passed their checks.
 void set_pointers(const AppendSpec& spec, const AppendArguments& arguments, BlockAppendParams& params);
 
-/// A call that passed its checks and has something to do.
+/// A checked call with work to do, to recognize similar ones.
 struct KnownAppend {
   KnownAppend(const AppendSpec& spec, const AppendArguments& arguments, const BlockAppendParams& filled);
 

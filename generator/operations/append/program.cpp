@@ -36,7 +36,8 @@ void check_sections(const AppendSpec& spec) {
               fmt::format("({}, 0, 0)", spec.rotary_dim / 2));
 }
 
-// Refuses what caches cannot have whose bytes have two numbers: they want scales of one kind, whole blocks, and lanes that have whole words of a row.
+// Rejects packed and latent caches with unsupported scales, head dims or rotary_dim: a lane has whole words
+// of a row.
 void check_packing(const AppendSpec& spec) {
   const DTypeFacts& stored = facts(spec.stored_dtype());
   if (stored.row_bytes != 0) {

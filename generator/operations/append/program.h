@@ -1,4 +1,4 @@
-// The program of an append, and what a launch must know of it.
+// The program of an append, and the facts that its launch needs.
 #pragma once
 
 #include <jit/append.h>
@@ -7,7 +7,7 @@
 
 namespace jit {
 
-/// Lanes for a row, as in the kernel.
+/// Lanes per row, as in the kernel.
 int append_lanes(const AppendSpec& spec);
 
 /// Requires: validate(spec) passes.

@@ -22,8 +22,7 @@ void check_length(std::string_view name, std::int64_t value) {
     refuse(name, fmt::format("is {}; it must be from 0 to {}", value, most_tokens));
 }
 
-// Reads one of the caller's tensors: its type and shape, where 1 stands for all of the first two. Strides in
-// `strides`.
+// Checks a caller's tensor, and returns its strides in `strides`. Its first two sizes may be 1 to broadcast.
 template <std::size_t count>
 void read(std::string_view name, const TensorView& tensor, DType dtype,
           const std::array<std::pair<std::string_view, std::int64_t>, count>& dims,
@@ -41,7 +40,7 @@ void read(std::string_view name, const TensorView& tensor, DType dtype,
   check_pointer(name, tensor, size_of(dtype));
 }
 
-// A list of lengths or boundaries; null where there is none.
+// An array of lengths or boundaries; null if absent.
 const int* read_array(std::string_view name, const TensorView& tensor, std::int64_t size) {
   if (!tensor.is_present()) return nullptr;
   long long strides[1];
@@ -91,7 +90,7 @@ BlockLists read_lists(std::string_view name, const BlockListViews& lists, const 
   return result;
 }
 
-// Checks of a tensor that is written that it is there with spec.scores, and only then.
+// Checks that an output is given if and only if spec.scores requests it.
 void check_presence(std::string_view name, const TensorView& tensor, bool is_wanted) {
   if (tensor.is_present() == is_wanted) return;
   refuse(name, is_wanted ? "is missing; spec.scores is true" : "was given; spec.scores is false");
@@ -123,7 +122,7 @@ void read_scores(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
       std::min<std::int64_t>(arguments.block_scores.shape[2], std::numeric_limits<int>::max()));
 }
 
-// `written` shares no byte with what is read.
+// Checks that `written` overlaps no input.
 void check_apart(std::string_view name, const TensorView& written, const BlockMaskArguments& arguments) {
   check_no_self_overlap(name, written);
   for (const auto& [other, tensor] : {std::pair<std::string_view, const TensorView&>{"map", arguments.map},
@@ -257,7 +256,7 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
   if (rows > most / std::max<std::int64_t>(pairs, 1))
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
   params.rows = static_cast<unsigned>(rows);
-  constexpr unsigned rows_of_block = block_mask_threads / 32;  // a warp has a row
+  constexpr unsigned rows_of_block = block_mask_threads / 32;  // one warp per row
   const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
   const auto groups = static_cast<unsigned>(rows * pairs);
   const auto is_listed = [](const BlockLists& lists) {

@@ -1,4 +1,4 @@
-// From the arguments of a block mask to the parameters of its kernel.
+// Converts the arguments of a block mask to the parameters of its kernels.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// Thread blocks of the launches; 0: there is nothing to write.
+/// Numbers of thread blocks of the launches; 0: nothing to write.
 struct BlockMaskGrids {
   unsigned classes = 0;
   unsigned lists = 0;
@@ -19,8 +19,8 @@ struct BlockMaskGrids {
   bool operator==(const BlockMaskGrids&) const = default;
 };
 
-/// Checks `arguments` against `spec` and fills `params`, of any of the launches. Throws Error invalid_argument, whose
-/// field is the argument's name.
+/// Checks `arguments` against `spec` and fills `params` for all launches. Throws Error invalid_argument,
+/// whose field is the argument's name.
 BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& arguments,
                            BlockMaskParams& params);
 

@@ -11,11 +11,11 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 7> words_of(const BlockMaskSpec& spec) {
   const auto& [mask, block_q, block_kv, varlen_q, varlen_kv, scores] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t block_mask = 3;  // no other operation's
+  constexpr std::uint64_t block_mask = 3;  // unique to this operation
   return {block_mask,     mask.hash(),     word(block_q), word(block_kv),
           word(varlen_q), word(varlen_kv), word(scores)};
 }

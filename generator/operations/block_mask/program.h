@@ -1,4 +1,4 @@
-// The program that makes block masks.
+// The program that computes block masks.
 #pragma once
 
 #include <jit/block_mask.h>
@@ -7,10 +7,10 @@
 
 namespace jit {
 
-/// Threads of a block.
+/// Threads per block.
 inline constexpr unsigned block_mask_threads = 512;
 
-/// The spec of an attention whose sequences are as those of the blocks.
+/// The spec of attention over the sequences of the blocks.
 AttentionSpec attention_of(const BlockMaskSpec& spec);
 
 /// Requires: validate(spec) passes.

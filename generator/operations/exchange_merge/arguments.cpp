@@ -17,12 +17,12 @@ namespace {
 constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();
 constexpr double longest_timeout = 1e9;  // seconds
 
-// How many of `all` a rank receives where they are shared.
+// The part of `all` that a rank receives if it is shared.
 std::int64_t part_of(std::int64_t all, std::int64_t rank, std::int64_t ranks) {
   return all * (rank + 1) / ranks - all * rank / ranks;
 }
 
-/// Tokens and heads that a rank receives.
+/// Numbers of tokens and heads that a rank receives.
 struct Share {
   std::int64_t tokens, heads;
 };
@@ -37,7 +37,7 @@ std::int64_t tiles_of(const ExchangeMergeSpec& spec, const Share& share) {
   return std::max<std::int64_t>(1, (rows + each - 1) / each);
 }
 
-// Tiles of the rank that receives the most: each has room for as many.
+// Most tiles that a rank receives, for which every buffer has room.
 std::int64_t most_tiles(const ExchangeMergeSpec& spec, std::int64_t tokens, std::int64_t heads) {
   std::int64_t most = 0;
   for (int rank = 0; rank < spec.ranks; ++rank)
@@ -45,7 +45,7 @@ std::int64_t most_tiles(const ExchangeMergeSpec& spec, std::int64_t tokens, std:
   return most;
 }
 
-// Blocks that have something to do: as many as tiles are sent, or received.
+// Number of blocks with work: the larger number of tiles sent or received.
 std::int64_t tiles_of_call(const ExchangeMergeSpec& spec, std::int64_t tokens, std::int64_t heads, int own) {
   std::int64_t sent = 0;
   for (int rank = 0; rank < spec.ranks; ++rank) {

@@ -1,4 +1,4 @@
-// From the tensors of an exchange and merge to the parameters of its kernel.
+// Converts the tensors of an exchange and merge to the parameters of its kernel.
 #pragma once
 
 #include <jit/exchange_merge.h>
@@ -7,9 +7,9 @@
 
 namespace jit {
 
-/// Tiles that the call sends or receives, at most of these a block each; as many as `params` says the buffers have room for,
-/// at most. Checks `arguments` against `spec` and fills `params`. 0 when there are no rows. Allocates nothing unless it
-/// throws Error invalid_argument, whose field is the argument's name.
+/// Checks `arguments` against `spec` and fills `params`. Returns the number of tiles that the call sends or
+/// receives, hence of blocks, limited by the capacity of the buffers; 0 without rows. Allocates only to throw
+/// Error invalid_argument, whose field is the argument's name.
 unsigned fill_params(const ExchangeMergeSpec& spec, const ExchangeMergeArguments& arguments,
                      ExchangeMergeParams& params);
 

@@ -16,11 +16,11 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 7> words_of(const ExchangeMergeSpec& spec) {
   const auto& [dtype, out_dtype, head_dim_v, alignment, ranks, share] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t exchange_merge = 7;  // no other operation's
+  constexpr std::uint64_t exchange_merge = 7;  // unique to this operation
   return {exchange_merge,  word(dtype), word(out_dtype), word(head_dim_v),
           word(alignment), word(ranks), word(share)};
 }
@@ -38,7 +38,7 @@ void ExchangeMerge::operator()(const ExchangeMergeArguments& arguments, Stream s
   if (tiles == 0) return;
   const CurrentDevice device;
   const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream);
-  // All blocks run at once, so that none waits for a peer whose own blocks find no room.
+  // All blocks must be co-resident: peers wait for them.
   launch_operation(kernel, {std::min(tiles, static_cast<unsigned>(std::max(kernel.resident_blocks, 1))), 1},
                    &params, stream);
 }

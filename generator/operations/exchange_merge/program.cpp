@@ -11,7 +11,8 @@
 namespace jit {
 namespace {
 
-// Threads of a block: few enough that many blocks share what a batch of one has, and so many that a tile is worth a flag.
+// Threads per block: few, so that a batch of one fills many blocks, but enough to make a flag per tile
+// worthwhile.
 constexpr int threads = 256;
 
 std::string_view name_of(ExchangeShare share) {
@@ -42,7 +43,7 @@ int exchange_tile_rows(const ExchangeMergeSpec& spec) {
   return threads / row_lanes(spec.head_dim_v, spec.head_dim_v, bytes).lanes;
 }
 
-// As ExchangeBuffer has it.
+// As in ExchangeBuffer.
 std::size_t exchange_tile_bytes(const ExchangeMergeSpec& spec) {
   const auto ranks = static_cast<std::size_t>(spec.ranks),
              rows = static_cast<std::size_t>(exchange_tile_rows(spec));

@@ -9,10 +9,10 @@
 
 namespace jit {
 
-/// Rows of a tile, as in the kernel.
+/// Rows per tile, as in the kernel.
 int exchange_tile_rows(const ExchangeMergeSpec& spec);
 
-/// Bytes of a buffer for each tile that it has room for, behind its header.
+/// Bytes of a buffer per tile of its capacity, after the header.
 std::size_t exchange_tile_bytes(const ExchangeMergeSpec& spec);
 
 /// Requires: validate(spec) passes.

@@ -22,8 +22,8 @@ namespace jit {
 namespace {
 
 constexpr double longest_timeout = 1e9;  // seconds
-// While a copy of one stream ends and its word is written, that of the other one goes on. Few copies take one stream, since
-// events take time of the host.
+// Two streams overlap the end of a copy and its flag with the next copy. Few copies use one stream, since
+// events take host time.
 constexpr std::size_t streams = 2, few_copies = 4;
 
 CUdeviceptr at(CUdeviceptr buffer, std::int64_t offset) { return buffer + static_cast<CUdeviceptr>(offset); }
@@ -62,17 +62,17 @@ struct KeyExchange::State {
   std::vector<CUdeviceptr> buffers;
   std::vector<KeyCopy> received;
   int pieces = 0, own_granules = 0, granules = 0;
-  std::vector<SentCopy> sent;  ///< with keys
+  std::vector<SentCopy> sent;  ///< copies with keys
   struct Words {
     CUdeviceptr first = 0;
-    int count = 0;  ///< of a call
+    int count = 0;  ///< per call
   };
-  std::vector<Words> words;  ///< of each rank
+  std::vector<Words> words;  ///< by rank
   std::shared_ptr<const OperationState> kernel;
-  KeyExchangeParams params = {};  ///< but for a call's
+  KeyExchangeParams params = {};  ///< without a call's own values
   std::uint32_t calls = 0;
-  bool is_counted_here = true;  ///< no graph counts calls of which this object does not know
-  bool is_sending = false;      ///< a call has begun, and not been sent
+  bool is_counted_here = true;  ///< whether no graph advances the count of calls
+  bool is_sending = false;      ///< between begin() and send()
   std::size_t copying_streams = 0;
   std::array<CUstream, streams> copying = {};
   std::array<CUevent, streams> copied = {};
@@ -91,7 +91,7 @@ struct KeyExchange::State {
     }
   }
 
-  /// Before the first call.
+  /// The header before the first call.
   ArrivalHeader first_header() const {
     ArrivalHeader header{};
     header.pieces = pieces;
@@ -125,8 +125,8 @@ void KeyExchange::State::check_rows(const TensorView& tensor, const char* name, 
     refuse(name, fmt::format("is {}; batch entries must begin at multiples of 16 bytes", tensor.to_string()));
 }
 
-// Keys and values from the rank's half to that of another one, and the word behind them. A word is the call's number, which
-// graphs learn from the device.
+// Copies keys and values from the rank's half to that of another rank, then sets its word to the call's
+// number, which graphs read from the device.
 void KeyExchange::State::copy(const SentCopy& copy, CUstream stream) const {
   const DriverApi& api = driver();
   const auto target = static_cast<std::size_t>(copy.target);
@@ -208,7 +208,7 @@ KeyExchange::KeyExchange(const KeyExchangeSpec& spec, const Placement& placement
   for (CUevent* event : {&own.copied[0], &own.copied[1], &own.begun, &own.ended})
     check(api.cuEventCreate(event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   const ArrivalHeader header = own.first_header();
-  // Words may have come already.
+  // Keeps words that peers have set already.
   check(api.cuMemcpyHtoD(own.own(), &header, sizeof header), "cuMemcpyHtoD");
   check(api.cuMemcpyHtoD(own.own() + sizeof header, pieces.data(), pieces.size() * sizeof(ArrivalPiece)),
         "cuMemcpyHtoD");
@@ -234,9 +234,9 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   if (is_captured) {
     own.is_counted_here = false;
   } else {
-    check(api.cuStreamWaitEvent(stream, own.ended, 0), "cuStreamWaitEvent");  // of another stream
+    check(api.cuStreamWaitEvent(stream, own.ended, 0), "cuStreamWaitEvent");  // ended on another stream
   }
-  if (++own.calls == 0) own.calls = 2;  // as the kernel counts
+  if (++own.calls == 0) own.calls = 2;  // 0 is skipped, as in the kernel
   const KeyExchangeLayout& layout = own.layout;
   const auto bytes = [&](std::int64_t elements) { return elements * size_of(own.spec.dtype); };
   own.params.k = static_cast<const char*>(k.data);
@@ -247,7 +247,7 @@ ArrivingKeys KeyExchange::begin(const TensorView& k, const TensorView& v, Stream
   own.params.half = own.half();
   begin_key_exchange(*own.kernel, own.params, own.spec.batch, own.device, stream);
   own.is_sending = own.copying_streams > 0;
-  // Copies may begin when others have ended the call before, and own rows are there.
+  // Copies wait until the own rows are written, and all ranks have ended the previous call.
   if (own.is_sending) check(api.cuEventRecord(own.begun, stream), "cuEventRecord");
   const auto view = [&](std::int64_t offset, int head_dim) {
     TensorView rows =

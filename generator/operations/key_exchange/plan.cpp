@@ -13,9 +13,10 @@ namespace jit {
 namespace {
 
 constexpr std::int64_t buffer_alignment = 256;
-// Copies are of so many keys, or multiples.
+// Granularity of copies, in keys.
 constexpr std::int64_t exchange_granule = arrival_granule;
-// A copy of a source is twice as long as the one before, up to so many times the first: each takes as much of the host's time.
+// Each copy of a source is twice as long as the previous one, up to this multiple of the first: all take
+// equal host time.
 constexpr std::int64_t longest_chunk = 8;
 
 std::int64_t rounded_up(std::int64_t x, std::int64_t to) { return (x + to - 1) / to * to; }
@@ -46,14 +47,14 @@ void check(const KeyExchangeSpec& spec, const Placement& placement) {
   }
 }
 
-// Keys between two words.
+// Keys of a source's first copy.
 std::int64_t chunk_keys(const KeyExchangeSpec& spec) {
   const std::int64_t each =
       spec.batch * spec.heads_kv * (spec.head_dim + spec.head_dim_v) * size_of(spec.dtype);
   return std::max<std::int64_t>(1, spec.chunk_bytes / each / exchange_granule) * exchange_granule;
 }
 
-// Keys that `rank` needs of `source`, in pieces of a chunk at most, ascending.
+// Ranges of keys that `rank` needs from `source`, ascending, of at most a copy's size each.
 std::vector<IndexRange> chunks_between(const KeyExchangeSpec& spec, const Placement& placement, int rank,
                                        int source) {
   std::vector<IndexRange> chunks;

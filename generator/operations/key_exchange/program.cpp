@@ -9,7 +9,7 @@ namespace jit {
 namespace {
 
 constexpr int threads = 256;
-constexpr std::array<std::uint64_t, 1> words = {23};  // no other operation's
+constexpr std::array<std::uint64_t, 1> words = {23};  // unique to this operation
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The kernel that begins a call of an exchange of keys.
+// The kernel that begins a call of a key exchange.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace jit {
 
 Program key_exchange_program();
 
-/// The kernel that all exchanges share, loaded on the current device. Throws what compiling and loading
-/// throw.
+/// The kernel that all exchanges share, loaded on the current device. Throws the errors of compiling and
+/// loading.
 std::shared_ptr<const OperationState> key_exchange_kernel(const Context& context);
 
-/// Launches it for so many batch entries.
+/// Launches the kernel for `batch` batch entries.
 void begin_key_exchange(const OperationState& kernel, KeyExchangeParams& params, std::int64_t batch,
                         int device, Stream stream);
 

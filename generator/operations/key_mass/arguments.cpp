@@ -63,7 +63,7 @@ unsigned fill_maps(const KeyMassSpec& spec, KeyMassMaps& maps) {
   const AttentionParams& attention = maps.of_all.attention;
   const auto& [q, k, v, o] = tma_operands(attention);
   TmaOperand keys = k;
-  if (spec.per_query_head) keys.heads /= scores.gqa_ratio;  // heads_kv is that of the mass
+  if (spec.per_query_head) keys.heads /= scores.gqa_ratio;  // scores has the mass's heads_kv
   if (q.seqlen == 0 || k.seqlen == 0 || !is_mappable(q) || !is_mappable(keys)) return 0;
   const auto map = [&](const TmaOperand& operand, int rows) {
     return map_panels({.name = operand.name,

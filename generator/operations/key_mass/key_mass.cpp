@@ -17,13 +17,13 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 4> words_of(const KeyMassSpec& spec) {
   const auto& [attention, per_query_head] = spec;
   std::vector<std::uint64_t> words;
   for (const SpecField& field : spec_fields()) words.push_back(value_word(field, attention));
   const Digest known = digest(std::as_bytes(std::span(words)));
-  constexpr std::uint64_t key_mass = 8;  // no other operation's
+  constexpr std::uint64_t key_mass = 8;  // unique to this operation
   return {key_mass, known.high, known.low, per_query_head ? std::uint64_t{1} : 0};
 }
 
@@ -34,7 +34,7 @@ OperationPrograms programs_of(const KeyMassSpec& spec) {
   return {key_mass_program(spec), key_mass_wgmma_program(spec)};
 }
 
-// Whether a device has the kernel by wgmma.
+// Whether the device can run the wgmma kernel.
 bool has_wgmma(const OperationState& state, const Arch& arch) {
   return state.programs.some_sizes && arch == Arch{9, 0, 'a'};
 }
@@ -56,7 +56,7 @@ void KeyMass::operator()(const KeyMassArguments& arguments, Stream stream) const
     if (const unsigned larger_blocks = fill_maps(spec_, maps); larger_blocks != 0) {
       const LoadedKernel& by_wgmma =
           kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
-      // Where none is at hand the other one stands in for it.
+      // The general kernel replaces an unavailable wgmma one.
       if (&by_wgmma != &kernel) return launch_operation(by_wgmma, {larger_blocks, 1}, &maps, stream);
     }
   }

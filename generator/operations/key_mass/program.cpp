@@ -18,9 +18,9 @@ void validate(const KeyMassSpec& spec) { validate_scores(spec.attention, "key ma
 
 namespace {
 
-// The parts that both programs are written of.
+// The parts that both programs share.
 struct Written {
-  AttentionSpec scores;  // of heads whose sums are one
+  AttentionSpec scores;  // of the heads whose masses are summed
   int heads_per_key;
   std::string heads;
   FunctorSource functors;

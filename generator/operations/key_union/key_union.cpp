@@ -12,10 +12,10 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 2> words_of(const KeyUnionSpec& spec) {
   const auto& [queries] = spec;
-  constexpr std::uint64_t key_union = 20;  // no other operation's
+  constexpr std::uint64_t key_union = 20;  // unique to this operation
   return {key_union, static_cast<std::uint64_t>(queries)};
 }
 

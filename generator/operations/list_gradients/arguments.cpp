@@ -19,7 +19,7 @@ std::int64_t columns_of(const AttentionSpec& spec) {
   return list_part_columns(spec.head_dim, spec.value_head_dim(), spec.values_in_keys);
 }
 
-// Numbers, in this order, of each array beside the tensors of a call.
+// Element counts of the arrays in the workspace, in this order.
 struct Memory {
   std::int64_t parts, sums, delta, blocks, starts, places, unordered, cursors;
 };
@@ -36,7 +36,7 @@ Memory memory_of(const AttentionSpec& spec, const ListGradientsWork& work, const
           .cursors = heads * work.block_limit};
 }
 
-// Arrays begin at multiples of 16 bytes.
+// Rounds up: arrays are aligned to 16 bytes.
 std::int64_t room(std::int64_t numbers) { return (numbers + 3) / 4 * 4; }
 
 }  // namespace

@@ -23,13 +23,13 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 4> words_of(const ListGradientsSpec& spec) {
   const auto& [attention, part_bytes] = spec;
   std::vector<std::uint64_t> words;
   for (const SpecField& field : spec_fields()) words.push_back(value_word(field, attention));
   const Digest known = digest(std::as_bytes(std::span(words)));
-  constexpr std::uint64_t list_gradients = 22;  // no other operation's
+  constexpr std::uint64_t list_gradients = 22;  // unique to this operation
   return {list_gradients, known.high, known.low, static_cast<std::uint64_t>(part_bytes)};
 }
 
@@ -49,7 +49,7 @@ void put(const LoadedKernel& kernel, ListGradientsParams& params, ListGradientSt
   launch(kernel.kernel.handle(),
          {.grid = {static_cast<unsigned>(blocks), 1, 1},
           .block = {kernel.threads, 1, 1},
-          // Sums need none, and more blocks fit on a multiprocessor without it.
+          // Sums use none of it, which raises occupancy.
           .smem_bytes = step == ListGradientStep::lists ? kernel.smem_bytes : list_gradient_threads * 4,
           .dependent = kernel.image->target.arch.major >= 9},
          parameters, stream);
@@ -92,7 +92,7 @@ void ListGradients::operator()(const BackwardArguments& arguments, Stream stream
   const std::int64_t sums = std::int64_t{attention.sequences.total_k} * attention.heads_kv * pieces;
   const std::int64_t sum_blocks = (sums + list_gradient_threads - 1) / list_gradient_threads;
   std::int64_t first = 0;
-  do {  // once without lists, too: gradients are 0 then
+  do {  // also once without lists, to clear gradients
     const std::int64_t count = std::min(work.lists - first, work.at_once);
     params.first_list = static_cast<int>(first);
     params.lists = static_cast<int>(count);

@@ -23,7 +23,7 @@ ListGradientSmem smem_of(const AttentionSpec& spec, const ListTile& tile) {
   return list_gradient_smem(spec.head_dim, spec.value_head_dim(), spec.values_in_keys, tile);
 }
 
-// The largest tile that fits: as many rows as lists have before many keys.
+// The largest tile that fits; prefers as many rows as lists have over many keys.
 std::optional<ListTile> tile_of(const AttentionSpec& spec, int smem_bytes) {
   constexpr std::array<ListTile, 7> tiles = {
       {{64, 64}, {64, 32}, {32, 64}, {32, 32}, {16, 64}, {16, 32}, {16, 16}}};
@@ -35,7 +35,7 @@ std::optional<ListTile> tile_of(const AttentionSpec& spec, int smem_bytes) {
   return {};
 }
 
-// The attention without what concerns outputs that have no gradients.
+// The attention spec without outputs that have no gradients.
 AttentionSpec listed(const ListGradientsSpec& spec) {
   AttentionSpec attention = spec.attention;
   attention.max_logit = attention.row_max = attention.mean_score = false;

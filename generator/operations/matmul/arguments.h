@@ -1,4 +1,4 @@
-// From the tensors of a matrix product to the parameters of its kernels.
+// Converts the tensors of a matrix product to the parameters of its kernels.
 #pragma once
 
 #include <jit/matmul.h>

@@ -18,7 +18,7 @@ using matmul::ThreadTiles;
 using matmul::WarpTiles;
 
 std::shared_ptr<const OperationState> state_of(const Context& context, std::uint64_t index, bool is_sum) {
-  constexpr std::uint64_t matrix_product = 6;  // no other operation's
+  constexpr std::uint64_t matrix_product = 6;  // unique to this operation
   const std::array<std::uint64_t, 3> words = {matrix_product, index, is_sum};
   ContextState& shared = *Access::state(context);
   const OperationState* state = find_operation(shared, words);
@@ -29,7 +29,8 @@ std::shared_ptr<const OperationState> state_of(const Context& context, std::uint
 
 std::int64_t tiles_of(std::int64_t count, int tile) { return (count + tile - 1) / tile; }
 
-// Steps are kernels of any GPU: none waits for the grid in front of it, so none is launched as its dependent.
+// Launches a step: its kernel runs on any GPU and does not wait for the previous grid, so it is not
+// dependent.
 void launch_grid(const OperationState& state, std::array<unsigned, 3> grid, MatmulParams& params,
                  Stream stream) {
   const CurrentDevice device;
@@ -44,7 +45,7 @@ void launch_grid(const OperationState& state, std::array<unsigned, 3> grid, Matm
 }  // namespace
 
 int matmul_splits(std::int64_t m, std::int64_t n, std::int64_t k, int sm_count) {
-  constexpr std::int64_t blocks_per_sm = 2, least_tiles = 4;  // along k, of a share
+  constexpr std::int64_t blocks_per_sm = 2, least_tiles = 4;  // tiles of k per split
   const std::int64_t tiles = std::max<std::int64_t>(1, tiles_of(m, WarpTiles::m) * tiles_of(n, WarpTiles::n));
   const std::int64_t most = std::max<std::int64_t>(1, tiles_of(k, WarpTiles::k) / least_tiles);
   return static_cast<int>(std::clamp<std::int64_t>(blocks_per_sm * sm_count / tiles, 1, most));

@@ -13,11 +13,11 @@
 namespace jit {
 namespace {
 
-/// Facts about a step for the host; templates/matmul/NAME.cuh has its function multiply_NAME.
+/// A step's properties for the host; templates/matmul/NAME.cuh defines its function multiply_NAME.
 struct Step {
   MatmulStep named;
   int stages = 0;         ///< of dynamic shared memory
-  int blocks_per_sm = 0;  ///< for so many the assembler must find registers; 0: it is not told
+  int blocks_per_sm = 0;  ///< for launch bounds; 0: unspecified
   int threads = matmul::WarpTiles::threads;
 };
 

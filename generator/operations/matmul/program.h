@@ -10,13 +10,13 @@
 
 namespace jit {
 
-/// The place of a step in matmul_ladder(). Throws Error invalid_argument for a name that no step has.
+/// Index of a step in matmul_ladder(). Throws Error invalid_argument if no step has this name.
 std::size_t matmul_step_index(std::string_view name);
 
 bool splits_k(std::size_t step);
 
 Program matmul_program(std::size_t step);
-/// The kernel that adds the shares of split-K.
+/// The kernel that sums the splits of split-K.
 Program sum_splits_program();
 
 }  // namespace jit

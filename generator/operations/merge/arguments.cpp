@@ -11,7 +11,7 @@
 namespace jit {
 namespace {
 
-// "parts[3].lse", on the stack.
+// A name such as "parts[3].lse", without allocation.
 class PartName {
  public:
   PartName(std::size_t index, std::string_view member) {
@@ -25,7 +25,7 @@ class PartName {
   std::size_t size_;
 };
 
-// The first of the states that a tensor stacks, as the result has its dimensions.
+// The first state of a stacked tensor, with the dimensions of the result.
 TensorView first_of_stack(TensorView stack) {
   for (int i = 1; i < stack.rank; ++i) {
     stack.shape[i - 1] = stack.shape[i];
@@ -45,7 +45,7 @@ bool same_strides(const TensorStrides& a, const TensorStrides& b) {
   return a.batch == b.batch && a.seq == b.seq && a.head == b.head;
 }
 
-/// The dimensions of o and lse, with a batch or varlen, and stacked.
+/// The dimensions of o and lse, padded or varlen, single and stacked.
 struct Layout {
   DimNames o, lse, o_stack, lse_stack;
 };
@@ -53,7 +53,7 @@ constexpr Layout dense = {"batch, seqlen, heads, head_dim_v", "batch, heads, seq
 constexpr Layout varlen = {"tokens, heads, head_dim_v", "heads, tokens", "states, tokens, heads, head_dim_v",
                            "states, heads, tokens"};
 
-/// Collects parts as views.
+/// Collects parts into views.
 class Views {
  public:
   Views(const MergeSpec& spec, MergeParams<max_merge_views>& params) : spec_(spec), params_(params) {
@@ -78,7 +78,7 @@ class Views {
   }
 
  private:
-  // Whether a single state stands where the view goes on.
+  // Appends a single state if it is at the view's next address.
   bool append(MergeView& view, const MergeView& next) const {
     if (next.states != 1 || !same_strides(view.o_strides, next.o_strides) ||
         !same_strides(view.lse_strides, next.lse_strides))
@@ -106,7 +106,7 @@ class Views {
   int count_ = 0;
 };
 
-// An output may lie exactly over what the same thread has read before; else over nothing.
+// An output may be exactly an input, which the same thread reads first; it may not overlap others.
 void check_apart(std::string_view output_name, const TensorView& output, std::string_view name,
                  const TensorView& tensor) {
   if (!is_same_view(output, tensor)) check_no_overlap(output_name, output, name, tensor);
@@ -134,7 +134,7 @@ bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
     const PartName o_name(i, "o"), lse_name(i, "lse");
     TensorView o = arguments.parts[i].o, lse = arguments.parts[i].lse;
     const bool is_stack = arguments.o.rank == 3 && o.rank == 4;
-    CallSizes own = sizes;  // parts may stack different numbers of states
+    CallSizes own = sizes;  // per part: each may stack a different number of states
     own.check({o_name, is_stack ? layout.o_stack : layout.o, spec.dtype, spec.alignment}, o);
     own.check({lse_name, is_stack ? layout.lse_stack : layout.lse, DType::fp32}, lse);
     check_apart("o", arguments.o, o_name, o);

@@ -1,4 +1,4 @@
-// From the tensors of a merge to the parameters of its kernel.
+// Converts the tensors of a merge to the parameters of its kernel.
 #pragma once
 
 #include <jit/merge.h>
@@ -7,8 +7,8 @@
 
 namespace jit {
 
-/// Checks `arguments` against `spec` and fills `params`. Returns false when there is nothing to write. Allocates nothing
-/// unless it throws Error invalid_argument, whose field is the argument's name.
+/// Checks `arguments` against `spec` and fills `params`. Returns false if there is nothing to write.
+/// Allocates only to throw Error invalid_argument, whose field is the argument's name.
 bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
                  MergeParams<max_merge_views>& params);
 

@@ -9,11 +9,11 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 6> words_of(const MergeSpec& spec) {
   const auto& [dtype, out_dtype, head_dim_v, alignment, views] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t merge = 1;  // no other operation's
+  constexpr std::uint64_t merge = 1;  // unique to this operation
   return {merge, word(dtype), word(out_dtype), word(head_dim_v), word(alignment), word(views)};
 }
 

@@ -23,13 +23,12 @@ RowLanes merge_lanes(const MergeSpec& spec) {
 
 namespace {
 
-// States whose pieces a lane asks for at once. More of them hide how far memory is, but a call of few states has no use
-// for them and runs fewer rows at a time, since they take registers.
+// States that a lane loads at once. More hide memory latency, but take registers and so reduce the rows in
+// flight, without use for calls of few states.
 constexpr int few_ahead = 2, many_ahead = 4;
 constexpr unsigned many_states = 16;
 
-// With long rows a lane has several pieces of each state, and with short ones there are few lanes to know
-// states.
+// With long rows a lane has several pieces per state; with short rows there are too few lanes to read states.
 bool can_ask_for_many(const MergeSpec& spec) {
   const RowLanes share = merge_lanes(spec);
   return share.iterations == 1 && share.lanes >= 2 * many_ahead;

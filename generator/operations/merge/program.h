@@ -1,4 +1,4 @@
-// The program of a merge, and what a launch must know of it.
+// The program of a merge, and the facts that its launch needs.
 #pragma once
 
 #include <vector>
@@ -10,13 +10,13 @@
 
 namespace jit {
 
-/// Lanes for a row of o, as in the kernel.
+/// Lanes per row of o, as in the kernel.
 RowLanes merge_lanes(const MergeSpec& spec);
 
-/// Whether a call of so many states is the second program's of merge_programs().
+/// Whether a call with `states` states uses the second program of merge_programs().
 bool is_of_many_states(const MergeSpec& spec, unsigned states);
 
-/// The program of every number of states, and where rows have few pieces one that is faster for many states. Requires:
+/// The program for any number of states and, if rows have few pieces, one that is faster for many. Requires:
 /// validate(spec) passes.
 std::vector<Program> merge_programs(const MergeSpec& spec);
 

@@ -1,4 +1,4 @@
-// The tensors of a quantizer: a row is all that the host checks of one by itself.
+// The tensors of a quantizer: each row has all checks of one tensor by itself.
 #pragma once
 
 #include <array>
@@ -10,16 +10,16 @@
 
 namespace jit {
 
-/// Names of a tensor's dimensions, for dense tokens and for varlen ones.
+/// Names of a tensor's dimensions, with dense and with varlen tokens.
 struct QuantizeDims {
   DimNames dense, varlen;
 };
 
-/// One tensor of QuantizeArguments.
+/// A tensor of QuantizeArguments.
 struct QuantizeRow {
   std::string_view name;
   TensorView QuantizeArguments::*view;
-  QuantizeDims dims;  ///< of a scale: those of scales = head
+  QuantizeDims dims;  ///< of scales: with scales = head
   DType (*dtype)(const QuantizeSpec&);
   bool
       is_output;  ///< written, and shares no byte with any other tensor; scales only where they are not given
@@ -43,7 +43,7 @@ inline constexpr QuantizeDims quantize_queries = {"batch, seqlen_q, heads_q, hea
                               quantize_heads = {"batch, heads_kv", "heads_kv"},
                               quantize_boundaries = {"batch + 1", "batch + 1"},
                               quantize_lengths = {"batch", "batch"};
-/// Dimensions of scales that are none of heads.
+/// Dimensions of scales other than per head.
 inline constexpr QuantizeDims scales_of_queries = {"batch, seqlen_q, heads_q", "total_q, heads_q"},
                               scales_of_keys = {"batch, seqlen_kv, heads_kv", "total_k, heads_kv"},
                               scales_of_query_blocks = {"batch, blocks_q, heads_q", "blocks_q, heads_q"},

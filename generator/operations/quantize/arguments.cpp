@@ -19,7 +19,7 @@
 namespace jit {
 namespace {
 
-// Names every member: arguments with another tensor do not compile here until it has a row.
+// Names every member, so that a new tensor does not compile here until it has a row in the table.
 auto members_of(const QuantizeArguments& arguments) {
   const auto& [q, k, v, q_out, k_out, v_out, q_descale, k_descale, v_descale, k_mean, v_mean, lse_shift,
                q_norm_weight, k_norm_weight, cos_sin, q_positions, k_positions, cu_seqlens_q, cu_seqlens_k,
@@ -80,12 +80,12 @@ DimNames dims_of(const QuantizeSpec& spec, const QuantizeRow& row, const TensorV
   return of(row.dims);
 }
 
-// Rows of 8 bits keep as many elements.
+// Rows of 8-bit elements are aligned to as many elements.
 int row_alignment(const QuantizeSpec& spec, DType dtype) {
   return facts(dtype).is_fp8() ? std::max(1, spec.alignment / size_of(spec.dtype)) : spec.alignment;
 }
 
-// Refuses arguments that the spec has no use for.
+// Rejects arguments that the spec does not use.
 void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   constexpr const char* no_mean = "was given, but spec.center_keys is not set";
   if (!spec.center_keys && a.k_mean.is_present()) refuse("k_mean", no_mean);
@@ -103,7 +103,7 @@ void check_presence(const QuantizeSpec& spec, const QuantizeArguments& a) {
   }
 }
 
-// Checks that the arrays of lengths are those of the spec.
+// Checks that the arrays of lengths match the spec.
 void check_presence_of_sequences(const QuantizeSpec& spec, const QuantizeArguments& a) {
   const std::string_view kind = to_string(spec.sequences);
   const bool is_varlen = spec.sequences == SequenceKind::varlen,
@@ -120,7 +120,7 @@ void check_presence_of_sequences(const QuantizeSpec& spec, const QuantizeArgumen
          fmt::format("is missing, and so is {}_q; spec.sequences is {}", name, kind));
 }
 
-// Where varlen sequences begin, and how long those are that have room for more.
+// Checks boundaries of varlen sequences, and lengths within them.
 void check_sequences(std::string_view boundaries_name, const TensorView& boundaries,
                      std::string_view lengths_name, const TensorView& lengths, bool is_dense) {
   if (is_dense && boundaries.is_present()) {
@@ -151,8 +151,8 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
                  .dtype = dtype,
                  .row_alignment = row.is_rows ? row_alignment(spec, dtype) : 0},
                 tensor);
-    if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of varlen rows, which have no other
-    // Behind rows, which stand before scales.
+    if (is_boundaries(row)) sizes.know("batch", tensor.shape[0] - 1);  // of varlen rows, unknown otherwise
+    // After q, k and v, and before scales in the table.
     if (row.view == &QuantizeArguments::v) {
       sizes.know("blocks_q", scale_blocks_of(sizes[is_dense ? "seqlen_q" : "total_q"]));
       sizes.know("blocks_kv", scale_blocks_of(sizes[is_dense ? "seqlen_kv" : "total_k"]));
@@ -167,7 +167,7 @@ CallSizes check_tensors(const QuantizeSpec& spec, const QuantizeArguments& argum
   return sizes;
 }
 
-// Checks that what is written shares no byte with anything else, and no two of its elements one.
+// Checks that outputs overlap neither other tensors nor themselves.
 void check_outputs(const QuantizeSpec& spec, const QuantizeArguments& arguments) {
   std::array<ByteRange, quantize_table.size()> ranges;
   for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i] = byte_range(arguments.*quantize_table[i].view);
@@ -215,7 +215,7 @@ RotaryParams rotary_params(const QuantizeSpec& spec, const TensorView& table, co
       .max_pos = static_cast<int>(table.shape[0])};
 }
 
-// Rounds up to lines of 256 bytes, as memory is aligned.
+// Rounds up to the 256-byte alignment of memory.
 std::size_t in_whole_lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
@@ -270,7 +270,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
         Row{QkvTensor::v, &QuantizeParams::v, a.v, a.v_out, a.v_descale, a.v_mean, none, none, a.cu_seqlens_k,
             a.seqused_k, spec.value_scales, seqlen_kv, 1}}) {
     const QuantizedTensorFacts facts = quantized_tensor_facts(spec, row.tensor);
-    // Scales and means exist for no tokens, too.
+    // Scales and means are written even without tokens.
     const std::int64_t chunks = std::max<std::int64_t>(1, (row.seqlen + facts.chunk - 1) / facts.chunk);
     const std::int64_t items = chunks * row.heads;
     QuantizeTensor& own = params.*row.own;
@@ -303,7 +303,7 @@ QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arg
     needed.counter_bytes = static_cast<std::size_t>(1 + 3 * units) * sizeof(unsigned);
   }
   if (arguments.lse_shift.is_present()) params.k.waiting += params.q.items;
-  constexpr std::int64_t most = std::int64_t{1} << 30;  // blocks count on
+  constexpr std::int64_t most = std::int64_t{1} << 30;  // leaves room for counters of blocks
   if (pieces > most) refuse("q", fmt::format("k and v are {} pieces of work; at most {} fit", pieces, most));
   needed.pieces = params.pieces = static_cast<int>(pieces);
   return needed;

@@ -1,4 +1,4 @@
-// Arguments of a call of a quantizer, checked.
+// Checks the arguments of a quantizer call.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace jit {
 
-/// Sizes that a launch needs besides.
+/// Further sizes that a launch needs.
 struct QuantizeSizes {
   std::size_t workspace_bytes = 0;
-  std::size_t counter_bytes = 0;  ///< 0: blocks wait for nothing
-  int pieces = 0;                 ///< of work; 0: there is nothing to do
+  std::size_t counter_bytes = 0;  ///< 0: blocks do not wait
+  int pieces = 0;                 ///< pieces of work; 0: nothing to do
 };
 
-/// Checks arguments and fills `params`, but for lag and counters; of a workspace that begins at 0. Throws Error
-/// invalid_argument whose field is the argument's name.
+/// Checks arguments and fills `params`, except lag and counters, with offsets for workspace addresses. Throws
+/// Error invalid_argument, whose field is the argument's name.
 QuantizeSizes fill_params(const QuantizeSpec& spec, const QuantizeArguments& arguments,
                           QuantizeParams& params);
 
-/// Puts the workspace where it is.
+/// Adds the workspace's address to offsets.
 void place_workspace(QuantizeParams& params, std::byte* workspace);
 
 }  // namespace jit

@@ -1,4 +1,4 @@
-// The program of a quantizer, and what a launch must know of it.
+// The program of a quantizer, and the facts that its launch needs.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace jit {
 
-/// Facts about one of q, k and v for a launch, as QuantizePlan has it in the kernel.
+/// Facts about q, k or v for a launch, as in the kernel's QuantizePlan.
 struct QuantizedTensorFacts {
   int columns;
-  int chunk;       ///< tokens of a piece of work
-  int row_bytes;   ///< of shared memory for these
-  int statistics;  ///< floats that a piece of work leaves of its rows; 0: elements are rounded as they come
+  int chunk;       ///< tokens per piece of work
+  int row_bytes;   ///< of shared memory per token
+  int statistics;  ///< floats that a piece stores about its rows; 0: rounded without statistics
 };
 QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor tensor,
                                             bool keeps_rows = false);
@@ -24,11 +24,11 @@ QuantizedTensorFacts quantized_tensor_facts(const QuantizeSpec& spec, QkvTensor 
 /// Requires: validate(spec) passes.
 Program quantize_program(const QuantizeSpec& spec);
 
-/// Whether an architecture runs programs that keep rows.
+/// Whether an architecture can run programs that keep rows in shared memory.
 bool can_keep_rows(Arch arch);
-/// Why no program that keeps rows serves the spec; empty: one does.
+/// Why no such program supports the spec; empty if one does.
 std::string cannot_keep_rows(const QuantizeSpec& spec);
-/// Shared memory of that program. Requires, as the next one: cannot_keep_rows(spec) is empty.
+/// Its shared memory layout. Requires: cannot_keep_rows(spec) is empty, here and below.
 ResidentLayout resident_layout_of(const QuantizeSpec& spec);
 Program resident_quantize_program(const QuantizeSpec& spec);
 

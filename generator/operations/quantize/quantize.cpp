@@ -16,13 +16,13 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
   const auto& [dtype, out_dtype, head_dim, head_dim_v, alignment, scales, value_scales, norm, norm_dtype,
                norm_adds_one, norm_eps, rotary_dim, rotary_interleaved, cos_sin_dtype, rotate, center_keys,
                center_values, sequences, keep_rows] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t quantize = 4;  // no other operation's
+  constexpr std::uint64_t quantize = 4;  // unique to this operation
   return {quantize,
           word(dtype),
           word(out_dtype),
@@ -43,9 +43,9 @@ std::array<std::uint64_t, 18> words_of(const QuantizeSpec& spec) {
           word(keep_rows)};
 }
 
-// So few that what is looked at twice is in L2 still, and so many that hardly anybody waits: between the last first look at
-// a unit and the second one, each block has so many pieces of work. One for those that are under way, and as long as
-// adding up takes: one more, or three more for each column.
+// The number of units between the first and second read of a unit: few, so that rows are still in L2, but
+// enough to hide waits. Each block has this many pieces in between: one for pieces in flight, and one for
+// summation, or three if it is per column.
 int lag_of(const QuantizeSpec& spec, const QuantizeParams& params, int resident_blocks) {
   int pieces = 0, each = 2;
   for (const auto& [tensor, own] : {std::pair{QkvTensor::q, &params.q}, std::pair{QkvTensor::k, &params.k},
@@ -64,7 +64,7 @@ OperationPrograms programs_of(const QuantizeSpec& spec) {
   return {quantize_program(spec), resident_quantize_program(spec)};
 }
 
-// Whether a call does, for which `two_looks` is the other kernel.
+// Whether a call keeps rows; `two_looks` is the kernel that reads them twice.
 bool keeps_rows(const OperationState& state, const QuantizeSpec& spec, const QuantizeParams& params,
                 const LoadedKernel& two_looks) {
   const bool is_wanted = spec.keep_rows == KeepRows::always;
@@ -93,7 +93,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
   if (keeps_rows(*state_, spec_, params, kernel)) {
     const LoadedKernel& keeping =
         kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);
-    // Where none is at hand the other one stands in for it.
+    // The other kernel replaces an unavailable one.
     const bool has_room =
         &keeping != &kernel && cannot_keep_rows(spec_, params, keeping.resident_blocks).empty();
     if (has_room)

@@ -51,25 +51,25 @@ std::int64_t pieces_of_unit(const QuantizeSpec& spec, const QuantizeParams& para
   return pieces;
 }
 
-// Pieces that all blocks keep together, one on each multiprocessor.
+// Number of pieces that all blocks can keep, with one block per SM.
 std::int64_t room_of(const QuantizeSpec& spec, int blocks) {
   return std::int64_t{resident_layout_of(spec).depth} * blocks;
 }
 
-// Sizes that a launch needs besides.
+// Further sizes that a launch needs.
 struct ResidentSizes {
   int pieces = 0;  // of work
   std::size_t memory_bytes = 0;
 };
 
-// The call for a grid of `blocks` blocks, in memory that begins at 0.
+// Parameters for a grid of `blocks` blocks, with offsets for memory addresses.
 ResidentParams resident_params(const QuantizeSpec& spec, const QuantizeParams& params, int blocks,
                                ResidentSizes& sizes) {
   ResidentParams resident{};
   resident.all = params;
   const std::int64_t of_unit = pieces_of_unit(spec, params);
   sizes.pieces = static_cast<int>(of_unit * params.units);
-  // Pieces that are resident lie in so many units at most, and one more may be added up
+  // The most units with resident pieces, plus one that may be under summation
   // (templates/quantize_resident/poller.cuh).
   const std::int64_t units = (room_of(spec, blocks) + of_unit - 1) / of_unit + 1;
   resident.window = static_cast<int>(std::min<std::int64_t>(units, params.units));
@@ -89,14 +89,14 @@ ResidentParams resident_params(const QuantizeSpec& spec, const QuantizeParams& p
     if (statistics == 1) place(own.found, static_cast<std::size_t>(params.units) * items);
     if (statistics <= 1) continue;
     place(own.found, static_cast<std::size_t>(resident.window) * items * statistics);
-    // A mean and a magnitude at most.
+    // At most a mean and a magnitude per column.
     place(own.results, 2 * static_cast<std::size_t>(params.units) * static_cast<std::size_t>(facts.columns));
   }
   sizes.memory_bytes = control_bytes + words * sizeof(ResidentWord);
   return resident;
 }
 
-// Puts the memory where it is.
+// Adds the memory's address to the offsets.
 void place_resident_memory(ResidentParams& params, std::span<std::byte> memory) {
   params.control = reinterpret_cast<unsigned*>(memory.data());
   params.words = reinterpret_cast<ResidentWord*>(memory.data() + control_bytes);
@@ -115,7 +115,7 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
       return fmt::format(
           "{} has no rows, or strides that TMA cannot read: they must be positive and below 2^40 bytes",
           tensor.name);
-    // All rows of a tensor that is waited for must be resident at once.
+    // All rows over which a scale is computed must be resident at once.
     const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
     const std::int64_t items = items_of(spec, params, tensor), room = room_of(spec, sm_count);
     if (waits && items > room)
@@ -126,8 +126,8 @@ std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& par
 }
 
 bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count) {
-  // Scales of tokens and of blocks are found in one look, but for values; to rotate twice, and to add up columns of
-  // what is rotated, takes as long as to read twice. Measured with head dims of 64 and more (docs/records/notebook.md).
+  // Other scales need only one read, except for V; rotating twice, or summing columns of rotated rows, takes
+  // as long as a second read. Measured with head dims of 64 and more (docs/records/notebook.md).
   constexpr int least_head_dim = 64;
   if (spec.scales != QuantizedScales::head) return false;
   const bool has_means = spec.center_keys || spec.center_values;
@@ -136,11 +136,11 @@ bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& param
   if (std::min(spec.head_dim, spec.value_head_dim()) < least_head_dim) return false;
   const std::int64_t room = room_of(spec, sm_count);
   for (const Tensor& tensor : tensors) {
-    // The rest of the pipelines loads what comes next, or memory would wait.
+    // The rest of the pipelines prefetches, to keep memory busy.
     const bool waits = quantized_tensor_facts(spec, tensor.tensor, true).statistics > 0;
     if (waits && 5 * items_of(spec, params, tensor) > 3 * room) return false;
   }
-  // To fill all pipelines once takes as long as to wait for the first unit.
+  // Filling all pipelines once takes as long as waiting for the first unit.
   return pieces_of_unit(spec, params) * params.units >= room;
 }
 

@@ -1,4 +1,4 @@
-// Calls of a quantizer by the program that keeps rows.
+// Quantizer calls by the program that keeps rows in shared memory.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace jit {
 
-/// Why no launch on `sm_count` multiprocessors can keep the rows of a call; empty: one can. `params` is what
-/// fill_params has made of it. Requires, as all here: cannot_keep_rows(spec) is empty.
+/// Why a launch on `sm_count` SMs cannot keep the rows of a call; empty if it can. `params` comes from
+/// fill_params. All functions here require that cannot_keep_rows(spec) is empty.
 std::string cannot_keep_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count);
 
-/// Whether that is faster than to read them twice. Requires: it can be.
+/// Whether keeping rows is faster than reading them twice. Requires: it is possible.
 bool gains_by_keeping_rows(const QuantizeSpec& spec, const QuantizeParams& params, int sm_count);
 
-/// Puts the call on `stream`, by at most `blocks` blocks, which fit on the device at once. Throws Error launch_failed,
-/// driver_error. Requires: cannot_keep_rows of as many multiprocessors is empty.
+/// Launches the call with at most `blocks` co-resident blocks. Throws Error launch_failed, driver_error.
+/// Requires: cannot_keep_rows is empty for `blocks` SMs.
 void launch_resident(const StreamMemory& memory, const QuantizeSpec& spec, const QuantizeParams& params,
                      const LoadedKernel& kernel, int blocks, Stream stream);
 

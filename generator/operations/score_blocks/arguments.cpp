@@ -77,7 +77,7 @@ bool fill_params(const ScoreBlocksSpec& spec, const ScoreBlocksArguments& argume
   params.query_tiles = grid.tiles;
   const std::int64_t columns = std::int64_t{grid.tiles} * grid.entries * heads;
   const std::int64_t tiles = ceil_div(params.blocks, score_blocks_keys / spec.block_size);
-  // Items are fewer, and a block counts one grid past their end.
+  // Items are fewer than tiles, and blocks count up to one grid past their end.
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 65536;
   if (columns * tiles > most)
     refuse("q", fmt::format("has {} tiles of scores in all heads; at most {} fit", columns * tiles, most));
@@ -89,7 +89,7 @@ void fill_work(const ScoreBlocksSpec& spec, int sm_count, ScoreBlocksParams& par
   const AttentionSpec scores = scores_of(spec.attention);
   const auto operands = tma_operands(params.attention);
   params.q = map_of(scores, operands[0], score_blocks_queries);
-  // Without keys nothing is read.
+  // Without keys, the map is not used.
   const bool has_keys = operands[1].seqlen > 0 && operands[1].batch > 0;
   params.k = has_keys ? map_of(scores, operands[1], score_blocks_keys) : params.q;
   constexpr int least_chunk = 4, most_chunk = 64, items_of_block = 8;

@@ -17,13 +17,13 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 6> words_of(const ScoreBlocksSpec& spec) {
   const auto& [attention, block_size, reduction, key_span] = spec;
   std::vector<std::uint64_t> words;
   for (const SpecField& field : spec_fields()) words.push_back(value_word(field, attention));
   const Digest known = digest(std::as_bytes(std::span(words)));
-  constexpr std::uint64_t score_blocks = 11;  // no other operation's
+  constexpr std::uint64_t score_blocks = 11;  // unique to this operation
   return {score_blocks,
           known.high,
           known.low,

@@ -14,7 +14,7 @@
 namespace jit {
 namespace {
 
-constexpr int row_alignment = 16;  // that TMA wants
+constexpr int row_alignment = 16;  // required by TMA
 
 const int* array_of(std::string_view name, const TensorView& tensor, CallSizes& sizes) {
   if (!tensor.is_present()) return nullptr;
@@ -139,14 +139,14 @@ void fill_work(const ScoreKeysSpec& spec, const ScoreKeysArguments& arguments, i
                          .columns = spec.head_dim,
                          .box_rows = score_keys_box(spec.page_size),
                          .dtype = spec.dtype});
-  // Few tiles of keys share the work evenly; many amortize queries and weights.
+  // Chunks of few key tiles balance better; large ones amortize queries and weights.
   constexpr int least_chunk = 4, most_chunk = 32, items_of_block = 8;
   const int tiles = ceil_div(params.columns, score_keys_tile);
   const std::int64_t even =
       std::int64_t{tiles} * params.columns_of_tokens / (std::int64_t{items_of_block} * sm_count);
   params.chunk_tiles = static_cast<int>(std::clamp<std::int64_t>(even, least_chunk, most_chunk));
   const std::int64_t items = std::int64_t{params.columns_of_tokens} * ceil_div(tiles, params.chunk_tiles);
-  // A block counts one grid past the end.
+  // Blocks count up to one grid past the end.
   if (items > std::numeric_limits<std::int32_t>::max() - sm_count)
     refuse("scores", fmt::format("has {} tiles; at most {} fit", items,
                                  std::numeric_limits<std::int32_t>::max() - sm_count));

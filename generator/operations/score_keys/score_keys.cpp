@@ -13,11 +13,11 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 7> words_of(const ScoreKeysSpec& spec) {
   const auto& [dtype, heads, head_dim, page_size, k_scale, block_max] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t score_keys = 10;  // no other operation's
+  constexpr std::uint64_t score_keys = 10;  // unique to this operation
   return {score_keys,      word(dtype),   word(heads),    word(head_dim),
           word(page_size), word(k_scale), word(block_max)};
 }

@@ -1,4 +1,4 @@
-// From the tensors of a call to the parameters of the kernel that chooses.
+// Converts the tensors of a call to the parameters of the top-k kernel.
 #pragma once
 
 #include <jit/top_k.h>

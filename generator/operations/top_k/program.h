@@ -1,4 +1,4 @@
-// The program that chooses the largest scores of each row.
+// The program that selects the largest scores of each row.
 #pragma once
 
 #include <jit/top_k.h>
@@ -7,7 +7,8 @@
 
 namespace jit {
 
-/// The program in which so many blocks share a row. Requires: validate(spec) passes; sm_90 and later for more than one.
+/// The program in which `cluster` blocks share a row, more than one from sm_90 on. Requires: validate(spec)
+/// passes.
 Program top_k_program(const TopKSpec& spec, int cluster = 1);
 
 }  // namespace jit

@@ -13,15 +13,15 @@
 namespace jit {
 namespace {
 
-// Names every member: a spec with another one does not compile here.
+// Names every member, so that a spec with a new one does not compile here.
 std::array<std::uint64_t, 6> words_of(const TopKSpec& spec) {
   const auto& [dtype, k, init_blocks, local_blocks, page_size] = spec;
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
-  constexpr std::uint64_t top_k = 9;  // no other operation's
+  constexpr std::uint64_t top_k = 9;  // unique to this operation
   return {top_k, word(dtype), word(k), word(init_blocks), word(local_blocks), word(page_size)};
 }
 
-// Blocks of a cluster read one another's shared memory.
+// Clusters, whose blocks access one another's shared memory, need sm_90.
 bool can_share_rows(const LoadedKernel& kernel) { return kernel.image->target.arch.major >= 9; }
 
 }  // namespace
@@ -37,7 +37,7 @@ void TopK::operator()(const TopKArguments& arguments, Stream stream) const {
   const CurrentDevice device;
   const int units = params.rows * params.heads;
   const LoadedKernel* kernel = &kernel_for_launch(*state_, device.ordinal(), stream);
-  // Several blocks share a long row where all of them run at once.
+  // Several blocks share a long row if all are co-resident.
   const bool are_few = units <= kernel->resident_blocks / top_k_cluster;
   if (are_few && params.columns > top_k_shared_columns && can_share_rows(*kernel))
     kernel = &kernel_for_launch(*state_, device.ordinal(), stream, OperationProgram::some_sizes);

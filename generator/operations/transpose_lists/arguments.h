@@ -1,4 +1,4 @@
-// From the tensors of a call that transposes lists to the parameters of its kernel.
+// Converts the tensors of a list transposition to the parameters of its kernel.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace jit {
 
-/// Checks `arguments` and fills `params`, but for the step, and for scratch memory where none is given. Returns the bytes of
-/// that. Throws Error invalid_argument, whose field is the argument's name.
+/// Checks `arguments` and fills `params`, except for the step, and scratch memory that is not given. Returns
+/// the bytes of the latter. Throws Error invalid_argument, whose field is the argument's name.
 std::size_t fill_params(const TransposeListsArguments& arguments, TransposeListsParams& params);
 
-/// Places what is scratch in so much memory.
+/// Places scratch arrays in `memory`.
 void place_scratch(TransposeListsParams& params, void* memory);
 
 }  // namespace jit

@@ -18,7 +18,7 @@ namespace jit {
 
 namespace {
 
-constexpr std::array<std::uint64_t, 1> words = {21};  // no other operation's
+constexpr std::array<std::uint64_t, 1> words = {21};  // unique to this operation
 
 }  // namespace
 

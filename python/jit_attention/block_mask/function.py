@@ -55,8 +55,8 @@ def block_mask(
         blocks: bool or uint8 (batch or 1, heads_q or 1, rows, columns). The blocks that may be seen at all. None:
             all.
         scores: Whether partial blocks get mask bits, one per score, which forward calls read instead of evaluating
-            the mask; gradients evaluate it. True: all blocks of a table, 1/8 byte per score. A number: the first so
-            many partial blocks of a table, row by row. None: True if the mask reads arrays, calls run on Hopper
+            the mask; gradients evaluate it. True: all blocks of a table, 1/8 byte per score. A number: that many
+            partial blocks of a table, row by row. None: True if the mask reads arrays, calls run on Hopper
             (where this is faster), and the bits take at most 64 MiB.
         layout: "BSHD" or "BHSD": the layout of q and k.
         max_seqlen_q: With cu_seqlens_q: number of queries of the longest sequence. None: rows of q. A number that is

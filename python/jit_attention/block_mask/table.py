@@ -236,8 +236,8 @@ class BlockMask:
 
         Args:
             block_mask: PyTorch's block mask. A batch or number of heads of 1 serves all, as in PyTorch.
-            mask: The mask that says the same as its ``mask_mod``, which is a Python function and cannot be read.
-                Required if there are partial blocks; without it the call waits for the device to find out.
+            mask: The mask that equals its ``mask_mod``, a Python function that the library cannot read. Required if
+                there are partial blocks; without it the call waits for the device to check that there are none.
             tensors: The arrays that the mask reads, by name.
             batch: As in `from_lists`.
             heads_q: As in `from_lists`.

@@ -45,12 +45,12 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
             it, and may be none. Or a DTensor that is sharded along rows over a mesh of one dimension; so is the result.
         k: (batch, rows, heads_kv, head_dim), the keys at the same positions.
         v: (batch, rows, heads_kv, head_dim_v), the values there.
-        group: A ProcessGroup, or a DeviceMesh of one dimension. None: the default group, or the mesh of DTensors. Or a
-            DeviceMesh of two, hosts and ranks of each: keys cross once to each other host, where ranks gather them from
-            each other; method is "auto" or "gather" then.
-        placement: Which rank has which rows, as `balance` made it; if it was made for packed sequences, each sees itself
-            alone, at positions of the whole. "contiguous" and "zigzag" stand for the placement of that mode, if all
-            ranks have as many rows; None: "contiguous".
+        group: A ProcessGroup, or a 1-d DeviceMesh. None: the default group, or the mesh of DTensors. Or a 2-d
+            DeviceMesh (hosts, ranks of a host): keys are sent once to each other host, whose ranks gather them from
+            each other; method is then "auto" or "gather".
+        placement: The rows of each rank, made by `balance`; if it was made for packed sequences, each sees itself
+            alone, with positions in the whole. "contiguous" and "zigzag" name the placement of that mode, for equally
+            many rows on all ranks; None: "contiguous".
         mask: As in `jit_attention.attention`, of the whole sequence.
         score: As in `jit_attention.attention`.
         softmax_scale: As in `jit_attention.attention`.
@@ -62,13 +62,13 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         tensors: What mask and score read, by name: of the whole sequence, equal on all ranks. Gradients of those that
             the score reads are sums over all ranks, on each rank.
         sinks: As in `jit_attention.attention`, equal on all ranks; the gradient is the sum over all ranks.
-        dropout_p: The rate of dropout. What one GPU drops with the same rng_state is dropped.
+        dropout_p: The rate of dropout. The same probabilities are dropped as on one GPU with the same rng_state.
         rng_state: int64 (2), equal on all ranks. None: rank 0 draws one and sends it to the others.
         deterministic: As in `jit_attention.torch.attention`. Sums over ranks have a fixed order in any case.
         return_lse: Whether to return LSE, too.
         layout: "BSHD" or "BHSD".
         timeout: Seconds to wait for other ranks. None: the time-out of the group. Exchanges between GPUs end by the
-            group's own.
+            group's time-out.
 
     Returns:
         o, of q's shape with head_dim_v; with return_lse (o, LSE (batch, heads_q, rows)).
@@ -76,7 +76,8 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     Raises:
         InvalidArgumentError: An argument is wrong on this rank.
         RankMismatchError: Ranks call with different arguments, and all of them raise it; or another rank has refused its own.
-        PeerTimeoutError: A rank is dead, asleep, or elsewhere; the message names it. The group cannot be used any more.
+        PeerTimeoutError: A rank is dead, stalled, or in another collective; the message names it. The group is
+            unusable.
         InvalidSpecError: The library does not serve this problem.
 
     Thread safety:
@@ -177,7 +178,8 @@ def unshard(tensor: torch.Tensor, dim: int, *, group: Any = None, placement: Pla
 def check(group: Any = None) -> None:
     """Waits for all calls with method "arrive" on this rank, and raises if one has failed.
 
-    Without it the next call does: kernels that wait in vain for keys of another rank end after the time-out and leave NaN.
+    Otherwise the next call raises. Kernels that wait in vain for another rank's keys stop at the time-out and write
+    NaN.
 
     Args:
         group: As in `attention`.
@@ -189,7 +191,7 @@ def check(group: Any = None) -> None:
 
 
 def reset(group: Any = None, timeout: float | None = None) -> None:
-    """Begins anew after a call with method "arrive" has failed. All ranks of the group call it, once each.
+    """Makes the group usable after a failed call with method "arrive". All ranks of the group call it, once each.
 
     Args:
         group: As in `attention`.

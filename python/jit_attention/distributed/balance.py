@@ -34,21 +34,22 @@ def balance(
     tolerance: float = 1.02,
     **unknown: Nothing,
 ) -> Placement:
-    """Decides which rank computes which queries, from what a mask keeps.
+    """Distributes the queries of a sequence over ranks, by the work that a mask leaves.
 
     Shards are contiguous at first. Then granules of the slowest rank are swapped for as many of the fastest until no
     rank computes more than `tolerance` times the mean; each swap is the one by which the fewest keys have to be copied.
 
     Args:
-        mask: The mask of the calls. Which keys its rows see must follow from positions, as with causal masks and
-            windows; for others give `tensors` or `block_mask`.
+        mask: The mask of the calls. Its kept keys must follow from positions, as with causal masks and windows; for
+            other masks give `tensors` or `block_mask`.
         seqlen: Queries of the whole sequence, and as many keys: any number.
         ranks: Number of ranks. None: that of the group.
         group: A process group of ``torch.distributed``, or a device mesh of one dimension.
         documents: Lengths of packed sequences, which sum to seqlen. Each sees itself alone, within the mask.
         block_mask: The block mask of the mask, of square blocks, which become granules. Arrays on a device are copied
             to the host.
-        tensors: Arrays that the mask reads, of the whole sequence: its block mask is made of them, on their device.
+        tensors: Arrays that the mask reads, for the whole sequence; its block mask is computed from them on their
+            device.
         mode: "balanced"; "contiguous", one run for each rank; "zigzag", two runs for each, from the front and the back;
             "striped", stripes in turn; or "chunks".
         granule: Queries of a granule, a multiple of 16. None: 128, or the side of the block mask's blocks.
@@ -61,7 +62,7 @@ def balance(
         The placement. Ranks that get no granule have empty shards.
 
     Raises:
-        InvalidArgumentError: An argument is wrong, or the mask's rows cannot be told from positions alone.
+        InvalidArgumentError: An argument is wrong, or the mask's kept keys do not follow from positions alone.
 
     Thread safety:
         Any number of threads may call at the same time. It is no collective: equal arguments give equal placements.

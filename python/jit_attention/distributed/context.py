@@ -19,25 +19,25 @@ from .placement import Placement
 def context_parallel(group: Any = None, *, placement: Placement, buffers: Sequence[torch.Tensor] = (),
                      buffer_seq_dims: Sequence[int] = (), no_restore_buffers: Sequence[torch.Tensor] = (),
                      method: Method = "auto", timeout: float | None = None) -> Iterator[None]:
-    """Inside of the context, `jit_attention.torch.scaled_dot_product_attention` and models of Transformers with
+    """A context manager in which `jit_attention.torch.scaled_dot_product_attention` and models of Transformers with
     ``attn_implementation="jit_attention"`` compute attention of the whole sequence over the group.
 
-    Buffers become this rank's shards in place, such as tokens, labels and position_ids; afterwards they are whole again.
-    position_ids must be the positions in the whole sequence, or in the packed one, for which the placement was made with
-    `documents`: masks of models are taken by their pattern, causal or window, and padding is refused.
+    Buffers, such as tokens, labels and position_ids, become this rank's shards in place, and are restored at the
+    exit. position_ids must be positions in the whole sequence, or in the packed sequence for which the placement was
+    made with `documents`: masks of models are taken by their pattern, causal or window, and padding is refused.
 
     Args:
         group: As in `attention`.
         placement: As `balance` made it, for these masks.
         buffers: Tensors of the whole sequence.
         buffer_seq_dims: For each buffer its dimension of positions.
-        no_restore_buffers: Those of the buffers that need not become whole again.
+        no_restore_buffers: The buffers that are not restored.
         method: As in `attention`.
         timeout: As in `attention`.
 
     Raises:
-        InvalidArgumentError: A buffer is no whole sequence, or inside: queries and keys differ in number, lengths are
-            given, or padding.
+        InvalidArgumentError: A buffer is no whole sequence. Calls inside raise it if queries and keys differ in
+            number, or with lengths or padding.
 
     Thread safety:
         One thread of a process at a time is inside.

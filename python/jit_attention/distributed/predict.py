@@ -20,10 +20,10 @@ class Prediction:
     """The result of `predict`. Times are in seconds.
 
     Attributes:
-        time: Of one call on the slowest rank.
-        local: Of its kernels alone, if all keys were there.
+        time: Time of one call on the slowest rank.
+        local: Time of its kernels alone, if all keys were there.
         efficiency: local / time: what the exchange leaves (E2).
-        copied_bytes: That a rank gets from others, keys and returning gradients together.
+        copied_bytes: Bytes that a rank receives from others: keys and returned gradients.
     """
 
     time: float
@@ -46,7 +46,7 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
         head_dim: Elements of a key, and of a value.
         backward: Whether the backward pass is meant, with gradients in fp32.
         kept: The share of scores that the mask keeps: 0.5 for causal, 1 for full.
-        imbalance: Slowest over mean, as `Placement.imbalance`.
+        imbalance: The largest load relative to the mean, as `Placement.imbalance`.
         needed: The share of the keys of others that a rank copies.
         method: "arrive": work begins before all keys are there. "gather": it does not. "ring": one shard is copied while
             another is computed. "heads": rows are exchanged for heads, before and after.

@@ -3,8 +3,8 @@
     from jit_attention.flash_attn import flash_attn_func  # was: from flash_attn import flash_attn_func
 
 Arguments have flash-attention's names, order, defaults and meaning. `v3` has those of FlashAttention-3
-(``flash_attn_interface``), `v4` those of FlashAttention-4 (``flash_attn.cute``): their order is another one. What cannot
-be served is refused by one sentence; docs/flash_attention.md has a table of all arguments.
+(``flash_attn_interface``), `v4` those of FlashAttention-4 (``flash_attn.cute``), which differ in order. Unsupported
+arguments are refused with one sentence; docs/flash_attention.md has a table of all arguments.
 
 Tensors of PyTorch get gradients and may be compiled. Arrays of NumPy and others do as well, without gradients and
 dropout.

@@ -65,7 +65,7 @@ def flash_attn_with_kvcache(
             otherwise all have position cache_seqlens.
         cache_seqlens: keys in the cache before the new ones: int32 (batch), or a number for all; None: capacity.
         cache_batch_idx: int32 (batch): the entries of the cache; None: 0, 1, …
-        cache_leftpad: int32 (batch): rows before the first key, which cache_seqlens counts, too.
+        cache_leftpad: int32 (batch): padding rows before the first key; cache_seqlens includes them.
         block_table: int32 (batch, max_pages): the pages of each request, of 1 to 65536 rows.
         softmax_scale, causal, window_size, softcap, alibi_slopes: as those of `flash_attn_func`.
         rotary_interleaved: whether pairs are (2j, 2j + 1), else (j, j + rotary_dim / 2).

@@ -237,8 +237,8 @@ def flash_attn_with_kvcache(
 
     Args:
         cu_seqlens_q: int32 (batch + 1): q is varlen, (total_q, heads_q, head_dim), and so are the results.
-        cu_seqlens_k_new: int32 (batch + 1): k and v are varlen. Give the array of cu_seqlens_q itself where new keys
-            are those of the queries: then q is rotated in the kernel that stores k and v.
+        cu_seqlens_k_new: int32 (batch + 1): k and v are varlen. If the new keys are those of the queries, pass the
+            same array object as cu_seqlens_q: then one kernel stores k and v and rotates q.
         rotary_seqlens: int32 (batch): positions that queries and new keys begin at; None: cache_seqlens.
         attention_chunk, qv, q_descale, k_descale, v_descale: as those of `flash_attn_func`. FP8 caches are read with
             FP8 or 16-bit q; `jit_attention.append` stores new keys there.
@@ -269,5 +269,5 @@ def flash_attn_with_kvcache(
 
 
 def get_scheduler_metadata(*args: Any, **kwargs: Any) -> None:
-    """None: blocks find their work by themselves. For programs that hand it on as scheduler_metadata."""
+    """Returns None, for programs that pass it on as scheduler_metadata: kernels schedule their work themselves."""
     return None

@@ -63,7 +63,7 @@ def flash_attn_func(
         window_size: keys that a query sees before its own position and after it; None: all. A side below 0 ends on
             the other side of that position; a window of which nothing is left, as (−1, −1), is none.
         learnable_sink: (heads_q), of 16 bits or fp32: a score of each head without a value; with a gradient.
-        num_splits: blocks that may share the keys of some queries, at most; 0: as many as pay.
+        num_splits: The largest number of thread blocks that share the keys of a query. 0: the library chooses.
         qv, gather_kv_indices, score_mod, score_mod_bwd, mask_mod, aux_tensors, aux_scalars, block_sparse_tensors,
             block_sparse_tensors_bwd: refused.
     """
@@ -169,7 +169,7 @@ def flash_attn_combine(
 ) -> tuple[ArrayT, ArrayT | None]:
     """`jit_attention.flash_attn.flash_attn_combine`, which also merges padding rows.
 
-    cu_seqlens and seqused, which say what padding is, are ignored; virtual_batch_idx is refused.
+    cu_seqlens and seqused are ignored; virtual_batch_idx is refused.
     """
     refuse_given(virtual_batch_idx=virtual_batch_idx)
     o, lse = _combine(out_partial, lse_partial, out, out_dtype)

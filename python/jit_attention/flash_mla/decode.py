@@ -55,15 +55,15 @@ def flash_mla_with_kvcache(
         cache_seqlens: int32 (batch): latents of each request. Not read with indices.
         head_dim_v: Columns of the values, the first ones of the cache.
         tile_scheduler_metadata: Not read.
-        num_splits: None.
+        num_splits: Must be None.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         causal: Whether query i sees the keys up to cache_seqlens − s_q + i. Without indices.
         is_fp8_kvcache: Whether caches have 8-bit rows.
         indices: int32 (batch, s_q, topk): page · page_size + row of the page of each latent that a query sees. −1, and what
-            names no row, is skipped. None: queries see all of their request.
+            names no row, is skipped. None: queries see all latents of their request.
         attn_sink: fp32 (h_q), with indices: out is multiplied by exp(lse) / (exp(lse) + exp(attn_sink)).
         extra_k_cache: A second cache, whose latents are seen as well; its pages may have another size.
-        extra_indices_in_kvcache: int32 (batch, s_q, entries), of it.
+        extra_indices_in_kvcache: int32 (batch, s_q, entries), as indices, for extra_k_cache.
         topk_length: int32 (batch): how many of the indices count. None: all.
         extra_topk_length: The same of extra_indices_in_kvcache.
 

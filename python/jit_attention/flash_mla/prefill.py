@@ -12,7 +12,7 @@ def flash_mla_sparse_fwd(
     q: torch.Tensor, kv: torch.Tensor, indices: torch.Tensor, sm_scale: float, d_v: int = 512,
     attn_sink: torch.Tensor | None = None, topk_length: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Attention of each query to the latents that it has a list of.
+    """Computes attention of each query to the latents on its list.
 
     Args:
         q: (s_q, h_q, d_qk), bf16 or fp16.

@@ -101,8 +101,8 @@ def attention(
         descale_per: The elements of FP8 k and v that share a scale, as in `jit_attention.AttentionSpec`.
         head_dim_v: As in `jit_attention.attention`; without gradients.
         dropout_p: The rate of dropout, 0 ≤ dropout_p < 1.
-        rng_state: A key of ``jax.random``, or int64 (2). Required with dropout_p; equal ones drop the same
-            probabilities of equal batch entries and heads. Ignored if dropout_p is 0.
+        rng_state: A key of ``jax.random``, or int64 (2). Required with dropout_p; equal states drop the same
+            probabilities. Ignored if dropout_p is 0.
         block_mask: A `jit_attention.BlockMask`, which may be an argument of the compiled function.
         deterministic: Whether equal inputs must give bitwise identical gradients. The result always is deterministic.
 
@@ -110,8 +110,7 @@ def attention(
         o, or (o, LSE). Padding rows are 0, and −inf in LSE; padding rows of gradients are 0.
 
     Raises:
-        InvalidArgumentError: An argument is missing or wrong, or a gradient is wanted that does not exist, when the
-            call is traced.
+        InvalidArgumentError: Raised at tracing: an argument is missing or wrong, or a gradient does not exist.
         InvalidSpecError: The library does not serve this problem; the message says what would work.
         jax.errors.JaxRuntimeError: The call fails when it runs, with the message of `jit_attention.attention`.
 

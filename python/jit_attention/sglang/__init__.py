@@ -1,7 +1,7 @@
 """An attention backend for SGLang: with this package installed, ``--attention-backend jit_attention``.
 
-SGLang calls `register` by itself in each of its processes, through the entry point ``sglang.srt.plugins``. What it
-serves and what it refuses: docs/sglang.md.
+SGLang calls `register` in each of its processes, through the entry point ``sglang.srt.plugins``. docs/sglang.md lists
+the supported models and options.
 """
 
 import logging

@@ -6,9 +6,9 @@
     o = ja.sparse.video(q, k, v, blocks, valid_rows=valid)
     o = ja.sparse.nsa(q, k, v, k_compressed, v_compressed, gates)
 
-Each is a few lines over a spec with `list_block`, or over a block mask. Lists are int32 arrays where the queries are. Only the
-device reads them: no call waits for it, and calls can be captured. Entries may have any order; −1, and all that name no
-key, are skipped.
+Each is a thin layer over a spec with `list_block`, or over a block mask. Lists are int32 arrays on the device of the
+queries. Only the device reads them: calls do not wait for it, and can be captured. Entries may have any order; −1,
+and every entry that names no key, is skipped.
 """
 
 from .dsa import dsa

@@ -11,18 +11,18 @@ from .lists import block_top_k
 def dsa(
     q: ArrayT, kv: Array, indices: Array, counts: Array | None = None, *, head_dim_v: int = 512, **options: Any
 ) -> Any:
-    """Attention of each query to the latents that it has a list of: MLA in its absorbed form, whose values are the first
-    columns of the keys.
+    """Computes attention of each query to the latents on its list: MLA in its absorbed form, whose values are the
+    first columns of the keys.
 
     Args:
         q: Queries (tokens, heads_q, head_dim), such as 512 + 64 columns.
         kv: Latents (rows, 1, head_dim), or pages of them (pages, page_size, 1, head_dim).
         indices: int32 (tokens, 1, entries): positions in the query's sequence, or, with pages but without page_table, page ·
-            page_size + row of the page. As in `block_top_k` with blocks of a key.
+            page_size + row of the page. As in `block_top_k` with block=1.
         counts: int32 (tokens or 1, 1): how many of the entries count. None: all.
         head_dim_v: Columns of the values.
-        **options: As `block_top_k` has them. With kv_dtype kv is (pages, page_size, 1, bytes) of uint8: rows are converted
-            where they are copied.
+        **options: Other arguments of `block_top_k`. With kv_dtype, kv is (pages, page_size, 1, bytes) of uint8; rows
+            are upcast as they are copied to shared memory.
 
     Returns:
         o (tokens, heads_q, head_dim_v), and LSE if asked.

@@ -36,35 +36,36 @@ def block_top_k(
     kv_dtype: str | None = None,
     **arrays: Any,
 ) -> Any:
-    """Attention of each query to the blocks of keys that it has a list of.
+    """Computes attention of each query to the blocks of keys on its list.
 
     Args:
         q: Queries (tokens, heads_q, head_dim).
         k: Keys (rows, heads_kv, head_dim), or pages of them (pages, page_size, heads_kv, head_dim).
         v: Values, likewise; None: the first head_dim_v columns of k, of one head.
-        indices: int32 (tokens, heads_kv or 1, entries): the blocks that a query sees. Block i holds the keys from
-            i · block on of the query's sequence. With pages but without page_table, of k's rows, page behind page. Any
-            order; entries that name no key, such as −1, are skipped; what is listed twice counts twice.
+        indices: int32 (tokens, heads_kv or 1, entries): the blocks that a query sees. Block i holds keys from i ·
+            block up to (i + 1) · block of the query's sequence; with pages but without page_table, of the rows of all
+            pages in order. Any order; entries that name no key, such as −1, are skipped; duplicates count twice.
         counts: int32 (tokens or 1, heads_kv or 1): how many of the entries count. None: all.
         block: Keys of a block, from 1 to 128.
-        queries: Rows of q, up to 32, that are computed together: blocks that several of them list are read once, and what a
-            row lists twice counts once. Worth it where neighbors share half of their lists, and heads are few: queries ·
-            heads of a KV head should be at most 64. Rows of a group are of one sequence: those behind its end see nothing.
+        queries: Number of neighboring rows of q, up to 32, that are computed together: blocks that several of them
+            list are loaded once, and duplicates within a list count once. Useful if neighbors share half of their
+            lists, and queries · query heads per KV head is at most 64. Rows of a group beyond the end of its sequence
+            see nothing.
         head_dim_v: Columns of the values, where v is None.
         mask: Which keys of the blocks a query sees, by positions in its sequence. None: all.
         score: The function of a score, by positions likewise. None: none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
-        return_aux: As `attention` has it: row_max and max_logit, of 16-bit keys.
+        return_aux: "row_max" and "max_logit", with 16-bit keys, as in `attention`.
         kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528.
         **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
             stream, tensors, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
     Returns:
-        o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, or that of its sink, as has
-        a row of q that is no sequence's. PyTorch's autograd has gradients of q, k, v and sinks through both, the same in every
-        run: not with page_table or cache_leftpad, nor of tensors that a score reads. Keys that no query sees have 0, and rows that
-        are no sequence's add nothing to the gradient of sinks.
+        o (tokens, heads_q, head_dim_v), with return_lse (o, LSE). A query without keys, or of no sequence, has o = 0
+        and LSE = −∞ or its sink. For PyTorch tensors autograd computes deterministic gradients of q, k, v and sinks
+        through both, but not with page_table or cache_leftpad, nor for tensors that a score reads. Keys that no query
+        sees have gradient 0; rows of no sequence add nothing to the gradient of sinks.
 
     Raises:
         InvalidArgumentError: An argument is wrong. Contents of lists are not checked: no entry reads outside of k and v.
@@ -153,7 +154,7 @@ def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limi
         indices: int32 (tokens, heads_kv, entries), as `block_top_k` has them.
         counts: int32 (tokens or 1, heads_kv or 1). None: all entries count.
         queries: Rows that share a list, from 2 to 32.
-        limit: Entries from here on, and negative ones, are skipped: as many as there are keys, or blocks.
+        limit: Number of keys, or blocks. Entries below 0 or ≥ limit are skipped.
         stream: As in `attention`.
 
     Returns:
@@ -161,7 +162,7 @@ def union(indices: Array, counts: Array | None = None, *, queries: int = 8, limi
 
     Raises:
         InvalidArgumentError: An argument is wrong.
-        InvalidSpecError: `queries` is.
+        InvalidSpecError: `queries` is out of range.
 
     Thread safety:
         Threads may call at the same time.

@@ -12,7 +12,7 @@ from .gradients import requires_gradient
 
 
 class Scope(NamedTuple):
-    """A pool of latents, and those that each query sees of it.
+    """A pool of latents, and the list of those that each query sees.
 
     Attributes:
         kv: Latents, as `dsa` has them.
@@ -35,14 +35,15 @@ def scopes(
     q: ArrayT, *pools: Scope, head_dim_v: int = 512, sinks: Array | None = None, softmax_scale: float | None = None,
     return_lse: bool | Array = False, out: Array | None = None, stream: Any = None
 ) -> Any:
-    """Attention of each query to what it chose of all pools together, as DeepSeek V4 has a window and a list.
+    """Computes attention of each query to its latents of all pools by one softmax, such as DeepSeek V4's window and
+    list.
 
-    Each pool is a launch, and a further one merges what they leave by LSE: o is rounded to q's type once a pool, and once more.
-    A pool has its own page size and format.
+    Each pool is one launch. With several pools a merge by LSE follows, so that o is rounded to q's type once per pool
+    and once more. Each pool has its own page size and format.
 
     Args:
         q: Queries (tokens, heads_q, head_dim).
-        *pools: Of each a `Scope`, or such a tuple. What two of them name is seen twice.
+        *pools: One `Scope`, or tuple of its fields, per pool. A latent that two pools name counts twice.
         head_dim_v: Columns of the values.
         sinks: fp32 (heads_q): a score of each head that has no value. None: there are none.
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
@@ -54,7 +55,7 @@ def scopes(
         o (tokens, heads_q, head_dim_v), and LSE if asked. A query without keys has o = 0 and LSE −∞, or that of its sink.
 
     Raises:
-        InvalidArgumentError: An argument is wrong, or several pools' result would need gradients, which it has none of.
+        InvalidArgumentError: An argument is wrong, or gradients are wanted with several pools, which have none.
         InvalidSpecError: No kernel serves the problem, such as on another architecture than sm_90a.
 
     Thread safety:

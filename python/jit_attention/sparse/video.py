@@ -25,19 +25,19 @@ def video(
     valid_rows: Array | None = None,
     **options: Any,
 ) -> Any:
-    """Attention of each block of queries to the blocks of keys that it has a list of, head by head.
+    """Computes attention of each block of queries to the blocks of keys on its list, for each head.
 
     Args:
         q: Queries (batch, seqlen, heads_q, head_dim).
         k: Keys (batch, seqlen, heads_kv, head_dim).
         v: Values, likewise.
         indices: int32 (batch or 1, heads_q or 1, blocks of queries, entries): the blocks of keys that a block of queries
-            sees. Any order; a block that is listed twice counts once; −1, and what is no block, is skipped.
+            sees. Any order; duplicates count once; −1 and other entries that name no block are skipped.
         counts: int32 (batch or 1, heads_q or 1, blocks of queries): how many of the entries count. None: all.
         block: Queries and keys of a block, a multiple of 16; 64 is fastest.
         valid_rows: int32 (blocks of keys): the keys of each block that exist, its first ones. None: all.
-        **options: As in `attention`; of PyTorch tensors that require grad as in `jit_attention.torch.attention`, such as
-            deterministic.
+        **options: Other arguments of `attention`; for PyTorch tensors that require grad, of
+            `jit_attention.torch.attention`, such as deterministic.
 
     Returns:
         o (batch, seqlen, heads_q, head_dim), and LSE if asked. Rows of queries that do not exist are computed like others.

@@ -23,7 +23,7 @@ class LoadBalancer(_Base):
 
     Args:
         placement: As `jit_attention.distributed.balance` made it, with as many rows for each rank.
-        device: Where the indices are.
+        device: The device of the index tensors.
 
     Raises:
         InvalidArgumentError: Ranks have different numbers of rows.

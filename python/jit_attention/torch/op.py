@@ -101,7 +101,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
               output: OutputFunctor | None = None, o_descale: torch.Tensor | None = None, **unknown: Any) -> Any:
     """Computes `jit_attention.attention` of PyTorch tensors, eager or compiled, with gradients.
 
-    q, k, v, sinks and the tensors that scores read, and outputs at places of o, have gradients. Under ``torch.compile`` the call is one operator
+    q, k, v, sinks, the tensors that scores read, and those that outputs read as_o or as_row have gradients. Under
+    ``torch.compile`` the call is one operator
     without a graph break: ``fullgraph=True`` and ``dynamic=True`` work, with masks and scores that are built outside
     or inside of the compiled function (``~mask`` only outside). A CUDA graph may capture the call after one call of
     the same sizes, which compiles and tunes its kernel. Kernels of gradients are compiled at the first backward pass
@@ -153,8 +154,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         q_positions: As in `jit_attention.attention`.
         k_positions: As in `jit_attention.attention`.
         global_seqlens: As in `jit_attention.attention`.
-        return_aux: As in `jit_attention.attention`. Of these outputs a new mean_score alone has gradients.
-        output: As in `jit_attention.attention`. Calls with gradients keep o before it, too.
+        return_aux: As in `jit_attention.attention`. Only a new mean_score has gradients.
+        output: As in `jit_attention.attention`. Calls with gradients also store o before it for the backward pass.
         o_descale: As in `jit_attention.attention`.
 
     Returns:
@@ -162,9 +163,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
         with return_rng_state also the state, None if dropout_p is 0. Padding rows of gradients are 0.
 
     Raises:
-        InvalidArgumentError: An argument is wrong, or a gradient is wanted that does not exist: with paged keys or
-            cache_leftpad, of a tensor that only the mask reads, or of a gradient. Call under ``torch.no_grad()``, or
-            pass ``detach()``. Also inside of ``torch.vmap``, ``torch.func.grad``, and forward-mode differentiation.
+        InvalidArgumentError: An argument is wrong, or a gradient does not exist: with paged keys or cache_leftpad, of
+            a tensor that only the mask reads, or of a gradient. Then call under ``torch.no_grad()``, or pass
+            ``detach()``. Also inside of ``torch.vmap``, ``torch.func.grad``, and forward-mode differentiation.
         InvalidSpecError: The library does not serve this problem; the message says what would work.
         Error: Compiling, loading or launching failed. ``torch.compile`` wraps errors in its own.
 

@@ -51,8 +51,8 @@ def register_with_transformers(name: str = "jit_attention", quantized: dict[str,
 
     Raises:
         ImportError: Transformers is missing or too old: version 5 is needed.
-        InvalidArgumentError: `quantized` has an unknown option. When a model runs: fp32, attention weights as
-            results, head masks, or other masks beside cumulative lengths.
+        InvalidArgumentError: `quantized` has an unknown option. A model raises it when it runs in fp32 without
+            autocast, or with attention weights as results, head masks, or other masks beside cumulative lengths.
 
     Thread safety:
         Call it once, from one thread.

@@ -1,7 +1,7 @@
 """An attention backend for vLLM: with this package installed, ``vllm serve MODEL --attention-backend CUSTOM``.
 
-vLLM calls `register` by itself in each of its processes, through the entry point ``vllm.general_plugins``. Nothing of
-vLLM is imported before. What it serves and what it refuses: docs/vllm.md.
+vLLM calls `register` in each of its processes, through the entry point ``vllm.general_plugins``. Nothing of vLLM is
+imported before that. docs/vllm.md lists the supported models and options.
 """
 
 import logging
@@ -14,11 +14,11 @@ _log = logging.getLogger("jit_attention")
 
 
 def register():
-    """Tells vLLM which class ``CUSTOM`` is among its attention backends. Calling it again changes nothing.
+    """Registers the backend as ``CUSTOM`` with vLLM. Calling it again changes nothing.
 
-    Never raises: it runs wherever this package is installed beside vLLM, also where another backend is wanted. Where
-    ``CUSTOM`` is taken already, or vLLM has no registry, the logger ``jit_attention`` says so. Whether this version
-    of vLLM is served is checked when the backend is asked for.
+    Never raises, because it runs wherever this package is installed beside vLLM, also if another backend is used. If
+    ``CUSTOM`` is taken already, or vLLM has no registry, the logger ``jit_attention`` reports it. The version of vLLM
+    is checked when the backend is requested.
     """
     try:
         from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
