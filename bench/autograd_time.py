@@ -26,7 +26,7 @@ def least(step, steps):
 
 
 def measure(steps):
-    """Names and microseconds of a step."""
+    """Names and microseconds of a step's parts."""
     import jit_attention as ja
     import jit_attention.torch as jt
     import torch

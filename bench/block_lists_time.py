@@ -27,7 +27,7 @@ HEAD = ["", *(f"{way} µs" for way in WAYS), *(f"{way} TFLOP/s" for way in WAYS[
 
 
 def random_lists(rows, columns, entries, share, device="cuda"):
-    """int32 (1, heads, rows, entries): distinct blocks, of which two neighboring rows have `share` in common."""
+    """int32 (1, heads, rows, entries): distinct blocks; two neighboring rows have `share` in common."""
     import torch
 
     order = torch.rand(1, HEADS, rows, columns, device=device)
@@ -53,7 +53,7 @@ def calls_of(tokens, block, share, device="cuda"):
 
 
 def row(label, tokens, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     flops = 4 * tokens * min(LISTED, tokens) * HEADS * HEAD_DIM
     rates = (flops * (1 if way == FORWARD else 2.5) / us[way] / 1e6 for way in WAYS[1:])
     return [label, *(f"{us[way]:.1f}" for way in WAYS), *(f"{rate:.0f}" for rate in rates)]

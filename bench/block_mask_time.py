@@ -42,7 +42,7 @@ def masks():
 
 
 def times(make):
-    """Times a mask that is made again for each call, as words."""
+    """Times for creating a mask in each call, as text."""
     import torch
     from graph_time import captured, replay_us
 
@@ -58,7 +58,7 @@ def times(make):
     try:
         graph = captured(make)
         device = f"{statistics.median(replay_us(graph) for _ in range(RUNS)):.1f}"
-    except RuntimeError as error:  # not all of it can be captured
+    except RuntimeError as error:  # parts of it cannot be captured
         device = f"unknown ({error})"
     return f"host {statistics.median(host):.0f} us, done {statistics.median(done):.0f} us, device {device} us"
 

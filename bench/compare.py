@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def names_of(text, known, what):
-    """Names separated by commas, each one of `known`; "all" is all of them."""
+    """Names separated by commas, each in `known`; "all" gives all of them."""
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in known and name != "all":
@@ -146,7 +146,7 @@ def choose(options):
 
 
 def left_out(contender, suite, options):
-    """The reason why a contender is not measured in a suite unless --peers names it, or None."""
+    """The reason why a contender is not measured in a suite unless --peers names it; None: it is."""
     return None if options.peers and contender.name in options.peers else contender.left_out.get(suite)
 
 
@@ -175,8 +175,8 @@ def progress(number, count, cell, results, elapsed):
 
 
 def measure_cell(cell, present, options, process, silent):
-    """The results of all contenders that are present and take part in such problems, those left out of the suite
-    included. silent: as measure_all's. Raises Lost and RuntimeError as that does."""
+    """The results of all present contenders that support this kind of problem, including those left out of the suite.
+    silent, Lost and RuntimeError: see measure_all."""
     present = [one for one in present if one.preparing(cell)]
     left = {one.name: reason for one in present if (reason := left_out(one, cell.suite, options))}
     here = [one.name for one in present if one.name not in left]
@@ -186,7 +186,7 @@ def measure_cell(cell, present, options, process, silent):
 
 
 def measure(options, chosen):
-    """Measures `chosen` contenders in all selected cells, writing lines as they come; returns the Run."""
+    """Measures `chosen` contenders in all selected cells, writing lines as they come. Returns the Run."""
     command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
     header = environment.describe(command, chosen, mode=options.mode, tuning=options.tuning, seconds=options.seconds,
                                   seed=options.seed)
@@ -206,7 +206,7 @@ def measure(options, chosen):
             number, begin = number + 1, time.monotonic()
             try:
                 results = measure_cell(cell, present, options, process, silent)
-            except (Lost, RuntimeError) as error:  # the other cells may do better; this one shows as not measured
+            except (Lost, RuntimeError) as error:  # later cells may succeed; this one shows as not measured
                 print(f"compare.py: {cell.name} was not measured: {error}", file=sys.stderr, flush=True)
                 continue
             for one in results:
@@ -226,7 +226,7 @@ def result_path(options, header, title, ending):
 
 
 def load(parser, options):
-    """The runs of --from, with only the suites and cells asked for; of a suite and mode in several runs the last."""
+    """The runs of --from, limited to the selected suites and cells; the last one of a suite and mode wins."""
     runs = []
     for path in options.sources:
         try:

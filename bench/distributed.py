@@ -61,7 +61,7 @@ def document_lengths(seqlen, seed=1, median=4000):
 
 
 class Case:
-    """A mask over a length, and how many scores it keeps."""
+    """A mask over a length, and the number of scores that it keeps."""
 
     def __init__(self, name, seqlen):
         import jit_attention as ja
@@ -81,7 +81,7 @@ class Case:
 
 
 class Rank:
-    """One process: its tensors, and how it measures."""
+    """One process: its tensors and its measurements."""
 
     def __init__(self, rank, options):
         self.rank, self.options, self.size = rank, options, options.ranks
@@ -100,13 +100,13 @@ class Rank:
         dist.barrier()
 
     def slowest(self, value):
-        """The largest of all ranks."""
+        """The maximum over all ranks."""
         tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.item()
 
     def measure(self, call):
-        """Seconds of the slowest rank and of the host, medians."""
+        """Medians of the slowest rank's and the host's seconds."""
         for _ in range(self.options.warmups):
             call()
         times, hosts = [], []
@@ -167,20 +167,20 @@ def call_of(forward, tensors, do, which):
 
 @dataclasses.dataclass
 class Contender:
-    """The computation of a rank, and the way from its shard of a result to the whole (batch, seqlen, heads, …)."""
+    """A rank's computation, and the conversion of its result's shard to the whole (batch, seqlen, heads, …)."""
 
     forward: Callable
     tensors: list
     do: torch.Tensor
     whole: Callable
     close: Callable = lambda: None
-    local: Callable | None = None  # the kernels of the call, without an exchange
+    local: Callable | None = None  # the call's kernels, without an exchange
     placement: Any = None
 
 
 #: Seconds of calls behind each other.
 BURST = 0.02
-#: Largest differences from one GPU, in terms of the largest value, of contenders that computed the same.
+#: Tolerated difference from one GPU, relative to the largest value.
 TOLERANCE = 0.05
 
 
@@ -231,7 +231,7 @@ def ours(rank, case, which, method, mode):
         k, v = (x[:, :, own[1]].contiguous() for x in (k, v))
         local = kernels(lambda: ja.attention(q, k, v, return_lse=True, **of_mask),
                         lambda o, lse: ja.attention_backward(do, q, k, v, o, lse, **of_mask), which)
-    else:  # the very kernels of the method, over all keys at once
+    else:  # the method's own kernels, over all keys at once
         local = kernels(lambda: problems.forward(problem, k, v),
                         lambda o, lse: problems.backward(problem, k, v, own_do, o, lse, None, (), False), which)
     return Contender(forward, shards, own_do, whole, local=local, placement=placement)
@@ -240,7 +240,7 @@ def ours(rank, case, which, method, mode):
 def captured(call):
     """A CUDA graph of a call that has been made before, and what it returns."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads go on meanwhile
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads continue meanwhile
         results = call()
     return graph, results
 
@@ -261,7 +261,7 @@ def have_same_bits(rank, call, graph, results):
 
 
 def kernels(forward, backward, which):
-    """A call of kernels alone."""
+    """A call of only the kernels."""
 
     def call():
         with torch.no_grad():
@@ -273,19 +273,19 @@ def kernels(forward, backward, which):
 
 
 def torch_sdpa(rank, case, which, backend):
-    """PyTorch's ring over scaled_dot_product_attention. Its context shards buffers and puts another function into
-    torch.nn.functional, so that the function must be looked up there inside of it."""
+    """PyTorch's ring over scaled_dot_product_attention. Its context shards buffers and replaces the function in
+    torch.nn.functional, which must therefore be looked up inside it."""
     from torch.distributed.tensor.experimental import _context_parallel as cp
     from torch.distributed.tensor.experimental import context_parallel
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     if case.name not in ("causal", "full"):
         raise ValueError("its ring has causal and full masks alone")
-    # Its ring takes as many KV heads as query heads.
+    # Its ring needs as many KV heads as query heads.
     q, k, v, do = (x.transpose(1, 2).repeat_interleave(rank.options.heads // x.shape[2], 1).contiguous()
                    for x in rank.inputs(case.seqlen))
     kind = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[backend]
-    cp._cp_options.enable_load_balance = case.name == "causal"  # it refuses to balance full masks
+    cp._cp_options.enable_load_balance = case.name == "causal"  # it cannot balance full masks
     context = context_parallel(rank.mesh, buffers=[q, k, v, do], buffer_seq_dims=[2] * 4, no_restore_buffers={q, k, v, do})
     context.__enter__()
 
@@ -300,7 +300,7 @@ def torch_sdpa(rank, case, which, backend):
 
 
 def torch_flex(rank, case, which):
-    """PyTorch's FlexAttention behind its all-gather, with its own load balancer."""
+    """PyTorch's FlexAttention after its all-gather, with its own load balancer."""
     from torch.distributed.tensor.experimental import _context_parallel as cp
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -332,7 +332,7 @@ def torch_flex(rank, case, which):
 
 
 def baselines(rank, case, which, known):
-    """Seconds of one GPU on the whole problem, and with a full mask; and its results: o, and gradients if they are timed."""
+    """Seconds of one GPU on the whole problem, and with a full mask; and its results: o, and gradients if timed."""
     import jit_attention as ja
     import jit_attention.torch as jt
     from jit_attention.distributed import problem as problems

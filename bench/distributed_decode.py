@@ -52,7 +52,7 @@ class Sizes:
 
 
 def pages_of(sizes, keys, rank, ranks):
-    """How many of a request's keys a rank has, and in how many pages."""
+    """The numbers of a request's keys and pages on a rank."""
     whole, page = keys // sizes.page_size, sizes.page_size
     full = len(range(rank, whole, ranks))
     rest = keys - whole * page if whole % ranks == rank else 0
@@ -60,7 +60,7 @@ def pages_of(sizes, keys, rank, ranks):
 
 
 class Cache:
-    """A rank's part of the keys of all requests, and its calls. A seed makes the keys."""
+    """A rank's part of all requests' keys, generated from a seed, and its calls."""
 
     def __init__(self, sizes, rank, ranks, device):
         self.sizes, self.rank, self.ranks, self.device = sizes, rank, ranks, device
@@ -82,12 +82,12 @@ class Cache:
                                  global_seqlens=torch.tensor([[1, sizes.keys]], dtype=torch.int32, device=device))
 
     def attention(self):
-        """o (batch, heads, head_dim) and LSE (heads, batch) over the keys that are here."""
+        """o (batch, heads, head_dim) and LSE (heads, batch) over this rank's keys."""
         o, lse = ja.attention(self.q, self.k, self.v, return_lse=True, **self.options)
         return o[:, 0], lse[:, :, 0].t()
 
     def config(self):
-        """The config of that call, as text; with positions that of the call without them."""
+        """The config of the attention call, as text; with positions, that of the call without them."""
         s = self.sizes
         spec = ja.AttentionSpec(dtype="bf16", head_dim=s.head_dim, gqa_ratio=s.heads // s.heads_kv, sequences_kv="paged",
                                 page_size=s.page_size)
@@ -97,7 +97,7 @@ class Cache:
 
 
 class Exchange:
-    """The buffers of all ranks for one share, in one process."""
+    """All ranks' buffers for one exchange, in one process."""
 
     def __init__(self, sizes, share, ranks, ordinals):
         self.share = share
@@ -107,18 +107,18 @@ class Exchange:
         self.peers = [buffer.address for buffer in self.buffers]
 
     def merged(self, rank, o, lse):
-        """o of the rows that the rank receives."""
+        """o of the rows that a rank receives."""
         return ja.exchange_merge(o, lse, peers=self.peers, nbytes=self.nbytes, rank=rank, share=self.share)[0]
 
     def check(self):
-        """Raises where some call has failed."""
+        """Raises when a call has failed."""
         for address in self.peers:
             if fault := ja.exchange_fault(address):
                 raise RuntimeError(fault)
 
 
 def on_all(ranks, call):
-    """Results of a call of each rank, at the same time."""
+    """Results of concurrent calls, one per rank."""
     results = [None] * ranks
 
     def run(rank):
@@ -139,7 +139,7 @@ def on_all(ranks, call):
 
 
 def captured(device, call, steps):
-    """A graph of so many calls."""
+    """A graph of `steps` calls."""
     stream = torch.cuda.Stream(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device), torch.cuda.graph(graph, stream=stream):
@@ -149,7 +149,7 @@ def captured(device, call, steps):
 
 
 def step_us(devices, calls, together, options):
-    """Microseconds of a step, of calls by rank, which were called before; `together` lets ranks begin at the same time."""
+    """Microseconds of a step, for calls by rank that have already run; `together` aligns the ranks' starts."""
     graphs = [captured(device, call, options.steps) for device, call in zip(devices, calls)]
     times = []
     for repeat in range(options.repeats + 2):
@@ -170,7 +170,7 @@ def step_us(devices, calls, together, options):
 
 
 def run_case(sizes, options, write):
-    """Writes a line for each way to compute a case; returns whether all computed the same."""
+    """Writes a line for each way to compute a case. Returns whether all results agree."""
     ranks, on_gpu = options.ranks, options.device == "cuda"
     devices = [torch.device("cuda", rank) if on_gpu else torch.device("cpu") for rank in range(ranks)]
     ordinals = list(range(ranks))
@@ -194,7 +194,7 @@ def run_case(sizes, options, write):
 
         def checked(rank):
             with torch.cuda.device(devices[rank]) if on_gpu else torch.no_grad():
-                # An emulated device gives up where a peer takes long to come.
+                # An emulated device times out when a peer is slow.
                 return (step if on_gpu else alone)(rank).float().cpu()  # noqa: B023
 
         error = 0.0
@@ -245,7 +245,7 @@ def main(arguments=None):
         ja.use_device(f"emulated:{','.join(['sm_90a'] * options.ranks)}")
 
     def write(case, contender, us=None, **fields):
-        if fields.get("config") not in seen:  # beside the table
+        if fields.get("config") not in seen:  # after the table
             seen.add(fields["config"])
             print(f"{case}, {contender}: {fields['config']}", file=sys.stderr, flush=True)
         if us is not None:

@@ -26,15 +26,15 @@ MODES = "contiguous", "zigzag"
 
 
 class Stands:
-    """In place of other ranks, of CUDA's streams and memory, and of the arrays of a kernel."""
+    """Stand-ins for other ranks, CUDA streams and memory, and kernels' arrays."""
 
     def __init__(self, folder, ranks):
-        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # found by its name from here on
+        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # later looked up by name
         sys.path.insert(0, str(folder))
         import torch
         import torch.distributed as dist
 
-        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # collectives that do nothing
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # collectives without effect
         from jit_attention import _core
         from jit_attention.distributed import arrive, groups, problem
 
@@ -67,7 +67,7 @@ class Stands:
         return self._arrays[key]
 
     def attend(self, q, k, v, tensors, **options):
-        """The library's own call, of arrays that stand for what it is given."""
+        """The library's call, with stand-in arrays for its arguments."""
         given = dict(q=q, k=k, v=v, out=q, **{name: x for name, x in options.items() if isinstance(x, self.torch.Tensor)})
         arrays = {name: self.array(name, x) for name, x in given.items()}
         named = {name: self.array(name, x) for name, x in tensors.items()}
@@ -92,7 +92,7 @@ def calls_of(function):
         function()
     finally:
         sys.setprofile(None)
-    return count[0] - 1  # the last is setprofile itself
+    return count[0] - 1  # the last one is setprofile
 
 
 def main(arguments=None):

@@ -37,12 +37,12 @@ def problem(head_dim, rows, mask, rate):
 
 
 def times(pair, seconds):
-    """{(pass, rate): microseconds} of a problem without dropout and with it, {rate: problem}."""
+    """{(pass, rate): microseconds} of the problems {rate: problem}, without dropout and with it."""
     from graph_time import captured, replay_us
 
     graphs = {}
     for rate, one in pair.items():
-        one.both()  # backward reads what forward writes
+        one.both()  # backward reads the forward pass's outputs
         graphs |= {(name, rate): captured(getattr(one, name)) for name in PASSES}
     counts = {}
     for name, graph in graphs.items():
@@ -56,7 +56,7 @@ def times(pair, seconds):
 
 
 def row(label, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     texts = [label]
     for name in PASSES:
         without, given = us[name, 0], us[name, RATE]

@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE))
 from comparison import environment  # noqa: E402
 
 CONTEXT = 256
-CHUNK = 128  # of a prompt, in a mixed step: as many as read latents
+CHUNK = 128  # of a prompt, in a mixed step: the most that reads latents
 BATCHES = {"decode 1": [1], "decode 16": [1] * 16, "decode 64": [1] * 64, "mixed": [1] * 15 + [CHUNK]}
 HEADS, HEADS_KV, HEAD_DIM = 32, 8, 128
 LATENT_HEADS, LATENT, ROTATED = 16, 512, 64
@@ -41,7 +41,7 @@ WARM_STEPS = 3
 
 
 class Step:
-    """Requests of a step, as vLLM describes them. new: tokens of each request."""
+    """A step's requests in vLLM's form. new: tokens of each request."""
 
     def __init__(self, torch, device, new, page_size):
         from vllm.v1.attention.backend import CommonAttentionMetadata
@@ -61,7 +61,8 @@ class Step:
 
 
 def ordinary_layer(torch, device, new, cache_dtype):
-    """Functions that build a step's metadata, store a layer's keys and values, and attend; these two take metadata."""
+    """Functions that build a step's metadata, store a layer's keys and values, and attend; the last two take metadata.
+    """
     from jit_attention.vllm.backend import JitAttentionBackend as Backend
 
     step = Step(torch, device, new, 16)
@@ -81,7 +82,7 @@ def ordinary_layer(torch, device, new, cache_dtype):
 
 
 def latent_layer(torch, device, new, cache_dtype):
-    """Likewise, of a layer with latent attention: what vLLM's layer calls of the backend, without its projections."""
+    """Such functions for a layer with latent attention: vLLM's calls of the backend, without projections."""
     import vllm.config
     from jit_attention.vllm import mla
 
@@ -100,7 +101,7 @@ def latent_layer(torch, device, new, cache_dtype):
             impl = mla.JitAttentionMLAImpl(*arguments, **widths)
     else:
         impl = mla.JitAttentionMLAImpl(*arguments, **widths)
-    # vLLM's own constructor wants a whole engine, for prompts that the backend does not read.
+    # vLLM's constructor needs a whole engine, for prompts that the backend does not read.
     builder = object.__new__(mla.JitAttentionMLAMetadataBuilder)
     builder.device, builder.use_pcp, builder.dcp_world_size = torch.device(device), False, 1
     builder.non_causal_multi_token_decode, builder.metadata_cls = False, mla.MLACommonMetadata
@@ -119,7 +120,8 @@ LAYERS = {
 
 
 def calls_of(function, *arguments):
-    """How many functions Python calls meanwhile, its own and those of C, and what these call in Python."""
+    """The number of calls by Python during `function`: its own functions, C functions, and Python functions that these
+    call."""
     count = [0]
 
     def note(frame, event, argument):
@@ -130,11 +132,11 @@ def calls_of(function, *arguments):
         function(*arguments)
     finally:
         sys.setprofile(None)
-    return count[0] - 1  # the last is setprofile itself
+    return count[0] - 1  # the last one is setprofile
 
 
 def measured(functions, layers, synchronize, seconds):
-    """Samples of microseconds: of building a step, and of each layer to store, to attend and to do both."""
+    """Samples in microseconds: building a step; for each layer storing, attending, and both."""
     build, store, attend = functions
     samples = dict(build=[], store=[], attend=[], layer=[])
     until = time.perf_counter() + seconds
@@ -165,7 +167,7 @@ def measured(functions, layers, synchronize, seconds):
 
 
 def prepare(parser, options):
-    """(torch, the device's name, a function that waits for it), or the end of the program."""
+    """(torch, device name, synchronize function); exits on errors."""
     emulated = os.environ.get("JIT_ATTENTION_DEVICE", "").startswith("emulated")
     if not emulated or importlib.util.find_spec("torch") is None:
         environment.require_gpu(parser)
@@ -190,7 +192,7 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="for each row, at least one step (0.5)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="lines of JSON are put behind its own")
     options = parser.parse_args(arguments)
-    if not 1 <= options.layers <= 256:  # more launches than a stream takes before launches wait
+    if not 1 <= options.layers <= 256:  # more launches than a stream queues
         parser.error(f"argument --layers: {options.layers}, which is not from 1 to 256")
     os.environ.setdefault("JIT_ATTENTION_TUNING", "off")
     torch, device, synchronize = prepare(parser, options)
@@ -207,7 +209,7 @@ def main(arguments=None):
     for kind in options.kinds:
         make, cache_dtype = LAYERS[kind]
         for batch in options.batches:
-            with torch.inference_mode():  # as vLLM calls its models
+            with torch.inference_mode():  # as in vLLM
                 functions = make(torch, device, BATCHES[batch], cache_dtype)
                 samples, calls = measured(functions, options.layers, synchronize, options.seconds)
             cells = [f"{statistics.median(samples[name]):.1f} ({min(samples[name]):.1f})"

@@ -31,12 +31,12 @@ CASES = {
     "causal, varlen": dict(causal=True, lengths=(1, 300, 1027, 2048, 720)),
     "causal, dropout 0.1": dict(causal=True, dropout_p=0.1),
 }
-SIDES = (0, 1024, 2048, 4096, 6144)  # of the matrices that keep the GPU busy
+SIDES = (0, 1024, 2048, 4096, 6144)  # sides of the matrices that keep the GPU busy
 BYTES = 1 << 16  # written for each row of such a matrix
 
 
 class Load:
-    """Work of changing size on a stream of its own; step() adds some and does not wait."""
+    """Work of changing size on its own stream; step() enqueues some without waiting."""
 
     def __init__(self):
         import torch
@@ -57,13 +57,13 @@ class Load:
 
 
 def different_runs(gradients, run, runs, step):
-    """How many of `runs` calls of run() differ from a first one in each of the tensors that it writes, [count]; None if
-    the first one's are not finite. step() is called ahead of each."""
+    """How many of `runs` calls of run() differ from the first in each of its output tensors, [count]; None if the first
+    outputs are not finite. step() is called before each."""
     import torch
 
     def fresh():
         for one in gradients:
-            one.fill_(math.nan)  # what a run leaves out shows
+            one.fill_(math.nan)  # exposes missing writes
         run()
 
     fresh()

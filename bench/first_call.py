@@ -47,7 +47,7 @@ class Call:
 
 
 def make_call():
-    """The child: imports, says so, reads a Call, makes it, and prints what came of it."""
+    """The child process: imports, reports it, reads a Call, runs it, and prints the result."""
     import jit_attention as ja
     import torch
 
@@ -73,7 +73,7 @@ def make_call():
 
 
 def processes(calls, folder):
-    """Children of `calls`, which import at the same time; calls of one cache folder in their order."""
+    """Child processes of `calls`, which import concurrently; calls with one cache folder keep their order."""
     for call in calls:
         name = f"{call.head_dim}-{call.causal}-{call.repeat}-{'untuned' if call.state == 'untuned' else 'tuned'}"
         settings = dict(JIT_ATTENTION_CACHE_DIR=str(pathlib.Path(folder) / name))
@@ -99,7 +99,7 @@ def measure(calls):
 
 
 def markdown(header, results):
-    """A row for each problem; medians of the first calls, and all of them."""
+    """A row for each problem: medians and all samples of the first calls."""
     rows = {}
     for one in results:
         if one["status"] == records.OK:

@@ -25,7 +25,7 @@ LARGEST_E2M1, LARGEST_E4M3 = 6.0, 448.0
 
 
 def rounded(x, mantissa, least_exponent):
-    """`x` with so many bits behind the point, to nearest even; below the least exponent the step stays."""
+    """`x` rounded to `mantissa` fraction bits, to nearest even; below the least exponent the step is constant."""
     _, exponent = numpy.frexp(x)
     step = numpy.exp2(numpy.maximum(exponent - 1, least_exponent) - float(mantissa))
     return numpy.rint(x / step) * step
@@ -44,7 +44,7 @@ def e2m1(x):
 
 
 def scaled(x, scale, kind):
-    """x / scale rounded to `kind`, times the scale; zeros where the scale is 0."""
+    """x / scale rounded to `kind`, times the scale; zeros for a scale of 0."""
     inverse = numpy.divide(1, scale, out=numpy.zeros_like(scale), where=scale != 0)
     return kind(x * inverse) * scale
 
@@ -60,7 +60,7 @@ def nvfp4(x):
     return scaled(parts, of_part, e2m1).reshape(x.shape)
 
 
-#: How q and k are rounded, and whether k loses its mean before.
+#: Rounding of q and k, and whether k's mean is subtracted before.
 SCORES = {
     "bf16": (bf16, False),
     "fp8, head": (lambda x: fp8(x, None), False),
@@ -69,7 +69,7 @@ SCORES = {
     "nvfp4": (nvfp4, False),
     "nvfp4, k - mean": (nvfp4, True),
 }
-#: How P and V are. P is at most 1.
+#: Rounding of P and V. P is at most 1.
 VALUES = {
     "bf16": (bf16, bf16),
     "fp8": (lambda p: e4m3(p * 256) / 256, lambda v: fp8(v, None)),
@@ -99,7 +99,7 @@ def attention(q, k, v, of_p=lambda p: p):
 
 
 def errors(options):
-    """Root mean squares, by (scores, values) and by the kind of inputs; those of o under "o"."""
+    """Root mean squares, by (scores, values) and kind of inputs; o's own under "o"."""
     random = numpy.random.default_rng(options.seed)
     result = {"o": {}}
     for kind in ("normal", "outlier", "biased-k", "peaked"):

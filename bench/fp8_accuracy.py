@@ -39,8 +39,8 @@ from comparison.contenders import CONTENDERS  # noqa: E402
 from comparison.fp8_suites import Fp8Cell  # noqa: E402
 from comparison.inputs import Inputs  # noqa: E402
 
-#: What each scheme does: arguments of quantize_qkv, fields of the kernel's config, and of the spec where there are some.
-#: With 16-bit q, as beside an FP8 cache, only k and v are quantized, with a scale for each head or each token.
+#: The schemes: arguments of quantize_qkv, fields of the kernel's config, and spec fields if any. With 16-bit q, as with
+#: an FP8 cache, only k and v are quantized, with a scale per head or token.
 SCHEMES = {
     "tensor": ({"scales": "given", "value_scales": "given"}, ""),
     "head": ({"scales": "head"}, ""),
@@ -60,7 +60,8 @@ SCHEMES = {
     "head, promoted": ({"scales": "head"}, "tile_kv=96 stages_q=2 stages_v=2 converter_warps=4 promote_every=4"),
 }
 KEPT_QUERIES = {"q of 16 bits, head": "head", "q of 16 bits, token": "token"}
-#: Caches under bf16 q that `append` writes; rotated: q, k and v times a Hadamard matrix with random signs, o back.
+#: Caches with bf16 q, written by `append`; rotated: q, k and v times a Hadamard matrix with random signs, o rotated
+#: back.
 CACHES = {
     "cache of bf16": ("bf16", False),
     "cache of int8": ("int8", False),
@@ -70,16 +71,16 @@ CACHES = {
     "cache of mxfp4": ("mxfp4", False),
     "cache of mxfp4, rotated": ("mxfp4", True),
 }
-BLOCKS = {"nvfp4": 16, "mxfp4": 32}  # columns that share a scale of a byte
+BLOCKS = {"nvfp4": 16, "mxfp4": 32}  # columns per one-byte scale
 SCHEME_NAMES = (*SCHEMES, *KEPT_QUERIES, *CACHES)
 INPUTS = ("normal", "outlier", "biased-k", "mean-v", "long", "sink")
 LONG_QUERIES = 64
-SINK_SCORE = 11  # of 4,096 keys the first one then has 0.9 of the weight
+SINK_SCORE = 11  # gives the first of 4,096 keys 0.9 of the weight
 PEERS = {one.name: one for one in CONTENDERS if one.make_quantized is not None}
 
 
 def columns_of(options):
-    """(what the table calls them, name of the inputs, number of keys)."""
+    """(column title, name of the inputs, number of keys) for each column."""
     for name in options.inputs:
         if name != "long":
             yield name, name, options.seqlen
@@ -89,7 +90,7 @@ def columns_of(options):
 
 
 def make_inputs(name, keys, options, device):
-    """bf16 q, k and v, (1, seqlen, heads, head_dim), the same for the same seed."""
+    """bf16 q, k and v, (1, seqlen, heads, head_dim), determined by the seed."""
     generator = torch.Generator("cpu").manual_seed(options.seed)
     is_long = name == "long"
     heads, d = (1 if is_long else options.heads), options.head_dim
@@ -107,7 +108,7 @@ def make_inputs(name, keys, options, device):
     elif name in ("mean-v", "long"):
         v = v + 1
     elif name == "sink":
-        # Queries share a direction that the first key alone has: its score is SINK_SCORE, others are N(0, 1).
+        # Queries share a direction with only the first key: its score is SINK_SCORE, the others are N(0, 1).
         q[..., 0], k[..., 0] = SINK_SCORE ** 0.5, 0
         k[:, 0] = 0
         k[:, 0, :, 0] = (SINK_SCORE * d) ** 0.5
@@ -116,7 +117,7 @@ def make_inputs(name, keys, options, device):
 
 
 def exact(q, k, v):
-    """fp64 attention, (1, seqlen, heads, head_dim), a head at a time."""
+    """fp64 attention, (1, seqlen, heads, head_dim), head by head."""
     o = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     for head in range(q.shape[2]):
         own_q, own_k, own_v = (x[0, :, head].double() for x in (q, k, v))
@@ -126,7 +127,7 @@ def exact(q, k, v):
 
 
 def quantized(q, k, v, scheme, config, fields=None):
-    """o in fp32 by one scheme."""
+    """o in fp32 for one scheme."""
     given = dict(scheme)
     if given["scales"] == "given":
         for name, x in (("q", q), ("k", k), ("v", v)):
@@ -154,14 +155,14 @@ def rounded(x, scales):
 
 
 def kept_queries(q, k, v, scales):
-    """o of bf16 q, and of k and v in e4m3."""
+    """o for bf16 q with k and v in e4m3."""
     (k8, k_scale), (v8, v_scale) = rounded(k, scales), rounded(v, scales)
     spec = ja.AttentionSpec(dtype="bf16", kv_dtype="fp8_e4m3", head_dim=q.shape[-1], descale_per=scales)
     return ja.prepare(spec)(q, k8, v8, k_descale=k_scale, v_descale=v_scale)
 
 
 def hadamard(d, device):
-    """Random signs times Sylvester's matrix over the root of its size, orthogonal."""
+    """A random orthogonal matrix: Sylvester's with random signs, over the root of its size."""
     matrix = torch.ones(1, 1)
     while len(matrix) < d:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
@@ -170,7 +171,7 @@ def hadamard(d, device):
 
 
 def cached(q, k, v, kind, is_rotated):
-    """o of bf16 q, and of k and v as a cache has them."""
+    """o for bf16 q with k and v from a cache."""
     turn = hadamard(q.shape[-1], q.device)
     if is_rotated:
         q, k, v = ((x.float() @ turn).to(torch.bfloat16) for x in (q, k, v))
@@ -180,7 +181,7 @@ def cached(q, k, v, kind, is_rotated):
     scales, read = {}, {}
     for name in "kv" * (kind != "bf16"):
         if kind in BLOCKS:
-            x = k if name == "k" else v  # the tensor's scale: the largest block's is the largest e4m3
+            x = k if name == "k" else v  # tensor scale: maps the largest block scale to the largest e4m3
             largest = (x.float().abs().amax() / (6 * 448)).reshape(1) if kind == "nvfp4" else torch.ones(1)
             scales[f"{name}_scale"] = read[f"{name}_descale"] = largest.to(k.device)
             blocks = torch.zeros(1, keys, heads, d // BLOCKS[kind], dtype=torch.uint8, device=k.device)
@@ -203,7 +204,7 @@ def of_scheme(name, q, k, v):
 
 
 def of_peer(peer, q, k, v):
-    """o in fp32 by a contender."""
+    """o in fp32 from a contender."""
     (_, seqlen_q, heads, d), seqlen_kv = q.shape, k.shape[1]
     cell = cells.backward_of(cells.cell("fp8-accuracy", "", 1, seqlen_q, heads, d, seqlen_kv), "fp8-accuracy", Fp8Cell)
     runner = peer.make_quantized(cell, Inputs(q.clone(), k.clone(), v.clone()))
@@ -221,7 +222,7 @@ def rmse(o, right):
 
 
 def peers_of(options, device):
-    """({contender: None or the reason why it is absent}) of those asked for."""
+    """{requested contender: None, or the reason why it is absent}."""
     there = {PEERS[name](): None for name in options.peers}
     for peer in there:
         there[peer] = "it needs a GPU, and this is an emulated one" if device.emulated else peer.absent()
@@ -259,7 +260,7 @@ def main(arguments=None):
     rows, problems = {name: [] for name in ("o itself", *options.schemes)}, []
     for _, name, keys in columns:
         q, k, v = make_inputs(name, keys, options, place)
-        if not device.emulated and not problems:  # kernels of all schemes are compiled side by side
+        if not device.emulated and not problems:  # compiles all schemes' kernels concurrently
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 list(pool.map(lambda scheme, x=(q, k, v): of_scheme(scheme, *x), options.schemes))
         right = exact(q, k, v)
@@ -270,7 +271,7 @@ def main(arguments=None):
     for name, row in rows.items():
         print(f"| {name} | " + " | ".join(f"{one:.2e}" for one in row) + " |", flush=True)
     notes = []
-    for peer, reason in peers_of(options, device).items():  # last: one that loses the GPU takes nothing else with it
+    for peer, reason in peers_of(options, device).items():  # last, since a peer may lose the GPU
         if reason:
             notes.append(f"{peer.label}: absent, {reason}")
             continue
@@ -278,7 +279,7 @@ def main(arguments=None):
         for (label, *_), (q, k, v, right) in zip(columns, problems):
             try:
                 row.append(f"{rmse(of_peer(peer, q, k, v), right):.2e}")
-            except Exception as error:  # whatever a peer raises
+            except Exception as error:  # peers may raise anything
                 kind = "" if isinstance(error, Unsupported) else f"{type(error).__name__}: "
                 failures.setdefault(f"{kind}{first_line(error)}", []).append(label)
                 row.append("–")

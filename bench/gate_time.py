@@ -23,7 +23,7 @@ from comparison import environment, report  # noqa: E402
 from output_time import times  # noqa: E402
 
 HEADS, HEADS_KV, HEAD_DIM = 32, 8, 128
-#: Batch, queries and keys of a sequence.
+#: Batch, queries and keys per sequence.
 PROBLEMS = {"4k": (4, 4096, 4096), "16k": (1, 16384, 16384), "decode 4k": (32, 1, 4096)}
 WAYS = PLAIN, GATED, TWO = "without", "gate", "two kernels"
 HEAD = ["µs", *WAYS, "share", "gain", "saved"]
@@ -41,7 +41,7 @@ def gate_gradients(do, o, gate):
 
 
 class Problem:
-    """Random arrays, and calls of forward and backward by ways. `compiled` is torch.compile, or leaves functions alone."""
+    """Random arrays, and forward and backward calls by name. `compiled`: torch.compile, or the identity."""
 
     def __init__(self, batch, queries, keys, device="cuda", compiled=lambda function: function):
         import jit_attention as ja
@@ -81,7 +81,7 @@ class Problem:
 
 
 def row(label, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     return [label, *(f"{us[way]:.1f}" for way in WAYS), f"{us[GATED] / us[PLAIN]:.3f}", f"{us[TWO] / us[GATED]:.3f}",
             f"{us[TWO] - us[GATED]:.1f}"]
 

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")  # of each process's reference: many run at once
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "4")  # per process, for its reference: many run at once
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it PyTorch's deterministic mode refuses cuBLAS
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gauntlet")]
@@ -38,14 +38,14 @@ from failures.case import Run, all_cases  # noqa: E402
 from failures.interface import NotOffered, Refused  # noqa: E402
 
 SUITE, OURS = "gauntlet", report.OURS
-START_SECONDS = 180  # to import what a library needs
-ALONE = "sizes"  # the kind of cases that take so much memory that libraries take turns
-NOT_STARTED, NOT_RUN = "did not start: ", "not run: "  # reasons begin so where a library was not put to a case
+START_SECONDS = 180  # to import a library's dependencies
+ALONE = "sizes"  # kind of cases with large memory, in which libraries take turns
+NOT_STARTED, NOT_RUN = "did not start: ", "not run: "  # prefixes of the reasons why a library skipped a case
 SHOWN = {OK: "pass", WRONG: "**FAIL**", FAILED: "**FAIL**", UNSUPPORTED: "–"}
 
 
 def makers():
-    """{name: function that makes a library, with a `contender`}, ours first."""
+    """{name: function that creates a library, with a `contender`}, ours first."""
     from comparison import gauntlet_packages, gauntlet_torch
 
     return {OURS: ours, **gauntlet_torch.libraries(), **gauntlet_packages.libraries()}
@@ -62,7 +62,7 @@ def ours():
 
 
 def put(case, library, run):
-    """(status, reason) of a library in a case."""
+    """(status, reason) of a library for a case."""
     try:
         case.check(library, run)
     except Refused as reason:
@@ -77,7 +77,7 @@ def put(case, library, run):
 
 
 def serve(connection, name, seed):
-    """A process of one library: answers the names of cases with what put() gives, and the seconds that it took."""
+    """A library's process: answers each case name with put()'s result and its seconds."""
     import numpy
     import torch
 
@@ -93,14 +93,14 @@ def serve(connection, name, seed):
 
 
 class Process:
-    """A process of one library, begun again where it is lost."""
+    """A library's process, restarted when it is lost."""
 
     def __init__(self, name, seed, limit):
         self.name, self.seed, self.limit = name, seed, limit
         self.process = self.connection = None
 
     def ask(self, case):
-        """(status, reason, seconds) of a case. Where the process does not start nothing was asked, and nothing failed."""
+        """(status, reason, seconds) for a case. A process that does not start counts as no failure."""
         begin, status, when = time.monotonic(), UNSUPPORTED, NOT_STARTED
         try:
             if self.process is None:
@@ -138,12 +138,12 @@ class Process:
 
 
 def lost_gpu(reason):
-    """Whether an error of a library says that its process can compute no further."""
+    """Whether a library's error means that its process can no longer compute."""
     return reason is not None and any(text in reason for text in ("CUDA error", "illegal memory", "device-side assert"))
 
 
 def measure(names, cases, options, write):
-    """Puts all libraries to all cases, each in its thread; write(record) is called with each result as it comes."""
+    """Runs all cases in all libraries, a thread for each library; write(record) is called for each result."""
     turns, writing = threading.Lock(), threading.Lock()
 
     def work(name):
@@ -174,7 +174,7 @@ def measure(names, cases, options, write):
 
 
 def markdown(runs):
-    """The runs as one table of cases by libraries, and what failed, with its reason; of a library the last run."""
+    """A table of cases by libraries for all runs, and failures with reasons; the last run of a library wins."""
     header, found = runs[-1].header, {}
     for run in runs:
         for one in run.results:
@@ -200,7 +200,7 @@ def markdown(runs):
 
 
 def is_lost(runs, asked):
-    """Whether ours failed in a case of the runs, or was asked for and not put to all of them: then nothing passed."""
+    """Whether ours failed in a case, or was requested but did not run all cases."""
     results = [one for run in runs for one in run.results]
     ours = {one["cell"]: one for one in results if one["contender"] == OURS}
     failed = any(one["status"] in (WRONG, FAILED) or (one["reason"] or "").startswith((NOT_STARTED, NOT_RUN))
@@ -243,13 +243,13 @@ def show(options, cases):
 
 @functools.cache
 def contender(name):
-    """The contender that tells whether a library is installed, and its version."""
+    """A library's contender, with its version and whether it is installed."""
     return Described(name, makers()[name]().contender)
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A contender under the name that it has here."""
+    """A contender under its name in this program."""
 
     name: str
     inner: object
@@ -263,7 +263,7 @@ class Described:
 
 
 def absences(names):
-    """{name: why a library is absent, or None}."""
+    """{name: reason why a library is absent, or None}."""
     reason = environment.no_gpu() and "it needs PyTorch and a GPU"
     return {name: reason or contender(name).inner.absent() for name in names}
 

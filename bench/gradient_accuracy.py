@@ -93,7 +93,7 @@ def measure(problem, contenders, seed=0, device="cuda"):
 
 
 def table(cells, gradient, labels):
-    """Rows of a gradient, the first one the head. The last column is ours over the best peer but plain attention."""
+    """Rows for a gradient, header first. The last column is ours over the best peer except plain attention."""
     rows, ratios = [[gradient, *labels.values(), "over best peer"]], []
     for cell, row in cells.items():
         shown = [f"{row[name][gradient]:.2e}" if gradient in row.get(name, {}) else "–" for name in labels]

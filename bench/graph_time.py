@@ -4,12 +4,12 @@ import statistics
 
 import torch
 
-FLUSHED = 256 << 20  # bytes that are written before a cold call, more than any L2 cache has
-AHEAD = 20000  # clocks that the GPU waits, so that the host is ahead
+FLUSHED = 256 << 20  # bytes overwritten before a cold call, more than any L2 cache
+AHEAD = 20000  # clock cycles that the GPU waits, so that the host runs ahead
 
 
 def captured(call):
-    """A graph of one call, which was called before."""
+    """A graph of one call, which has already run."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -19,7 +19,7 @@ def captured(call):
 
 
 def replay_us(graph, count=1):
-    """Microseconds of a replay, of so many in a row."""
+    """Microseconds per replay, for `count` in a row."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(count):
@@ -30,7 +30,7 @@ def replay_us(graph, count=1):
 
 
 def cold_us(graphs, rounds=12):
-    """The medians of single replays after the L2 cache was overwritten, in turns: a list."""
+    """Medians of single replays in turns, each after overwriting the L2 cache: a list."""
     flushed = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
     times = [[] for _ in graphs]
     for _ in range(rounds):

@@ -24,11 +24,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import host_time  # noqa: E402
 
 WARM, COUNTED = 100, 300  # calls
-MARK = "getppid"  # of the C library, which nothing else calls: callgrind then writes down what it has counted
+MARK = "getppid"  # a C function that nothing else calls: callgrind dumps its counters there
 
 
 def make_calls(calls):
-    """The counted process: between marks it makes calls of one name; the last ones count."""
+    """The measured process: calls one function between marks; the last calls count."""
     for call in calls.values():
         for count in (WARM, COUNTED):
             for _ in range(count):
@@ -37,7 +37,7 @@ def make_calls(calls):
 
 
 def counted(options):
-    """Instructions of COUNTED calls of each name that begins with --only, in their order."""
+    """Instructions of COUNTED calls, for each name that begins with --only, in order."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "counts"
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-before={MARK}", sys.executable,
@@ -54,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=pathlib.Path, required=True, metavar="FOLDER", help="of the driver that does nothing")
     parser.add_argument("--only", default="", metavar="TEXT", help="calls whose name begins with it")
-    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)  # what the counted process is told
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)  # for the measured process
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         parser.exit(1, f"{parser.prog}: counting needs valgrind, which is not installed\n")
@@ -65,7 +65,7 @@ def main():
     if options.counted:
         return make_calls(calls)
     for call in calls.values():
-        call()  # compiles its kernel
+        call()  # compiles the kernel
     print("| Call | Instructions |")
     print("| --- | ---: |")
     for name, count in zip(calls, counted(options), strict=True):

@@ -25,12 +25,12 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 HEADS_Q, HEADS_KV, HEAD_DIM, PAGE_SIZE = 32, 8, 128, 16
-BATCH, PAGES = 32, 4096  # a decode step; pages of the cache
-CALLS = 256  # of a batch: fewer than a stream takes before launches wait
+BATCH, PAGES = 32, 4096  # a decode step; the cache's pages
+CALLS = 256  # per batch: fewer than a stream queues
 
 
 class TorchArrays:
-    """Tensors of PyTorch on the GPU, all zeros."""
+    """PyTorch tensors on the GPU, all zeros."""
 
     name = "torch.Tensor"
 
@@ -47,12 +47,12 @@ class TorchArrays:
 
 
 class IdleArrays:
-    """Arrays of the idle driver's GPU."""
+    """Arrays on the idle driver's GPU."""
 
     name = "stand-in with DLPack's C table"
 
     def __init__(self, folder):
-        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # found by its name from here on
+        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"))  # later looked up by name
         sys.path.insert(0, str(folder))
         import idle_arrays
 
@@ -64,7 +64,7 @@ class IdleArrays:
 
 
 class Capsules:
-    """Arrays of another maker, seen through __dlpack__ alone."""
+    """Arrays of a foreign type with only __dlpack__."""
 
     def __init__(self, arrays):
         self.name = "capsules"
@@ -88,7 +88,7 @@ class Capsule:
 
 
 def calls(arrays):
-    """Names and functions without arguments, each of which makes one call."""
+    """Names and argument-free functions that each make one call."""
     import jit_attention as ja
 
     make = arrays.make
@@ -149,7 +149,7 @@ def calls(arrays):
 
 
 def microseconds(call, synchronize, seconds):
-    """Host time of one call, batch by batch."""
+    """Host time per call, for each batch."""
     for _ in range(3):
         call()
     synchronize()

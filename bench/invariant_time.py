@@ -40,7 +40,7 @@ def spans(split_keys):
 
 
 class Problem:
-    """Random requests, and calls that decode a token of each, by name. Making one compiles its kernels."""
+    """Random requests, and calls by name that decode a token of each. The constructor compiles kernels."""
 
     def __init__(self, lengths, split_keys, device="cuda"):
         import jit_attention as ja
@@ -69,7 +69,7 @@ class Problem:
                                                      cache_seqlens=arrays["seqused_k"], num_splits=count)
 
     def differing(self):
-        """Names of calls whose results are not those of the first."""
+        """Names of calls whose results differ from the first one's."""
         results = {name: call().reshape(-1, HEADS, HEAD_DIM).float() for name, call in self.calls.items()}
         first = next(iter(results.values()))
         return [name for name, o in results.items() if not (o - first).abs().max() < TOLERANCE]
@@ -88,7 +88,7 @@ def times(calls, seconds):
 
 
 def columns(split_keys):
-    """Pairs of a title, and what it shows of the times by name, empty where there is no FlashAttention-3."""
+    """Pairs of a title and a function from times by name to text, empty without FlashAttention-3."""
     figure = lambda name: (name, lambda us: f"{us[name]:.1f}" if name in us else "")
     over = lambda name: ("over", lambda us: f"{us[PEER_ONE] / us[name]:.2f}" if PEER_ONE in us else "")
     ours = itertools.chain(*((figure(spans(count)), over(spans(count))) for count in split_keys))

@@ -39,7 +39,7 @@ def contenders():
 
 
 def loop(attend, causal, has_gradients):
-    """A compiled function of inputs and a number of steps, each of which waits for the last one."""
+    """A compiled function of inputs and a number of steps; each step depends on the previous one."""
     import jax
 
     def step(_, inputs):
@@ -49,7 +49,7 @@ def loop(attend, causal, has_gradients):
         else:
             _, pull = jax.vjp(lambda *x: attend(*x, causal), q, k, v)
             made = pull(do)[0]
-        return jax.lax.dynamic_update_slice(q, made[:1, :1, :1], (0, 0, 0, 0)), k, v, do  # so that the next one waits
+        return jax.lax.dynamic_update_slice(q, made[:1, :1, :1], (0, 0, 0, 0)), k, v, do  # orders the steps
 
     return jax.jit(lambda inputs, count: jax.lax.fori_loop(0, count, step, inputs)[0])
 
@@ -61,7 +61,7 @@ def seconds_of(run, inputs, count):
 
 
 def milliseconds(runs, inputs, seconds):
-    """{name: milliseconds of a step}."""
+    """{name: milliseconds per step}."""
     counts = {}
     for name, run in runs.items():
         seconds_of(run, inputs, 1)  # compiles
@@ -75,13 +75,13 @@ def milliseconds(runs, inputs, seconds):
 
 
 def tflops(rows, causal, products, ms):
-    """FLOP of `products` matrix products for each sequence and head."""
+    """TFLOP/s of `products` matrix products for each sequence and head."""
     flops = 2 * products * TOKENS * rows * HIDDEN // (2 if causal else 1)
     return flops / ms / 1e9
 
 
 def row(head_dim, rows, causal, forward, both):
-    """A line of the table, of what milliseconds() returns."""
+    """A line of the table, from the result of milliseconds()."""
     texts = [f"d{head_dim} {rows}{' causal' if causal else ''}"]
     for products, ms in ((2, forward), (7, both)):
         texts += [f"{ms['ours']:.3f}", f"{tflops(rows, causal, products, ms['ours']):.0f}",
@@ -90,7 +90,7 @@ def row(head_dim, rows, causal, forward, both):
 
 
 def no_gpu():
-    """The reason why nothing can be measured here, one sentence, or None."""
+    """The reason why nothing can be measured here, one sentence; None: a GPU exists."""
     try:
         import jax
     except ImportError:

@@ -29,7 +29,7 @@ L2_FLUSH_BYTES = 256 << 20
 
 
 class Driver:
-    """The few calls of libcuda that a launch needs, in the context that PyTorch made current."""
+    """The calls of libcuda for a launch, in PyTorch's current context."""
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -40,7 +40,7 @@ class Driver:
             raise RuntimeError(f"{name} failed with {result}")
 
     def load(self, folder):
-        """The kernel that a dump folder holds, as a function of (grid, params)."""
+        """The kernel in a dump folder, as a function of (grid, params)."""
         report = json.loads((folder / "report.json").read_text())
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), (folder / "kernel.cubin").read_bytes())
@@ -130,7 +130,7 @@ def main():
     functions, notes = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for row in bench["rows"]:
-            if "trouble" in row:  # a step of another architecture
+            if "trouble" in row:  # a step for another architecture
                 continue
             target = pathlib.Path(folder) / row["name"]
             run_tool(options.tool, "dump", "--out", str(target), "--arch", "sm_90a", "--head-dim",

@@ -29,7 +29,7 @@ PLAIN = "16 bits"
 
 
 def calls_of(tokens, heads, flash_mla, device="cuda"):
-    """{name: call} of a shape. Making them compiles their kernels."""
+    """{name: call} for a shape. Compiles their kernels."""
     import jit_attention as ja
     import torch
 
@@ -43,7 +43,7 @@ def calls_of(tokens, heads, flash_mla, device="cuda"):
                                         (pages[576], lists[..., half:]))}
     for name, (columns, row) in FORMATS.items():
         stride = -(-PAGE * row // 576) * 576 if name == "latent_584" else PAGE * row
-        memory = torch.full((PAGES, stride), 0x38, dtype=torch.uint8, device=device)  # ones, whose scales are small
+        memory = torch.full((PAGES, stride), 0x38, dtype=torch.uint8, device=device)  # ones with small scales
         held = memory.as_strided((PAGES, PAGE, 1, row), (stride, row, row, 1))
         calls[name] = functools.partial(ja.sparse.dsa, q[columns], held, lists, kv_dtype=name)
         if name == "latent_656" and flash_mla:

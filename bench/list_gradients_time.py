@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import environment, report  # noqa: E402
 from output_time import times  # noqa: E402
 
-#: Query heads, KV heads, head_dim, head_dim_v, keys, entries, keys of an entry, queries that share a list. A head_dim_v below
+#: Query heads, KV heads, head_dim, head_dim_v, keys, entries, keys per entry, queries per list. A head_dim_v below
 #: head_dim: values are columns of keys.
 PROBLEMS = {"latents, 128 heads": (128, 1, 576, 512, 65536, 2048, 1, 1), "latents, 16 heads": (16, 1, 576, 512, 65536, 2048, 1, 1),
             "blocks of 128": (64, 4, 128, 128, 65536, 16, 128, 1), "blocks of 128, unions of 4": (64, 4, 128, 128, 65536, 16, 128, 4),
@@ -56,7 +56,7 @@ def calls_of(sizes, tokens, device="cuda"):
 
 
 def row(label, sizes, tokens, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     heads, _, head_dim, head_dim_v, _, entries, block, _ = sizes
     flops = 2 * tokens * heads * entries * block * (head_dim + head_dim_v)
     return [label, *(f"{us[way]:.1f}" for way in WAYS), f"{flops / us[FORWARD] / 1e6:.0f}",

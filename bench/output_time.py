@@ -32,7 +32,7 @@ WARM_UP = 3
 
 
 class Problem:
-    """Random arrays of a head dim and mask, and calls of them by name. Making one compiles its kernels."""
+    """Random arrays for a head dim and mask, and calls by name. The constructor compiles kernels."""
 
     def __init__(self, head_dim, mask, device="cuda"):
         import jit_attention as ja
@@ -74,7 +74,7 @@ def times(calls, seconds):
 
 
 def row(label, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     return [label, f"{us[PLAIN]:.1f}",
             *(text for name in BESIDE for text in (f"{us[name]:.1f}", f"{us[name] / us[PLAIN]:.3f}"))]
 

@@ -22,11 +22,11 @@ from comparison import environment, report  # noqa: E402
 from output_time import times  # noqa: E402
 
 HEADS, HEADS_KV, HEAD_DIM = 32, 8, 128
-#: Batch, queries and keys of a sequence.
+#: Batch, queries and keys per sequence.
 PROBLEMS = {"4k": (4, 4096, 4096), "16k": (1, 16384, 16384), "decode 32 × 4k": (32, 1, 4096),
             "decode 1 × 32k": (1, 1, 32768)}
 PLAIN, TWO = "bf16", "two kernels"
-#: out_dtype, and whether scales are found.
+#: out_dtype, and whether the kernel computes the scales.
 KINDS = {"e4m3": ("fp8_e4m3", True), "e4m3, given": ("fp8_e4m3", False), "int8": ("int8", True)}
 HEAD = ["µs", PLAIN, *(text for way in (*KINDS, TWO) for text in (way, "share"))]
 
@@ -44,7 +44,7 @@ def e4m3():
 
 
 class Problem:
-    """Random arrays, and calls by ways. `compiled` is torch.compile, or leaves functions alone."""
+    """Random arrays, and calls by name. `compiled`: torch.compile, or the identity."""
 
     def __init__(self, batch, queries, keys, device="cuda", compiled=lambda function: function):
         import jit_attention as ja
@@ -76,14 +76,14 @@ class Problem:
         return kernel
 
     def errors(self):
-        """The largest difference of each way from o of bf16, over its largest number."""
+        """Each way's largest difference from bf16 o, relative to o's largest value."""
         most = self.o.float().abs().amax()
         return {way: ((out.float() * scale.transpose(1, 2)[..., None] - self.o.float()).abs().amax() / most).item()
                 for way, (out, scale) in self.results.items()}
 
 
 def row(label, us):
-    """A line of the table, of what times() returns."""
+    """A line of the table, from the result of times()."""
     return [label, f"{us[PLAIN]:.1f}",
             *(text for way in (*KINDS, TWO) for text in (f"{us[way]:.1f}", f"{us[way] / us[PLAIN]:.3f}"))]
 

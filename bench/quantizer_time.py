@@ -37,7 +37,7 @@ SCHEMES = {
 
 
 def copy_rate():
-    """Bytes a microsecond that a copy reads and writes."""
+    """Bytes per microsecond that a copy reads and writes."""
     import torch
     from graph_time import captured, cold_us
 

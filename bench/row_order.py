@@ -19,7 +19,7 @@ import numpy
 
 MULTIPROCESSORS = 132
 L2_BYTES = 50e6
-CACHE_BYTES = 30e6  # what is left of the cache for keys and values
+CACHE_BYTES = 30e6  # cache left for keys and values
 TILE = 128
 HEAD_DIM = 128
 BLOCK_BYTES = 2 * TILE * HEAD_DIM * 2  # of keys and values
@@ -27,7 +27,8 @@ HEADS = 16
 
 
 def work_list(rows, slices, seqlen, has_block_mask):
-    """(row, slice) as templates/scheduling/work_tiles.cuh and generator/kernels/persistent/work_order.cpp have it."""
+    """(row, slice) in the order of templates/scheduling/work_tiles.cuh and generator/kernels/persistent/work_order.cpp.
+    """
     fitting = int(L2_BYTES * 0.3 / (BLOCK_BYTES / TILE) / seqlen)
     width = min(max(fitting, 4 if has_block_mask else 8), 32)
     width = -(-slices // -(-slices // width))
@@ -48,12 +49,13 @@ def work_list(rows, slices, seqlen, has_block_mask):
 
 
 def deal(work, seen):
-    """When the last multiprocessor is done with `work`, (row, slice) of the map `seen`, and the bytes that were read."""
+    """The end time of the last multiprocessor for `work`, a list of (row, slice) in the map `seen`, and the bytes read.
+    """
     cache = collections.OrderedDict()
     places = int(CACHE_BYTES // BLOCK_BYTES)
     reads = 0
     waiting = iter(work)
-    # When each is ready, for which of its blocks of keys.
+    # For each: (time when free, index, slice, key blocks left).
     ready = [(0.0, i, None, iter(())) for i in range(MULTIPROCESSORS)]
     heapq.heapify(ready)
     last = 0.0
@@ -81,7 +83,7 @@ def deal(work, seen):
 
 
 def masks(rng, rows, slices):
-    """Names and (slices, rows, columns): which blocks are seen."""
+    """Names and maps (slices, rows, columns) of visible blocks."""
     q, k = numpy.ogrid[:rows, :rows]
 
     def some(count):

@@ -29,15 +29,15 @@ from comparison import environment, records  # noqa: E402
 
 TOKENS = 16384  # batch * seqlen
 WIDTH = 2048  # heads * head_dim
-PROBLEM_SECONDS = 1800  # for one problem; a kernel that hangs is given up then
+PROBLEM_SECONDS = 1800  # for one problem; then a hanging kernel is abandoned
 
 
 class Failed(Exception):
-    """The tool did not do what it was asked; the text is one sentence."""
+    """The tool failed; the text is one sentence."""
 
 
 class Refused(Exception):
-    """The tool takes the arguments for wrong; the text is its sentence."""
+    """The tool rejected its arguments; the text is its sentence."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -100,7 +100,7 @@ def run_tool(tool, *arguments):
 
 
 def describe(options, arguments):
-    """The "run" line. Raises Failed where there is nothing to measure on."""
+    """The "run" line. Raises Failed when nothing can be measured."""
     info = run_tool(options.tool, "info")
     if info.get("no_gpu") or not info["devices"] or info["devices"][0]["emulated"]:
         raise Failed(f"measuring needs a GPU{', and ' + info['no_gpu'] if info.get('no_gpu') else ''}")
@@ -112,7 +112,7 @@ def describe(options, arguments):
 
 
 def problems(options):
-    """[(batch, heads, seqlen, head_dim, mask)], kernels that are alike together."""
+    """[(batch, heads, seqlen, head_dim, mask)], similar kernels together."""
     return [(max(1, TOKENS // seqlen), max(1, WIDTH // head_dim), seqlen, head_dim, mask)
             for head_dim in options.head_dims for mask in options.masks for seqlen in options.seqlens]
 
@@ -138,7 +138,7 @@ def measure(options, batch, heads, seqlen, head_dim, mask):
 
 
 def search(parser, options, header):
-    """Measures all problems, writing lines as they come; returns how many failed. Raises Refused."""
+    """Measures all problems, writing lines as they come. Returns the number of failures. Raises Refused."""
     writer = None
     failed, grid = 0, problems(options)
     for number, problem in enumerate(grid, 1):

@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 def is_wanted(config):
-    """Whether it is one for few queries."""
+    """Whether the config suits few queries."""
     family = config["family"]
     if family == "forward_split_cluster":
         return config["stages"] in (2, 3, 4)
@@ -50,7 +50,7 @@ def spec_of(cell):
 
 
 def candidates(spec, each):
-    """So many configs of each family, in the cost model's order."""
+    """Up to `each` configs of each family, in the cost model's order."""
     import jit_attention as ja
 
     counts, chosen = Counter(), []

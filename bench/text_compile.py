@@ -2,9 +2,8 @@
 
     python3 bench/text_compile.py build/default/tools/jit-attention --repeats 9 --out times.jsonl
 
-Each kernel is compiled by processes of their own with empty caches, in turns, with the config that the cost model
-chooses for it, or with one given. Printed are medians of the CPU time of all of a process, and the median of the
-ratios of neighbors; --out keeps the times of all processes.
+Separate processes with empty caches compile each kernel in turns, with the cost model's config or a given one. Prints
+medians of the whole process's CPU time, and the median ratio of consecutive processes; --out keeps all times.
 """
 
 import argparse
@@ -27,7 +26,7 @@ TEXTS = {
 
 
 def cpu_ms(tool, arguments):
-    """CPU time of one compile, with start and end of the process."""
+    """CPU time of one compile, including the process's start and end."""
     with tempfile.TemporaryDirectory() as cache:
         return _cpu_ms(tool, arguments, cache)
 

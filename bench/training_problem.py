@@ -1,4 +1,4 @@
-"""Attention and its gradients with arrays of their own, for the small programs beside compare.py. Needs PyTorch."""
+"""Attention and its gradients with their own arrays, for the small programs beside compare.py. Needs PyTorch."""
 
 import functools
 import itertools
@@ -9,9 +9,8 @@ from comparison.ahead import call_at_once
 
 
 class TrainingProblem:
-    """Random q, k, v and do of bf16, and places for all results. lengths: those of varlen sequences, which then take
-    the place of `batch` and `rows`; mask, dropout_p and deterministic: as attention_backward has them. The cost model
-    chooses configs."""
+    """Random bf16 q, k, v and do, and buffers for all results. lengths: varlen sequences instead of `batch` and `rows`;
+    mask, dropout_p and deterministic: see attention_backward. The cost model chooses configs."""
 
     def __init__(self, batch, rows, heads, head_dim, heads_kv=None, lengths=None, mask=None, dropout_p=0,
                  deterministic=False, device="cuda"):
@@ -24,7 +23,7 @@ class TrainingProblem:
         self.spec = ja.AttentionSpec(dtype="bf16", head_dim=head_dim, gqa_ratio=heads // heads_kv, mask=mask,
                                      dropout=dropout_p > 0, **(dict(sequences_q="varlen", sequences_kv="varlen")
                                                                if lengths else {}))
-        self.arrays = {}  # that go with q, k and v
+        self.arrays = {}  # additional arrays
         if lengths:
             begins = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
             self.arrays |= dict(cu_seqlens_q=begins, cu_seqlens_k=begins)
@@ -48,7 +47,7 @@ class TrainingProblem:
 
 
 def compile_ahead(problems):
-    """Compiles the kernels of many problems at once, and runs none."""
+    """Compiles many problems' kernels at once, without running them."""
     call_at_once(call for one in problems for call in (
         functools.partial(ja.prepare, one.spec, *one.inputs, tuning="off", **one.arrays),
         functools.partial(ja.prepare_backward, *one.backward_inputs(), **one.options, **one.backward_options)))

@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from comparison import environment  # noqa: E402
 
-LATENT = dict(block_size=64, max_num_batched_tokens=128, max_num_seqs=8)  # chunks no longer than what reads latents
+LATENT = dict(block_size=64, max_num_batched_tokens=128, max_num_seqs=8)  # chunks short enough to read latents
 
 
 def graphs(mode):
@@ -53,7 +53,7 @@ ENGINES = {
 PROMPTS = (5, 37, 128, 300, 700, 1)  # tokens
 NEW = 32
 VOCABULARY = 1024
-SECONDS = 300  # for one engine, vLLM's start included
+SECONDS = 300  # per engine, including vLLM's start
 RECORD = "RECORD "
 
 
@@ -63,7 +63,7 @@ def prompts():
 
 
 def make_model(kind, folder):
-    """Writes configuration and seeded random weights as `from_pretrained` reads them."""
+    """Writes a configuration and seeded random weights for `from_pretrained`."""
     import torch
     import transformers
 
@@ -76,7 +76,7 @@ def make_model(kind, folder):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, **heads))
     elif kind == "mistral":
         model = transformers.MistralForCausalLM(transformers.MistralConfig(**shape, **heads, sliding_window=100))
-    else:  # latents of 512 + 64, and no layer of experts
+    else:  # latents of 512 + 64, no expert layer
         model = transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(
             **shape, num_attention_heads=16, num_key_value_heads=16, kv_lora_rank=512, q_lora_rank=None,
             qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=2, n_shared_experts=1,
@@ -86,7 +86,7 @@ def make_model(kind, folder):
 
 
 def in_fp32(folder, answers):
-    """The answers' tokens and logprobs under the model in fp32, after the same text."""
+    """The answers' tokens and logprobs under the fp32 model, after the same text."""
     import torch
     import transformers
 
@@ -109,7 +109,8 @@ def in_fp32(folder, answers):
 
 
 def register_plugin(folder):
-    """As pip would leave it: vLLM finds the backend by this entry point, in its own processes, too."""
+    """Writes the metadata of an installation by pip: vLLM, also in its subprocesses, finds the backend by this entry
+    point."""
     info = pathlib.Path(folder) / "jit_attention-0.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jit-attention\nVersion: 0.0.0\n")
@@ -119,7 +120,7 @@ def register_plugin(folder):
 
 
 def run_engine(name, folder):
-    """One engine, in this process: its record."""
+    """Runs one engine in this process. Returns its record."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     _, backend, options = ENGINES[name]
@@ -145,7 +146,7 @@ def run_engine(name, folder):
 
 
 def run_apart(name, folder):
-    """Runs the engine in a process of its own."""
+    """Runs the engine in a separate process."""
     command = [sys.executable, __file__, "--folder", str(folder), name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)

@@ -1,4 +1,4 @@
-// Memory of a device, for programs that have none of their own.
+// Device memory for programs without an allocator.
 #include <fmt/format.h>
 #include <jit/device_buffer.h>
 

@@ -32,7 +32,7 @@ TuningMode tuning_mode_of(std::string_view text) {
   refuse("tuning", fmt::format("is '{}'; it must be off, recorded, first_run or exhaustive", text));
 }
 
-// 1 yes, -1 no, 0 leaves the setting as it is.
+// Sets a setting: 1 is yes, -1 no, 0 leaves it unchanged.
 void choose(bool& setting, std::int32_t choice, std::string_view name) {
   if (choice < -1 || choice > 1) refuse(name, fmt::format("is {}; it must be 1, -1 or 0", choice));
   if (choice != 0) setting = choice == 1;

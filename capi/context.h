@@ -1,4 +1,4 @@
-// The content of a jit_context.
+// Contents of a jit_context.
 #pragma once
 
 #include <jit/c.h>
@@ -6,12 +6,12 @@
 
 struct jit_context {
   jit::Context context;
-  int device;  ///< -1: the one that is current on the calling thread
+  int device;  ///< -1: the calling thread's current one
 };
 
 namespace jit::c {
 
-/// The device of calls now. Throws Error driver_unavailable.
+/// The device that calls use now. Throws Error driver_unavailable.
 int device_now(const jit_context& context);
 
 }  // namespace jit::c

@@ -10,7 +10,7 @@
 namespace jit::c {
 namespace {
 
-// An error with its texts in one piece.
+// An error that owns its texts.
 struct OwnedError : jit_error {
   ErrorDetails texts;
 
@@ -25,7 +25,7 @@ struct OwnedError : jit_error {
   }
 };
 
-// The error for when there is no memory for an error.
+// The error when memory for an error is short.
 jit_error out_of_memory = {JIT_OUT_OF_MEMORY, 0, "", "there is not enough host memory for this", "", "", ""};
 
 jit_code code_of(ErrorCode code) {

@@ -1,4 +1,4 @@
-// Exceptions as errors of C: no function of jit/c.h lets one pass.
+// Exceptions as C errors: no function of jit/c.h lets one escape.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace jit::c {
 
-/// Throws Error invalid_argument about an argument, whose name begins the sentence: "q: is missing".
+/// Throws Error invalid_argument about an argument; the sentence starts with its name: "q: is missing".
 [[noreturn]] void refuse(std::string_view argument, const std::string& message);
 
-/// Sets `*error` to the exception that is being handled, unless `error` is null. Returns its code.
+/// Sets `*error` to the current exception, unless `error` is null. Returns its code.
 jit_code report_exception(jit_error** error) noexcept;
 
-/// Calls `call`, and tells of what it throws.
+/// Runs `call` and reports its exceptions.
 template <class F>
 jit_code guarded(jit_error** error, const F& call) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -28,7 +28,7 @@ jit_code guarded(jit_error** error, const F& call) noexcept {
   }
 }
 
-/// A copy that jit_text_free frees.
+/// A copy, to be freed by jit_text_free.
 char* text_of(std::string_view text);
 
 /// Throws where a pointer of an argument is null, or not aligned as its type must be.

@@ -1,4 +1,4 @@
-// The call that a function is about, when it does not make the call itself.
+// The call that a function describes without making it.
 #pragma once
 
 #include <optional>
@@ -25,13 +25,13 @@ inline GivenCall given_call(const jit_forward_arguments* forward, const jit_back
   return call;
 }
 
-/// Throws Error invalid_argument if both are given.
+/// Throws Error invalid_argument when both are given.
 inline void check_at_most_one(const void* forward, const void* backward) {
   if (forward != nullptr && backward != nullptr)
     refuse("backward", "was given beside forward; give one of the two");
 }
 
-/// Throws Error invalid_argument if one is given for an operation that is none of attention.
+/// Throws Error invalid_argument when either is given for an operation other than attention.
 inline void check_no_arguments(const jit_operation& operation, const void* forward, const void* backward) {
   if (forward != nullptr || backward != nullptr) {
     refuse(forward != nullptr ? "forward" : "backward", std::string("was given for an operation of kind ") +
@@ -40,7 +40,7 @@ inline void check_no_arguments(const jit_operation& operation, const void* forwa
   }
 }
 
-/// Calls `use` with the loaded kernel of an operation that is none of attention.
+/// Calls `use` with the loaded kernel of an operation other than attention.
 template <class Use>
 void use_operation(const jit_operation& operation, const Use& use) {
   const Context& context = operation.context.context;

@@ -1,4 +1,4 @@
-// Contexts, specs and kernels described to a caller: information, refusals, dumps.
+// Descriptions of contexts, specs and kernels: information, refusals, dumps.
 #include <jit/arch.h>
 #include <jit/compiled_kernel.h>
 #include <jit/spec_table.h>
@@ -12,7 +12,7 @@
 namespace jit::c {
 namespace {
 
-// The result of `read`, or the sentence of its error.
+// The result of `read`, or its error's sentence.
 template <class Read>
 Json or_reason(const Read& read) {
   try {

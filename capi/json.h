@@ -1,14 +1,14 @@
-// JSON for callers.
+// JSON results for callers.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
 namespace jit::c {
 
-/// An object keeps its members in the order in which they were added.
+/// Objects keep the order of their members.
 using Json = nlohmann::ordered_json;
 
-/// A text that jit_text_free frees. Bytes that are no UTF-8, as paths may have them, are replaced.
+/// A text, to be freed by jit_text_free. Invalid UTF-8, as in paths, is replaced.
 char* json_text_of(const Json& json);
 
 }  // namespace jit::c

@@ -1,4 +1,4 @@
-// The text of the kernels that a call launches.
+// Source texts of the kernels that a call launches.
 #include <string>
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-// The content of a jit_operation.
+// Contents of a jit_operation.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@
 
 namespace jit::c {
 
-/// Attention that compiles when it is called, unless it has a config.
+/// Attention that compiles at its calls, unless it has a config.
 struct AttentionProblem {
   AttentionSpec spec;
   std::optional<KernelConfig> config;
@@ -32,7 +32,7 @@ struct AttentionProblem {
 using Problem =
     std::variant<AttentionProblem, AppendSpec, MergeSpec, QuantizeSpec, BlockMaskSpec, KeyMassSpec>;
 
-/// "attention", "append" and so on, by the place in the variant.
+/// "attention", "append" etc., by the variant's index.
 const char* kind_name(std::size_t index);
 
 template <class Wanted, class... All>
@@ -42,7 +42,7 @@ constexpr std::size_t place_of(const std::variant<All...>*) {
   return place;
 }
 
-/// The kernels of a problem on the current device. Throws what compiling throws.
+/// A problem's kernels on the current device. Throws compile errors.
 Attention attention_here(const AttentionProblem& problem, const Context& context);
 
 }  // namespace jit::c
@@ -54,7 +54,7 @@ struct jit_operation {
 
 namespace jit::c {
 
-/// The problem of an operation. Throws Error invalid_argument for null, and for an operation of another kind.
+/// The problem of an operation. Throws Error invalid_argument for null and for an operation of another kind.
 template <class Wanted>
 const Wanted& problem_of(const jit_operation* operation, const char* argument) {
   const Problem& problem = checked_pointer(operation, argument).problem;
@@ -63,7 +63,7 @@ const Wanted& problem_of(const jit_operation* operation, const char* argument) {
                        kind_name(place_of<Wanted>(static_cast<const Problem*>(nullptr))));
 }
 
-/// The device of a call, which is current as long as this lives.
+/// Makes the device of a call current for its lifetime.
 class CallDevice {
  public:
   explicit CallDevice(const jit_context& context) {
@@ -79,7 +79,7 @@ class CallDevice {
   std::optional<CurrentDevice> current_;
 };
 
-// Arguments of calls as the library has them, for a device; -1: for any.
+// The library's arguments for a call on a device; -1: any.
 AttentionArguments forward_arguments_of(const jit_forward_arguments& given, int device);
 BackwardArguments backward_arguments_of(const jit_backward_arguments& given, int device);
 

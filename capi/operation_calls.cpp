@@ -102,7 +102,7 @@ BlockMaskArguments arguments_of(const jit_block_mask_arguments& given, int devic
   return arguments;
 }
 
-// The arguments of a merge, and the states that they point to.
+// Arguments of a merge, with storage for the states that they point to.
 struct MergeCall {
   std::vector<PartialState> parts;
   MergeArguments arguments;
@@ -122,7 +122,8 @@ MergeCall arguments_of(const jit_merge_arguments& given, int device) {
   return call;
 }
 
-// Checks the arguments of a call, and launches it by what `make` makes of spec and context, unless it is a check alone.
+// Checks a call's arguments and, unless only a check is wanted, launches the operation that `make` creates
+// from spec and context.
 template <class Spec, class Given, class Make>
 jit_code call(const jit_operation* operation, const char* name, const Given* given, void* stream,
               jit_error** error, const Make& make) {
@@ -136,7 +137,7 @@ jit_code call(const jit_operation* operation, const char* name, const Given* giv
     }
     const CallDevice device(operation->context);
     const auto arguments = arguments_of(known, device.ordinal());
-    check_arguments(spec, arguments);  // before anything is compiled
+    check_arguments(spec, arguments);  // before any compile
     make(spec, operation->context.context)(arguments, static_cast<Stream>(stream));
   });
 }

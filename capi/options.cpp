@@ -23,7 +23,7 @@ std::string field_of(std::string option) {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Words between blanks; quotes hold a word, or a part of one, together.
+// Words separated by blanks; quotes protect blanks.
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   for (std::size_t at = 0; at < text.size();) {

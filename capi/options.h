@@ -1,4 +1,4 @@
-// Specs as text: options as on the command line of the tool.
+// Specs as text, in the options of the command-line tool.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,12 @@ namespace jit::c {
 /// An option by its name without dashes.
 struct Option {
   std::string name;
-  bool is_truth = false;                      ///< without a value it means true
-  std::function<void(std::string_view)> set;  ///< throws Error where the value cannot be read
+  bool is_truth = false;                      ///< may omit its value, which is then true
+  std::function<void(std::string_view)> set;  ///< throws Error for an invalid value
 };
 
-/// Reads "--name value", "--name=value" and "--name" of truths. Throws Error invalid_argument, whose field is
-/// "spec.NAME", or "spec" where there is no such option, for text that cannot be read.
+/// Reads "--name value", "--name=value" and, for booleans, "--name". Throws Error invalid_argument for
+/// invalid text; its field is "spec.NAME", or "spec" for an unknown option.
 void read_options(std::string_view text, const std::vector<Option>& options);
 
 // Options whose values are parsed into a variable.

@@ -1,4 +1,4 @@
-// Work ahead of calls: compiling, loading, tuning.
+// Work before calls: compiling, loading, tuning.
 #include <jit/tuning.h>
 
 #include "capi/given_call.h"

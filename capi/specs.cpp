@@ -33,7 +33,7 @@ std::vector<FunctorText> functors_of(const jit_spec& spec) {
   return functors;
 }
 
-// Throws for a functor that neither mask nor score nor output calls: a mask that is forgotten is a wrong result.
+// Throws for a functor that mask, score and output do not call: a forgotten mask gives a wrong result.
 void check_are_called(const std::vector<FunctorText>& functors, const AttentionSpec& spec) {
   const std::string calls =
       spec.mask.to_string() + ", " + spec.score.to_string() + ", " + spec.output.to_string();
@@ -46,10 +46,10 @@ void check_are_called(const std::vector<FunctorText>& functors, const AttentionS
   }
 }
 
-// The functors that a mask, score or output calls: parsers take none of another kind.
+// The functors that a mask, score or output calls, since parsers refuse those of another kind.
 std::vector<FunctorText> called_in(std::string_view text, const std::vector<FunctorText>& functors) {
   std::string calls(text);
-  std::erase_if(calls, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });  // as parsers read it
+  std::erase_if(calls, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });  // like the parsers
   std::vector<FunctorText> called;
   for (const FunctorText& functor : functors) {
     if (calls.find(fmt::format("text({})", functor.name)) != std::string::npos) called.push_back(functor);
@@ -149,7 +149,7 @@ void check_is_text_alone(const jit_spec& spec) {
 
 namespace {
 
-// Reads the text of a spec of attention, which may have `more` options.
+// Reads the text of an attention spec, with additional options `more`.
 void read_attention_text(const jit_spec& given, AttentionSpec& spec, std::vector<Option> more = {}) {
   const std::vector<FunctorText> functors = functors_of(given);
   for (const SpecField& field : spec_fields())

@@ -1,4 +1,4 @@
-// Specs of all operations from the text of a jit_spec.
+// Specs of all operations from a jit_spec's text.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace jit::c {
 
-// Each reads a spec and checks it. They throw Error invalid_argument for text that cannot be read, and invalid_spec.
+// Each reads and checks a spec. They throw Error invalid_argument for unreadable text, and invalid_spec.
 AttentionSpec attention_spec_of(const jit_spec& spec);
 AppendSpec append_spec_of(const jit_spec& spec);
 MergeSpec merge_spec_of(const jit_spec& spec);
@@ -22,10 +22,10 @@ QuantizeSpec quantize_spec_of(const jit_spec& spec);
 BlockMaskSpec block_mask_spec_of(const jit_spec& spec);
 KeyMassSpec key_mass_spec_of(const jit_spec& spec);
 
-/// The attention spec as its text says, without a check.
+/// The attention spec of the text, unchecked.
 AttentionSpec read_attention_spec(const jit_spec& spec);
 
-/// The config that a spec of attention gives; nothing where it gives none.
+/// The config in an attention spec; nothing when it has none.
 std::optional<KernelConfig> config_of(const jit_spec& spec);
 
 }  // namespace jit::c

@@ -1,4 +1,4 @@
-// Structs of a caller, who may have been compiled with an earlier or a later header.
+// Callers' structs, compiled with an earlier or later header.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,13 @@
 
 namespace jit::c {
 
-/// A struct as this library knows it: members that the caller's lacks are zero. Throws Error invalid_argument for a null or
-/// unaligned pointer, a size that no version has, and for members that are not known here and not zero.
+/// A caller's struct as this version's: members that the caller's version lacks are zero. Throws Error
+/// invalid_argument for a null or unaligned pointer, an impossible size, and nonzero members that this
+/// version does not know.
 template <class T>
 T known_part(const T* given, std::string_view argument) {
   const std::size_t size = checked_pointer(&checked_pointer(given, argument).size, argument);
-  constexpr std::size_t largest = 1 << 12;  // a larger size was never set
+  constexpr std::size_t largest = 1 << 12;  // no version is larger
   if (size <= sizeof(size) || size % alignof(T) != 0 || size > largest)
     refuse(argument, fmt::format("has size {}; set it to sizeof, {}", size, sizeof(T)));
   T known = {};
@@ -33,18 +34,18 @@ T known_part(const T* given, std::string_view argument) {
   return known;
 }
 
-/// A truth of a struct. Throws Error invalid_argument for other numbers than 0 and 1.
+/// A struct's boolean. Throws Error invalid_argument unless it is 0 or 1.
 inline bool truth(std::int32_t value, std::string_view name) {
   if (value != 0 && value != 1) refuse(name, fmt::format("is {}; it must be 0 or 1", value));
   return value == 1;
 }
 
-/// Throws Error invalid_argument where a reserved member is used.
+/// Throws Error invalid_argument for a nonzero reserved member.
 inline void check_reserved(std::int32_t value) {
   if (value != 0) refuse("reserved", fmt::format("is {}; it must be 0", value));
 }
 
-/// Throws Error invalid_argument for an array that is null though it has elements.
+/// Throws Error invalid_argument for a null array with elements.
 template <class T>
 void check_array(const T* first, std::size_t count, std::string_view name) {
   constexpr std::size_t most = 1 << 20;

@@ -1,4 +1,4 @@
-// The tensors of calls by their names.
+// Calls' tensors by name.
 #pragma once
 
 #include <jit/append.h>

@@ -11,7 +11,7 @@
 namespace jit::c {
 namespace {
 
-// DLPack's numbers.
+// DLPack's constants.
 constexpr int cuda = 2, cuda_managed = 13, boolean = 6;
 
 std::optional<DType> dtype_of(const jit_tensor_type& type) {
@@ -55,7 +55,7 @@ TensorView view_of(const jit_tensor* given, std::string_view name, int device) {
   view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   view.dtype = *dtype;
   view.rank = tensor.ndim;
-  // Strides of a tensor without elements mean nothing; some frameworks give zeros.
+  // Strides of an empty tensor are arbitrary; some frameworks give zeros.
   const bool is_empty = std::count(tensor.shape, tensor.shape + tensor.ndim, 0) != 0;
   std::int64_t dense = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {

@@ -1,4 +1,4 @@
-// Tensors of DLPack as views.
+// DLPack tensors as views.
 #pragma once
 
 #include <span>
@@ -10,16 +10,15 @@
 
 namespace jit::c {
 
-/// A view of a tensor on a device; null: no tensor. Throws Error invalid_argument, whose field is the name, for what no
-/// kernel can read: memory of the host or of another device, element types that the library lacks, and a tensor that is
-/// not one.
+/// A view of a tensor on a device; null: no tensor. Throws Error invalid_argument, with the name as its
+/// field, for host memory, another device's memory, unsupported element types, and invalid tensors.
 TensorView view_of(const jit_tensor* tensor, std::string_view name, int device);
 
-/// Tensors by name. Throws the same, and for a name that is null.
+/// Tensors by name. Throws the same, and for a null name.
 NamedTensors views_of(const jit_named_tensor* tensors, std::size_t count, std::string_view member,
                       int device);
 
-/// A member of a struct of arguments, and of the library's arguments.
+/// A tensor member of an argument struct, and the library's member for it.
 template <class Given, class Known>
 struct TensorMember {
   std::string_view name;

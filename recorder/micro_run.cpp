@@ -20,7 +20,7 @@ struct MicroRunner::State {
   CUlibrary loaded = nullptr;
   CUkernel kernel = nullptr;
   std::string ptx;                   // of the library
-  std::array<char, 16384> log = {};  // the driver may write to it for as long as the library lives
+  std::array<char, 16384> log = {};  // the driver may write to it while the library lives
 
   void unload() {
     if (loaded) driver().cuLibraryUnload(loaded);
@@ -37,7 +37,7 @@ CUtensorMap encode(const TensorMap& map, CUdeviceptr address) {
   std::vector<cuuint32_t> steps = map.element_steps;
   steps.resize(map.sizes.size(), 1);
   std::vector<cuuint64_t> strides = map.strides;
-  strides.resize(map.sizes.size());  // a tensor of one dimension has none, and yet wants a pointer
+  strides.resize(map.sizes.size());  // a one-dimensional tensor has no strides but needs a pointer
   check(driver().cuTensorMapEncodeTiled(
             &encoded, static_cast<CUtensorMapDataType>(map.type), static_cast<cuuint32_t>(map.sizes.size()),
             reinterpret_cast<void*>(address), map.sizes.data(), strides.data(), map.box.data(), steps.data(),
@@ -86,7 +86,7 @@ void MicroRunner::load(const MicroKernel& kernel) {
   std::array<void*, 2> values = {state.log.data(), reinterpret_cast<void*>(state.log.size() - 1)};
   const auto require = [&](CUresult result, const char* call) {
     if (result == CUDA_SUCCESS) return;
-    if (state.log.front() == 0) check(result, call);  // an emulated device's has the reason
+    if (state.log.front() == 0) check(result, call);  // an emulated device's log has the reason
     const char* name = nullptr;
     driver().cuGetErrorName(result, &name);
     throw std::runtime_error(fmt::format("{} returned {}\n{}", call, name ? name : "?", state.log.data()));

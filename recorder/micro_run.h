@@ -10,22 +10,21 @@
 
 namespace jit::conformance {
 
-/// A context on a device and the last kernel that was loaded. One thread.
+/// A device's context and its loaded kernel. Single-threaded.
 class MicroRunner {
  public:
-  /// Throws jit::Error where there is no such device or no driver.
+  /// Throws jit::Error without such a device or a driver.
   explicit MicroRunner(int ordinal);
   ~MicroRunner();
 
   /// "NVIDIA H200, driver for CUDA 12.8"
   std::string device() const;
-  /// "sm_90a": the most capable architecture that it runs.
+  /// The most capable architecture that the device runs: "sm_90a".
   std::string target() const;
 
-  /// Compiles the PTX. Throws std::runtime_error with the driver's log; the context stays good.
+  /// Compiles the PTX. Throws std::runtime_error with the driver's log; the context remains valid.
   void load(const MicroKernel& kernel);
-  /// Runs the kernel that was loaded and gives its output. After an exception the context is not to be used
-  /// any more.
+  /// Runs the loaded kernel and returns its output. After an exception the context is unusable.
   std::vector<std::byte> run(const MicroKernel& kernel);
 
  private:

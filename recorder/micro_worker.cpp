@@ -26,7 +26,7 @@ struct Header {
   std::uint32_t bytes;
 };
 
-// In the worker: `end` is its end of the pipe.
+// Called in the worker; `end` is its end of the pipe.
 void send(int end, Kind kind, const void* data, std::size_t bytes) {
   const Header header{kind, static_cast<std::uint32_t>(bytes)};
   std::string message(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -40,10 +40,10 @@ void send(int end, Kind kind, const void* data, std::size_t bytes) {
 
 void send(int end, Kind kind, const std::string& text) { send(end, kind, text.data(), text.size()); }
 
-// Begins with the device: its target and its name, a line each.
+// First sends the device's target and name, a line each.
 [[noreturn]] void work(int end, const OpenDevice& open, const std::vector<const MicroKernel*>& kernels,
                        std::size_t first) {
-  // Compile at the load, where the log is.
+  // Compile when loading, which has the log.
   setenv("CUDA_MODULE_LOADING", "EAGER", 1);
   std::unique_ptr<MicroRunner> runner;
   try {
@@ -162,7 +162,7 @@ std::string run_in_worker(const OpenDevice& open, const std::vector<const MicroK
     Worker worker(open, kernels, next);
     device = worker.device(patience + std::chrono::minutes(1)).name;
     Worker::Message message;
-    // Until the worker is lost; the next one goes on behind the kernel that it was lost with.
+    // Runs kernels until the worker is lost; the next worker continues after the kernel that lost it.
     bool lost = false;
     bool told = false;
     while (!lost && next < kernels.size()) {
@@ -174,7 +174,7 @@ std::string run_in_worker(const OpenDevice& open, const std::vector<const MicroK
         result.error = message.text();
       } else {
         lost = true;
-        // A worker ends by itself after an error of which it has told.
+        // A worker exits after an error that it has reported.
         if (outcome == Worker::Outcome::gone && told) break;
         result.error = outcome == Worker::Outcome::hung ? "it hangs" : "the process that ran it died";
       }

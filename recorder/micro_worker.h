@@ -1,5 +1,4 @@
-// A process of its own that runs micro-kernels on a device, so that one that hangs or faults takes nothing
-// else along.
+// A separate process runs micro-kernels on a device, so that a hang or fault affects nothing else.
 #pragma once
 
 #include <chrono>
@@ -24,13 +23,13 @@ struct MicroDevice {
   std::string target;  ///< "sm_90a"
 };
 
-/// The device that `open` opens, in a process of its own. Throws std::invalid_argument where there is no such device,
-/// std::runtime_error where there is no GPU.
+/// The device that `open` opens, queried in a separate process. Throws std::invalid_argument when it does not
+/// exist, std::runtime_error without a GPU.
 MicroDevice find_device(const OpenDevice& open);
 
-/// Runs the kernels one after the other and gives each result to `done` with the index in `kernels`. A kernel
-/// that takes longer than `patience` counts as hung; the first gets a minute more, for the driver to start.
-/// Returns the device's name. Throws std::runtime_error where no kernel can be run at all.
+/// Runs the kernels in order and passes each result to `done` with its index in `kernels`. A kernel that
+/// takes longer than `patience` counts as hung; the first gets a minute more, for driver start. Returns the
+/// device's name. Throws std::runtime_error when no kernel can run at all.
 std::string run_in_worker(const OpenDevice& open, const std::vector<const MicroKernel*>& kernels,
                           std::chrono::seconds patience,
                           const std::function<void(std::size_t, MicroResult)>& done);

@@ -15,7 +15,7 @@
 namespace jit::conformance {
 namespace {
 
-// Beside the programs, a file holds the device's name and the target of the programs' PTX.
+// Besides the programs' results, a file holds the device's name and the target of their PTX.
 constexpr const char *device_entry = "device", *target_entry = "target";
 constexpr std::chrono::seconds patience{60};  // with one program
 
@@ -41,7 +41,7 @@ Recordings parse_answers(std::string_view file, const std::string& name) {
   return recordings;
 }
 
-// A kernel beside what was recorded, and the first elements that differ; empty when none do.
+// The first elements of a kernel that differ from the recording; empty: none.
 std::string difference(const MicroKernel& kernel, const Recordings& now, const Recordings& then) {
   const auto ran = now.find(kernel.name), recorded = then.find(kernel.name);
   if (ran == now.end() && recorded == then.end()) return "";

@@ -1,4 +1,4 @@
-"""Arrays for tools/demo, without numpy: `write FOLDER` makes q, k and v, `check FOLDER` holds o and lse against
+"""Arrays for tools/demo, without numpy: `write FOLDER` creates q, k and v; `check FOLDER` compares o and lse with
 causal attention with softcap 20 in double precision."""
 import array
 import math
@@ -26,7 +26,7 @@ def read_npy(path):
 
 
 def to_bf16(value):
-    """Cut to what bf16 holds, so that the kernel sees the very inputs of the reference."""
+    """Rounds to a bf16 value, so that the kernel gets exactly the reference's inputs."""
     return struct.unpack("<f", struct.pack("<I", struct.unpack("<I", struct.pack("<f", value))[0] & 0xFFFF0000))[0]
 
 
@@ -43,7 +43,7 @@ def row(values, heads, position, head):
 
 
 def attend(q, k, v, query, head):
-    """One row of the output, and its log-sum-exp."""
+    """One row of the output and its log-sum-exp."""
     q_row = row(q, HEADS_Q, query, head)
     kv_head = head // (HEADS_Q // HEADS_KV)
     scores = []
@@ -60,7 +60,7 @@ def attend(q, k, v, query, head):
 
 def check(folder):
     q, k, v, o, lse = (read_npy(f"{folder}/{name}.npy") for name in ("q", "k", "v", "o", "lse"))
-    # Weights and result are rounded to bf16, by at most 2^-9 of themselves each.
+    # Weights and result are rounded to bf16, with a relative error of at most 2^-9 each.
     o_bound = 2**-8 * max(map(abs, v))
     lse_bound = 1e-3
     o_error = lse_error = 0.0
@@ -68,7 +68,7 @@ def check(folder):
         for head in range(HEADS_Q):
             exact, exact_lse = attend(q, k, v, query, head)
             errors = [abs(a - b) for a, b in zip(exact, row(o, HEADS_Q, query, head))]
-            # max() would pass over a NaN.
+            # max() would ignore a NaN.
             o_error = max(o_error, *(error if error == error else math.inf for error in errors))
             error = abs(exact_lse - lse[head * QUERIES + query])
             lse_error = max(lse_error, error if error == error else math.inf)

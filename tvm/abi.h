@@ -1,6 +1,6 @@
-// The binary interface of apache-tvm-ffi as far as a function of it needs it: structs of tvm/ffi/c_api.h (Apache License
-// 2.0, https://github.com/apache/tvm-ffi), with the same members in the same order. So the library builds without it. A
-// test compares them with the header of the package.
+// The part of apache-tvm-ffi's binary interface that functions need: structs of tvm/ffi/c_api.h (Apache
+// License 2.0, https://github.com/apache/tvm-ffi), with the same members in the same order. Thus the library
+// builds without it. A test compares them with the header of the package.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ enum ValueType : std::int32_t {
   tensor_pointer = 7,  ///< a DLTensor
   c_text = 8,
   bytes_pointer = 9,
-  small_text = 11,     ///< its characters are in the value
-  text_object = 65,    ///< an Object, and behind it Bytes
-  tensor_object = 70,  ///< an Object, and behind it a DLTensor
+  small_text = 11,     ///< characters are stored in the value
+  text_object = 65,    ///< an Object followed by Bytes
+  tensor_object = 70,  ///< an Object followed by a DLTensor
 };
 
 /// An argument or a result.
@@ -46,7 +46,7 @@ struct Value {
   };
 };
 
-/// A function: 0, or -1 after it has set the error of the thread.
+/// A function. It returns 0, or -1 after setting the thread's error.
 using Function = int (*)(void* self, const Value* arguments, std::int32_t count, Value* result);
 
 }  // namespace jit::tvm

@@ -8,7 +8,7 @@
 namespace jit::tvm {
 namespace {
 
-// Sets the tensor of a name. False where the call has no such tensor.
+// Sets a tensor by name. Returns false when the call has none of this name.
 template <class Arguments, class Known, std::size_t count>
 bool set_tensor(const c::TensorMember<Arguments, Known> (&members)[count], const NamedValue& given,
                 Arguments& arguments) {
@@ -20,7 +20,7 @@ bool set_tensor(const c::TensorMember<Arguments, Known> (&members)[count], const
   return false;
 }
 
-// Adds a tensor that mask or score read, or its gradient, under the name behind the prefix.
+// Adds a tensor of mask or score, or its gradient, under the name after the prefix.
 template <class Arguments>
 bool add_tensor(std::string_view prefix, const NamedValue& given, Call<Arguments>& call,
                 std::vector<jit_named_tensor>& tensors) {

@@ -1,4 +1,4 @@
-// The structs of jit/c.h, from values by name.
+// Structs of jit/c.h, from named values.
 #pragma once
 
 #include <list>
@@ -11,7 +11,7 @@
 
 namespace jit::tvm {
 
-/// Arguments of a call, and the arrays that they point to.
+/// A call's arguments, with the arrays that they point to.
 template <class Arguments>
 struct Call {
   Arguments arguments = {};
@@ -22,7 +22,7 @@ struct Call {
   Call() { arguments.size = sizeof(arguments); }
 };
 
-// Each throws Error invalid_argument for a name that the call does not have, and for a value of another kind.
+// Each throws Error invalid_argument for unknown names and for values of another kind.
 Call<jit_forward_arguments> forward_call(const GivenCall& given);
 Call<jit_backward_arguments> backward_call(const GivenCall& given);
 Call<jit_append_arguments> append_call(const GivenCall& given);

@@ -15,7 +15,7 @@ namespace {
 Library library;  // set before any function is registered
 
 Operations& operations() {
-  static Operations& all = *new Operations;  // calls may come while the process ends
+  static Operations& all = *new Operations;  // calls may come while the process exits
   return all;
 }
 
@@ -36,7 +36,7 @@ void launch(jit_kind kind, Call<Arguments> (*read)(const GivenCall&), Launch<Arg
   throw_if(error);
 }
 
-// As tvm-ffi calls a function: an error is one of the thread.
+// tvm-ffi's calling convention: an error is stored in the thread.
 template <class Run>
 int answered(const Run& run, Value* result) {
   jit_error* error = nullptr;

@@ -1,4 +1,4 @@
-// The functions of libtvm_ffi.so that a process with apache-tvm-ffi has loaded.
+// Functions of the libtvm_ffi.so that a process with apache-tvm-ffi has loaded.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Library {
   void* (*stream)(std::int32_t device_type, std::int32_t device);
 };
 
-/// The library at a path, or, of an empty path, the one that is loaded. Throws Error invalid_argument, field "library",
-/// where there is none, or one without these functions.
+/// The library at a path; with an empty path, the loaded one. Throws Error invalid_argument, field "library",
+/// when it is missing or lacks these functions.
 Library load_library(const std::string& path);
 
 }  // namespace jit::tvm

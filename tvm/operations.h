@@ -1,4 +1,4 @@
-// The operations that calls name by their specs.
+// Operations that calls identify by specs.
 #pragma once
 
 #include <map>
@@ -10,10 +10,11 @@
 
 namespace jit::tvm {
 
-/// Operations of all devices, each made once. They live as long as the process, as global functions do. Thread safe.
+/// Operations of all devices, each created once. They live as long as the process, like global functions.
+/// Thread safe.
 class Operations {
  public:
-  /// The operation of a spec on a device. Throws what reading a spec throws.
+  /// A spec's operation on a device. Throws errors of reading the spec.
   const jit_operation* of(int device, jit_kind kind, const std::string& spec);
 
  private:
@@ -22,7 +23,7 @@ class Operations {
   std::map<std::tuple<int, jit_kind, std::string>, jit_operation*> operations_;
 };
 
-/// Throws the error of a call of the C interface, and frees it; nothing is thrown where there is none.
+/// Throws and frees a C call's error; does nothing for null.
 void throw_if(jit_error* error);
 
 }  // namespace jit::tvm

@@ -9,7 +9,7 @@
 namespace jit::tvm {
 namespace {
 
-// The content of an object lies behind its header.
+// An object's content follows its header.
 template <class T>
 const T& content_of(const Value& value) {
   return *reinterpret_cast<const T*>(static_cast<const Object*>(value.pointer) + 1);

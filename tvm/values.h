@@ -12,17 +12,17 @@
 
 namespace jit::tvm {
 
-/// The text of a value; nothing of values of another kind.
+/// A value's text; nothing for values of another kind.
 std::optional<std::string_view> text_of(const Value& value);
 
 struct NamedValue {
   std::string_view name;
   const Value* value;
 
-  // Each throws Error invalid_argument, whose field is the name, for a value of another kind.
+  // Each throws Error invalid_argument, with the name as its field, for a value of another kind.
   const jit_tensor* tensor() const;  ///< null for None
-  int whole() const;                 ///< also of a truth
-  double real() const;               ///< also of a whole number
+  int whole() const;                 ///< also for a boolean
+  double real() const;               ///< also for an integer
 };
 
 /// The arguments of a function of this library. They refer to the values.
@@ -35,7 +35,7 @@ struct GivenCall {
 /// invalid_argument.
 GivenCall read_call(const Value* arguments, std::int32_t count);
 
-/// The device of the first tensor; nothing where there is none.
+/// The first tensor's device; nothing without tensors.
 std::optional<jit_tensor_device> device_of(const GivenCall& call);
 
 }  // namespace jit::tvm

@@ -1,6 +1,6 @@
-// XLA's foreign function interface as far as a handler needs it: the structs of xla/ffi/api/c_api.h of OpenXLA (Apache
-// License 2.0, https://github.com/openxla/xla), API version 0.3, with the same members in the same order. So the
-// library builds without XLA. A test compares them with the header of jaxlib.
+// The part of XLA's foreign function interface that handlers need: the structs of xla/ffi/api/c_api.h of
+// OpenXLA (Apache License 2.0, https://github.com/openxla/xla), API version 0.3, with the same members in the
+// same order. Thus the library builds without XLA. A test compares them with the header of jaxlib.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ struct XLA_FFI_Error;
 
 namespace jit::xla {
 
-/// The version that these structs are of. Minor versions only add members at the end.
+/// The version of these structs. Minor versions only add members at the end.
 inline constexpr int api_major = 0, api_minor = 3;
 
 inline constexpr int metadata_extension = 1;
@@ -50,7 +50,7 @@ struct ErrorDestroyArguments {
   XLA_FFI_Error* error;
 };
 
-/// Element types that the library has, too, and some that attributes have.
+/// Element types that the library supports, and some for attributes.
 enum class ElementType : int {
   boolean = 1,
   int32 = 4,
@@ -88,7 +88,7 @@ struct Scalar {
   void* value;
 };
 
-/// The operands, or the results.
+/// All operands, or all results.
 struct Buffers {
   std::size_t struct_size;
   Extension* extension_start;
@@ -115,7 +115,7 @@ struct StreamGetArguments {
   void* stream;  ///< out
 };
 
-/// The functions of XLA, up to the last one that handlers call.
+/// XLA's functions, up to the last one that handlers call.
 struct Api {
   std::size_t struct_size;
   Extension* extension_start;
@@ -128,7 +128,7 @@ struct Api {
   XLA_FFI_Error* (*stream_get)(StreamGetArguments*);
 };
 
-/// A call. `stage` and what stands behind it is not there where a metadata extension is.
+/// A call. With a metadata extension, `stage` and later members do not exist.
 struct CallFrame {
   std::size_t struct_size;
   Extension* extension_start;
@@ -140,10 +140,10 @@ struct CallFrame {
   Attributes attributes;
 };
 
-/// Calls may be recorded into a command buffer and replayed from there.
+/// Calls may be recorded into a command buffer and replayed.
 inline constexpr std::uint32_t command_buffer_compatible = 1;
 
-/// The properties of a handler, which it tells.
+/// A handler's properties, for XLA.
 struct Metadata {
   std::size_t struct_size;
   ApiVersion version;

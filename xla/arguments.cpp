@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view tensors_prefix = "tensors.", gradients_prefix = "d_tensors.";
 
-/// A tensor of a call by its name.
+/// A tensor of a call, by name.
 template <class Arguments>
 struct Row {
   std::string_view name;
@@ -65,7 +65,7 @@ TensorView in_layout(const Problem& problem, const NamedBuffer& buffer) {
   };
   if (!problem.heads_first) return buffer.view;
   if (is_in(operands)) return buffer.view.rank == 4 ? tokens_first(buffer.view) : buffer.view;
-  // Values beside queries of fp8 have no scale for each row.
+  // Values with fp8 queries have no scale per row.
   const bool has_rows = buffer.name == "q_descale" || buffer.name == "k_descale" ||
                         (buffer.name == "v_descale" && !has_fp8_queries(problem.spec));
   return has_rows && buffer.view.rank == 3 ? tokens_first(buffer.view) : buffer.view;
@@ -80,7 +80,7 @@ std::string names_of(const std::vector<Row<Arguments>>& rows, bool results) {
   return names;
 }
 
-// Adds a tensor of mask or score.
+// Adds a tensor that mask or score reads.
 void add(NamedTensors& tensors, const NamedBuffer& buffer, std::string_view prefix) {
   const std::string_view name = buffer.name.substr(prefix.size());
   for (const NamedTensor& other : tensors) {
@@ -103,7 +103,7 @@ void set(Arguments& arguments, const std::vector<Row<Arguments>>& rows, const Pr
   view = in_layout(problem, buffer);
 }
 
-// Whether an operand is what a result holds at first.
+// Whether an operand is a result's initial contents.
 bool is_aliased(const NamedBuffer& operand, const std::vector<NamedBuffer>& results) {
   for (const NamedBuffer& result : results) {
     if (result.name != operand.name) continue;

@@ -1,4 +1,4 @@
-// From the named buffers of a call to the arguments of the library.
+// Conversion of a call's named buffers to the library's arguments.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,13 @@
 
 namespace jit::xla {
 
-/// Operands of a call, and results that it writes.
+/// A call's operands and results.
 struct CallBuffers {
   std::vector<NamedBuffer> operands, results;
 };
 
-// Both throw Error invalid_argument for a name that no tensor has, and for one that is given twice. An operand may
-// have the name of a result: it is what the result holds at first, and must be the same memory. The arguments refer
-// to the names.
+// Both throw Error invalid_argument for unknown and repeated names. An operand with a result's name gives the
+// result's initial contents and must share its memory. The arguments refer to the names.
 AttentionArguments forward_arguments(const Problem& problem, const CallBuffers& buffers);
 BackwardArguments backward_arguments(const Problem& problem, const CallBuffers& buffers);
 

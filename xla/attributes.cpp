@@ -37,7 +37,7 @@ int bytes_of(ElementType type) {
     case ElementType::fp64:
       return 8;
   }
-  return 0;  // of a type that no attribute may have
+  return 0;  // for types that attributes cannot have
 }
 
 template <class T>

@@ -1,4 +1,4 @@
-// The attributes of a call: values by name.
+// A call's attributes: values by name.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace jit::xla {
 
-/// One attribute. Its methods throw Error invalid_argument, which names the attribute, for a value of another kind.
+/// An attribute. Methods throw Error invalid_argument, naming it, for a value of another kind.
 class Attribute {
  public:
   /// Attribute `number` of these, which outlive it.
@@ -19,9 +19,9 @@ class Attribute {
   std::string_view name() const { return name_; }
   std::string_view text() const;
   bool truth() const;
-  /// A number of 32 or 64 bits. Throws where an int has no room for it.
+  /// A 32- or 64-bit integer. Throws when it exceeds int.
   int whole() const;
-  /// A number of 32 or 64 bits, whole or not.
+  /// A 32- or 64-bit number, integer or real.
   double real() const;
   const Attributes& dictionary() const;
 
@@ -36,10 +36,10 @@ class Attribute {
 /// All attributes of a dictionary.
 std::vector<Attribute> all_of(const Attributes& attributes);
 
-/// Throws Error invalid_argument for a name that is none of `known`, a list such as "mask, score".
+/// Throws Error invalid_argument for a name not among `known`, a list such as "mask, score".
 [[noreturn]] void refuse_unknown(const Attribute& attribute, std::string_view known);
 
-/// All names and values as text: equal for equal ones alone.
+/// All names and values as text, unique to them.
 std::string key_of(const Attributes& attributes);
 
 }  // namespace jit::xla

@@ -36,7 +36,7 @@ FunctorConstant constant_in(std::string_view text) {
   refuse("constants", fmt::format("holds '{}', which is not true, false or a number", text));
 }
 
-// The two sides of the first `mark`.
+// Both sides of the first `mark`.
 std::pair<std::string_view, std::string_view> sides(std::string_view text, char mark, const char* attribute) {
   const std::size_t at = text.find(mark);
   if (at == std::string_view::npos)

@@ -1,4 +1,4 @@
-// Masks and scores of the caller's own in attributes.
+// User-defined masks and scores in attributes.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace jit::xla {
 
-/// Reads a functor from a dictionary of strings: name, body, classify, derivative; constants, "window = 128, on =
-/// true"; tensors, "ids int32, table fp32". Throws Error invalid_argument, which names the attribute, for what cannot
-/// be read.
+/// Reads a functor from a dictionary of strings: name, body, classify, derivative; constants, "window = 128,
+/// on = true"; tensors, "ids int32, table fp32". Throws Error invalid_argument, naming the attribute, for
+/// invalid input.
 FunctorText read_functor(const Attributes& attributes);
 
-/// The parts of a text between separators, without the spaces around them and without empty ones.
+/// Parts of a text between separators, trimmed, without empty ones.
 std::vector<std::string> split(std::string_view text, char separator);
 
 }  // namespace jit::xla

@@ -23,7 +23,7 @@ namespace {
 
 enum class Platform { cuda, host };
 
-// Never destroyed: XLA's threads may compute while the process ends.
+// Never destroyed: XLA's threads may compute while the process exits.
 Problems& problems() {
   static Problems& known = *new Problems;
   return known;
@@ -45,13 +45,13 @@ const Context& recorded_context() {
   return context;
 }
 
-// Kernels are chosen before the first call runs, when what masks and scores read may not have its contents, and kernels
-// that read it cannot be measured.
+// Kernels are chosen before the first call, when arrays of masks and scores may lack their contents; kernels
+// that read these cannot be measured.
 const Context& context_of(const Problem& problem) {
   return functor_tensors(problem.spec).empty() ? measuring_context() : recorded_context();
 }
 
-/// The two operations.
+/// Forward and backward.
 struct Forward {
   using Arguments = AttentionArguments;
   static constexpr auto arguments = forward_arguments;
@@ -100,7 +100,7 @@ Stream stream_of(const CallFrame& frame) {
   return static_cast<Stream>(get.stream);
 }
 
-// The device that holds the buffers; nothing where none has an element.
+// The device that holds the buffers; nothing when all are empty.
 std::optional<int> device_of(const CallBuffers& buffers) {
   for (const auto* list : {&buffers.operands, &buffers.results}) {
     for (const NamedBuffer& buffer : *list) {
@@ -115,7 +115,7 @@ std::optional<int> device_of(const CallBuffers& buffers) {
   return {};
 }
 
-// Launches on the stream; kernels of sizes that were not prepared, while it is being captured, are the cost model's.
+// Launches on the stream. During stream capture, sizes without a prepared kernel use the cost model's choice.
 template <class Operation>
 void launch(const Problem& problem, const typename Operation::Arguments& arguments, Stream stream) {
   try {
@@ -147,7 +147,7 @@ void run_on_host(const Problem& problem, const CallBuffers& buffers) {
     refuse("platform",
            "is cpu, where an emulated device computes; choose one with "
            "JIT_ATTENTION_DEVICE=emulated:sm_90a before its first use, or use XLA's platform CUDA");
-  Operation::check(problem.spec, Operation::arguments(problem, buffers));  // of what is not copied yet
+  Operation::check(problem.spec, Operation::arguments(problem, buffers));  // before copies hide shared memory
   const CurrentDevice device(0);
   const Staged staged(0, buffers);
   launch<Operation>(problem, Operation::arguments(problem, staged.buffers()), nullptr);
@@ -155,7 +155,7 @@ void run_on_host(const Problem& problem, const CallBuffers& buffers) {
   staged.download();
 }
 
-// A sentence with shapes in the library's layout says so.
+// Notes in an error with shapes that they are in the library's layout.
 Error in_library_layout(const Error& error, const Problem& problem) {
   if (!problem.heads_first || error.code() != ErrorCode::invalid_argument) return error;
   return Error(error.code(), error.stage(), error.field(),
@@ -197,7 +197,7 @@ bool tells_metadata(const CallFrame& frame, Platform platform) {
     Metadata& metadata = *reinterpret_cast<MetadataExtension*>(extension)->metadata;
     const ApiVersion& version = frame.api->version;
     metadata.version.major_version = api_major;
-    // Later minor versions have the same structs, and more members behind these.
+    // Later minor versions have the same structs with additional members at the end.
     metadata.version.minor_version = version.major_version == api_major ? version.minor_version : api_minor;
     metadata.traits = platform == Platform::cuda ? command_buffer_compatible : 0;
     return true;

@@ -16,7 +16,7 @@
 namespace jit::xla {
 namespace {
 
-/// The functors that the text of a mask or score names.
+/// The functors in a mask's or score's text.
 struct Functors {
   std::vector<FunctorText> masks, scores;
 };

@@ -1,4 +1,4 @@
-// The meaning of a call's attributes: the problem, how the call is made, and which buffer is which tensor.
+// A call's attributes decoded: the problem, options of the call, and its buffers' tensors.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace jit::xla {
 
-/// The attributes of a call, read.
+/// A call's decoded attributes.
 struct Problem {
   AttentionSpec spec;
   std::vector<std::string> operands, results;
@@ -27,7 +27,7 @@ struct Problem {
 /// Reads attributes; jit/xla.h lists them. Throws Error invalid_argument, which names the attribute, and invalid_spec.
 Problem read_problem(const Attributes& attributes);
 
-/// The problems of the calls that were made, so that each is read once. Thread safe.
+/// Cache of calls' problems: each is decoded once. Thread safe.
 class Problems {
  public:
   /// Throws as `read_problem` does.

@@ -1,4 +1,4 @@
-// Buffers in CPU memory on an emulated device, whose memory holds copies of them while it computes.
+// Copies of CPU buffers in an emulated device's memory.
 #pragma once
 
 #include <vector>
@@ -22,7 +22,7 @@ class Staged {
  private:
   std::vector<DeviceBuffer> memory_;
   CallBuffers buffers_;
-  std::vector<void*> results_;  ///< where they are on the host
+  std::vector<void*> results_;  ///< host addresses
 };
 
 }  // namespace jit::xla

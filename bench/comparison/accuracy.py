@@ -25,14 +25,14 @@ from .reference import masked_scores, weighted_sum
 
 SUITE = "accuracy"
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
-FP8 = "fp8_e4m3"  # with scales of 1: what q, k and v lose by becoming e4m3 is no error here
+FP8 = "fp8_e4m3"  # with scales of 1: the rounding of q, k and v to e4m3 is not part of the error
 INPUTS = ("normal", "outlier", "sink", "peaky")
 HEAD_DIMS = (128, 64, 256)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The input's type, the kind of inputs, and the cell that they are for."""
+    """The input type, the kind of inputs, and their cell."""
 
     dtype: str
     inputs: str
@@ -44,7 +44,7 @@ class Problem:
 
 
 def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS, suite=SUITE, dtypes=DTYPES, kinds=INPUTS):
-    """All of them, one table's together."""
+    """All problems, grouped by table."""
     cells = [(inputs, dense(suite, f"d{head_dim} {inputs}{', causal' * (mask == 'causal')}", batch, seqlen,
                                   heads, head_dim, mask=mask))
              for head_dim in head_dims for inputs in kinds for mask in ("none", "causal")]
@@ -52,7 +52,7 @@ def problems(batch=2, seqlen=2048, heads=8, head_dims=HEAD_DIMS, suite=SUITE, dt
 
 
 def make_inputs(problem, device, seed):
-    """The Inputs of a problem, the same for the same seed."""
+    """The Inputs of a problem, determined by the seed."""
     import torch
 
     cell, generator = problem.cell, torch.Generator(device).manual_seed(seed)
@@ -122,8 +122,8 @@ class Plain(Contender):
 
 
 class Variant(JitAttention):
-    """The config that the cost model chooses, with some fields changed: "rescale=lazy"; with "family=..." the best of
-    that family by the cost model. No text: as it is."""
+    """The cost model's config with some fields replaced, such as "rescale=lazy"; with "family=..." its best config of
+    that family. Empty text: unchanged."""
 
     def __init__(self, text=""):
         super().__init__("off")
@@ -132,7 +132,7 @@ class Variant(JitAttention):
             self.name = self.label = f"{JitAttention.name} {text}"
 
     def prepared(self, cell, inputs):
-        """An Attention of this config. Raises Unsupported where it is not legal."""
+        """An Attention with this config. Raises Unsupported when it is illegal."""
         import jit_attention as ja
 
         spec = ja.AttentionSpec(dtype={"torch.bfloat16": "bf16", "torch.float16": "fp16"}[str(inputs.q.dtype)],
@@ -159,7 +159,7 @@ class Variant(JitAttention):
 
 
 def of_fp8(contender, cell, inputs):
-    """o of q, k and v in e4m3, and no LSE. Raises Unsupported where a contender has no such call."""
+    """o for e4m3 q, k and v, without LSE. Raises Unsupported when a contender has no such call."""
     if getattr(contender, "make_fp8", None) is None or getattr(contender, "fields", None):
         raise Unsupported("no FP8 q, k and v")
     runner = contender.make_fp8(backward_of(cell, cell.suite, Fp8Cell), inputs)
@@ -185,7 +185,7 @@ def measure(problem, contenders, seed=0, device="cuda"):
 
 
 def result(problem, contender, find):
-    """The result of a contender, for which find(contender) is ({name: error}, a Runner's detail)."""
+    """A contender's result, from find(contender), which returns ({name: error}, a Runner's detail)."""
     status, reason, known, cell = records.OK, None, {}, problem.cell
     try:
         errors, detail = find(contender)
@@ -195,7 +195,7 @@ def result(problem, contender, find):
             status, reason = records.WRONG, "a result is not finite"
     except Unsupported as refused:
         status, reason = records.UNSUPPORTED, str(refused)
-    except Exception as error:  # whatever a peer raises is reported, the other contenders go on
+    except Exception as error:  # peers may raise anything; others continue
         status, reason = records.FAILED, f"{type(error).__name__}: {first_line(error)}"
     return dict(kind="result", suite=cell.suite, cell=problem.name, contender=contender.name, status=status,
                 reason=reason, dtype=problem.dtype, inputs=problem.inputs, mask=cell.mask, batch=cell.batch,
@@ -203,7 +203,7 @@ def result(problem, contender, find):
 
 
 def add_arguments(parser):
-    """Those of a program that measures such problems."""
+    """Adds the arguments of a program that measures these problems."""
     parser.add_argument("--cells", metavar="SUBSTRING", default="", help="only problems whose name holds this")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all errors as JSON lines")
@@ -211,7 +211,7 @@ def add_arguments(parser):
 
 
 def chosen_problems(parser, options, everything):
-    """Those of a list that --cells asks for."""
+    """The problems of a list that --cells selects."""
     chosen = [one for one in everything if options.cells in one.name]
     if not chosen:
         names = ", ".join(one.name for one in everything)
@@ -220,7 +220,7 @@ def chosen_problems(parser, options, everything):
 
 
 def run(parser, options, everyone, compile_ahead, measure, markdown):
-    """Measures options.problems with those of `everyone` that are there, ours first, and writes lines and tables.
+    """Measures options.problems with the present contenders of `everyone`, ours first, and writes lines and tables.
     Returns the exit status."""
     chosen = [(one, one.absent()) for one in everyone]
     if chosen[0][1]:
@@ -247,15 +247,15 @@ def run(parser, options, everyone, compile_ahead, measure, markdown):
 
 
 def ratio(row, name, error):
-    """An error of a contender in a row {contender: result} over the smallest of any peer but plain attention: below
-    1 it is closer to fp64. None where either is missing."""
+    """A contender's error in a row {contender: result} over the smallest of peers except plain attention; below 1 it is
+    closer to fp64. None when either is missing."""
     peers = [one[error] for peer, one in row.items()
              if error in one and not report.is_ours(peer) and peer != Plain.name]
     return row[name][error] / min(peers) if peers and min(peers) > 0 and error in row.get(name, {}) else None
 
 
 def table(cells, error, labels):
-    """Rows of an error, the first one the head, the last two geometric mean and largest ratio of each of ours."""
+    """Rows for an error, header first; the last two have the geometric mean and largest ratio of each of ours."""
     names = [name for name in labels if any(error in row.get(name, {}) for row in cells.values())]
     rows = [["", *(labels[name] for name in names)]]
     ratios = {name: [] for name in names if report.is_ours(name)}

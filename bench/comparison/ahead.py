@@ -1,10 +1,10 @@
-"""Kernels of many problems, compiled at once, so that measuring does not wait for one after another."""
+"""Concurrent compilation of many problems' kernels, so that measuring does not wait for each."""
 
 import concurrent.futures
 
 
 def call_at_once(calls):
-    """Calls all, each in a thread. What fails here fails again, and is told, when it is measured."""
+    """Runs all calls, each in a thread. Failures recur, and are reported, when they are measured."""
     def one(call):
         try:
             call()

@@ -1,26 +1,26 @@
-"""Gradients: inputs of a backward cell, and fp32 gradients beside which results are checked."""
+"""Gradients: a backward cell's inputs, and fp32 gradients to check results against."""
 
 from dataclasses import dataclass
 
 from .inputs import Inputs, make_inputs
 from .reference import ABSOLUTE, ELEMENT_SHARE, Check, masked_scores, weighted_sum
 
-GRADIENT_ROW_SHARE = 3  # of the worst row of plain bf16 gradients; all peers exceed twice that in some cells
+GRADIENT_ROW_SHARE = 3  # of plain bf16 gradients' worst row; all peers exceed twice that in some cells
 
 
 @dataclass
 class BackwardInputs(Inputs):
-    """Inputs with d_o, the gradient of the output, of its shape."""
+    """Inputs with d_o, the gradient of the output, in its shape."""
 
     d_o: "torch.Tensor | None" = None
 
     def with_gradients(self):
-        """q, k and v as leaves that torch differentiates by: the same memory."""
+        """q, k and v as leaves for autograd, sharing memory."""
         return tuple(t.detach().requires_grad_() for t in (self.q, self.k, self.v))
 
 
 def make_backward_inputs(cell, device, seed):
-    """Inputs of `cell` on `device`, the same for the same seed."""
+    """Inputs of `cell` on `device`, determined by the seed."""
     import torch
 
     inputs = make_inputs(cell, device, seed)
@@ -30,7 +30,7 @@ def make_backward_inputs(cell, device, seed):
 
 
 def _of_heads(cell, inputs, kv_head):
-    """The problem of one KV head and those that share it."""
+    """The problem of one KV head and its query heads."""
     import dataclasses
 
     heads = slice(kv_head * cell.gqa_ratio, (kv_head + 1) * cell.gqa_ratio)
@@ -44,7 +44,7 @@ def _of_heads(cell, inputs, kv_head):
 
 
 def _of_entry(cell, inputs, entry, dtype):
-    """Gradients of q, k and v of one batch entry."""
+    """Gradients of q, k and v for one batch entry."""
     import dataclasses
 
     import torch
@@ -59,7 +59,7 @@ def _of_entry(cell, inputs, entry, dtype):
 
 
 def gradients_in(dtype, cell, inputs):
-    """[dq, dk, dv] by torch's autograd, head by head, step by step in `dtype`."""
+    """[dq, dk, dv] by torch's autograd, head by head, with every operation in `dtype`."""
     import torch
 
     gradients = [torch.empty(t.shape, dtype=dtype, device=t.device) for t in (inputs.q, inputs.k, inputs.v)]
@@ -73,7 +73,7 @@ def gradients_in(dtype, cell, inputs):
 
 
 class BackwardReference:
-    """Gradients of one problem in fp32, and how far those of plain bf16 attention are from them."""
+    """A problem's fp32 gradients, and the errors of plain bf16 attention's."""
 
     def __init__(self, cell, inputs):
         import torch
@@ -82,7 +82,7 @@ class BackwardReference:
         self.plain_errors = self._errors(gradients_in(torch.bfloat16, cell, inputs))
 
     def _errors(self, gradients):
-        """Of all three: the largest difference, and the largest of |difference| / |row|."""
+        """For all three gradients: the largest difference, and the largest |difference| / |row|."""
         error = row_error = 0.0
         for gradient, right in zip(gradients, self.gradients):
             difference = gradient.float() - right
@@ -93,7 +93,7 @@ class BackwardReference:
         return error, row_error
 
     def check(self, gradients):
-        """The Check of (dq, dk, dv), what a Runner's call() returned. Raises ValueError for other shapes."""
+        """The Check of (dq, dk, dv) from a Runner's call(). Raises ValueError for other shapes."""
         for gradient, right in zip(gradients, self.gradients, strict=True):
             if gradient.shape != right.shape:
                 raise ValueError(f"a gradient has shape {tuple(gradient.shape)}, not {tuple(right.shape)}")

@@ -1,10 +1,10 @@
-"""The rows of training: gradients, alone and behind their forward."""
+"""Training suites: gradients, alone and after their forward pass."""
 
 from .cells import TrainingCell, backward_of
 from .grid import HEAD_DIMS, TOKENS, grid, sized
 
 FEWER_SEQLENS = (512, 2048, 8192)
-DETERMINISTIC = "-deterministic"  # what names end with where two calls must give bitwise identical results
+DETERMINISTIC = "-deterministic"  # name suffix of cells where two calls must be bitwise identical
 
 
 def _backward(suite, mask):
@@ -19,7 +19,7 @@ def _training_step():
 
 
 def _deterministic():
-    """Each problem in any order of sums, and then with deterministic sums."""
+    """Each problem with sums in any order, then with deterministic sums."""
     suite = "deterministic"
     return [backward_of(one, suite, deterministic=equal, label=one.label + DETERMINISTIC * equal,
                         panel=f"causal, head_dim {one.head_dim}: any order, equal bits",
@@ -52,7 +52,7 @@ def _gqa():
 
 
 def _varlen():
-    """One batch of packed sequences of skewed lengths, few or many."""
+    """A batch of packed sequences with skewed lengths, few or many."""
     suite = "backward-varlen"
     return [backward_of(sized(suite, f"d{head_dim}-{count}of{TOKENS}", head_dim, TOKENS, mask="causal_document",
                               documents=count, panel=f"head_dim {head_dim}: packed sequences", tick=str(count)),
@@ -60,7 +60,7 @@ def _varlen():
 
 
 def _deterministic_varlen():
-    """The same in any order of sums, and then with deterministic sums."""
+    """The varlen cells with sums in any order, then with deterministic sums."""
     suite = "deterministic-varlen"
     return [backward_of(one, suite, deterministic=equal, label=one.label + DETERMINISTIC * equal,
                         panel=f"{one.panel}: any order, equal bits", tick=f"{one.tick}\n{'equal' if equal else 'any'}")

@@ -1,4 +1,4 @@
-"""Gradients of contenders that torch's autograd differentiates."""
+"""Gradients of contenders that use torch's autograd."""
 
 import contextlib
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from .contender import Runner, Unsupported, first_line
 
 @dataclass
 class Forward:
-    """`call(q, k, v)` is o in the cell's output_shape(), of tensors as Inputs has them, and autograd differentiates it;
-    `context` is entered around it and around its gradients; `detail` is a Runner's."""
+    """`call(q, k, v)` maps tensors of Inputs to o in the cell's output_shape(), differentiable by autograd; `context`
+    surrounds it and its gradients; `detail` is a Runner's."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
@@ -19,7 +19,7 @@ class Forward:
 
 @contextlib.contextmanager
 def deterministic_torch():
-    """torch.use_deterministic_algorithms, without the kernels that then fill new tensors with NaN."""
+    """torch.use_deterministic_algorithms, without its kernels that fill new tensors with NaN."""
     import torch
 
     fills = torch.utils.deterministic.fill_uninitialized_memory
@@ -33,8 +33,7 @@ def deterministic_torch():
 
 
 def context_of(cell, forward):
-    """What is entered around all calls of `forward` and its gradients, made anew by each call of this function's
-    result."""
+    """A function that creates the context around calls of `forward` and its gradients."""
 
     @contextlib.contextmanager
     def entered():
@@ -48,7 +47,7 @@ def context_of(cell, forward):
 
 
 def own_stream(device):
-    """A function that calls another on a stream made here, in order with the current one, and returns its result.
+    """A function that runs another one on a new stream, ordered with the current one, and returns its result.
 
     Autograd computes gradients on the stream of their forward, and a CUDA graph can only hold them if that is not the
     default stream.
@@ -72,7 +71,7 @@ def own_stream(device):
 
 class ByAutograd:
     """differentiate() and train() of a Contender with forward_of(cell, inputs) -> Forward, which raises Unsupported.
-    What raises NotImplementedError does not serve the cell either."""
+    NotImplementedError also means that the cell is not supported."""
 
     def differentiate(self, cell, inputs):
         import torch
@@ -99,7 +98,7 @@ class ByAutograd:
 
 
 def first_called(runner):
-    """The Runner, once it was called: what compiles at the first call has done so."""
+    """The Runner after a first call, which has compiled everything."""
     with refusals(), runner.context():
         runner.call()
     return runner
@@ -107,7 +106,7 @@ def first_called(runner):
 
 @contextlib.contextmanager
 def refusals():
-    """NotImplementedError becomes Unsupported."""
+    """Converts NotImplementedError to Unsupported."""
     try:
         yield
     except NotImplementedError as error:

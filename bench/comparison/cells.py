@@ -1,4 +1,4 @@
-"""Dense problems: cells, each with its mask and its useful work."""
+"""Dense problems: cells with their masks and useful work."""
 
 import dataclasses
 import functools
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MASKS = ("none", "causal", "window", "prefix", "document", "causal_document")
 SCORES = ("none", "softcap", "alibi", "bias")
-RUN_MODES = ("cold", "sustained")  # that a whole run can be measured in
+RUN_MODES = ("cold", "sustained")  # modes of a whole run
 MODES = (*RUN_MODES, "eager", "graph", "replay")
 
 
@@ -63,7 +63,7 @@ class Cell:
 
     @property
     def unit(self):
-        """What the cell's speed is given in: "µs" (less is better) or "TFLOP/s"."""
+        """The unit of the cell's speed: "µs" (less is better) or "TFLOP/s"."""
         return "TFLOP/s" if self.mode in RUN_MODES else "µs"
 
     def speed(self, us):
@@ -71,15 +71,15 @@ class Cell:
         return us if self.unit == "µs" else self.flops() / us * 1e-6
 
     def floor_us(self):
-        """No bound is shown for dense problems: None."""
+        """None: dense problems have no bound."""
         return None
 
     def output_shape(self):
-        """Of what a contender's call returns for it."""
+        """The shape of a contender's result."""
         return self.batch, self.seqlen_q, self.heads_q, self.head_dim_v
 
     def document_lengths(self, batch_entry):
-        """Lengths of the documents of one batch entry: uneven, the same in every run."""
+        """Lengths of a batch entry's documents: uneven, the same in every run."""
         count = min(self.documents, self.seqlen_kv)
         cuts = random.Random(f"{self.seqlen_kv} {self.documents} {batch_entry}").sample(range(1, self.seqlen_kv),
                                                                                         count - 1)
@@ -122,11 +122,11 @@ class Cell:
         return self.batch * pairs
 
     def flops(self):
-        """Useful floating-point operations: multiplications and additions of both products, kept pairs only."""
+        """Useful FLOPs: multiplications and additions of both products, for kept pairs only."""
         return 2 * self.kept_pairs() * self.heads_q * (self.head_dim + self.head_dim_v)
 
     def bytes(self):
-        """Bytes of q, k, v and o in bf16: what must be read or written at least once."""
+        """Bytes of q, k, v and o in bf16: the least that must be read or written."""
         queries, keys = self.batch * self.seqlen_q * self.heads_q, self.batch * self.seqlen_kv * self.heads_kv
         return 2 * (queries + keys) * (self.head_dim + self.head_dim_v)
 
@@ -152,25 +152,25 @@ class BackwardCell(Cell):
         return ", ".join([super().__str__(), *words])
 
     def flops(self):
-        """Of the five products that gradients take, kept pairs only."""
+        """FLOPs of the gradients' five products, for kept pairs only."""
         return 2 * self.kept_pairs() * self.heads_q * (3 * self.head_dim + 2 * self.head_dim_v)
 
     def bytes(self):
-        """Of q, k, v, o and do, read, and of dq, dk and dv, written."""
+        """Bytes of q, k, v, o and do, read, and of dq, dk and dv, written."""
         queries, keys = self.batch * self.seqlen_q * self.heads_q, self.batch * self.seqlen_kv * self.heads_kv
         return 2 * (queries * (2 * self.head_dim + 2 * self.head_dim_v) + keys * 2 * (self.head_dim + self.head_dim_v))
 
 
 @dataclass(frozen=True)
 class TrainingCell(BackwardCell):
-    """Forward and the gradients, one after the other: what a layer does in a step of training."""
+    """The forward pass followed by the gradients: a layer's work in a training step."""
 
     def flops(self):
-        """Of all seven products, kept pairs only."""
+        """FLOPs of all seven products, for kept pairs only."""
         return Cell.flops(self) + super().flops()
 
     def bytes(self):
-        """What forward and what the gradients read or write at least once, o and the inputs in both."""
+        """Least bytes of the forward pass plus those of the gradients, o and the inputs in both."""
         return Cell.bytes(self) + super().bytes()
 
 
@@ -180,16 +180,16 @@ def backward_of(cell, suite, kind=BackwardCell, **fields):
 
 
 def cell(suite, label, batch, seqlen_q, heads_q, head_dim, seqlen_kv=None, heads_kv=None, head_dim_v=None, **fields):
-    """A Cell: seqlen_kv, heads_kv and head_dim_v are those of the queries unless given."""
+    """A Cell; seqlen_kv, heads_kv and head_dim_v default to the queries'."""
     return Cell(suite, label, batch, seqlen_q, seqlen_kv or seqlen_q, heads_q, heads_kv or heads_q, head_dim,
                 head_dim_v or head_dim, **fields)
 
 
 def in_mode(cell, mode):
-    """The cell measured in one of RUN_MODES; suites with modes of their own keep them."""
+    """The cell in one of RUN_MODES; suites with modes of their own keep theirs."""
     return dataclasses.replace(cell, mode=mode) if cell.mode in RUN_MODES else cell
 
 
 def titled(suite, mode):
-    """"forward-sustained": a suite and one of RUN_MODES, as files are named; any other mode is the suite's own."""
+    """"forward-sustained": a suite and one of RUN_MODES, for file names; the suite alone in other modes."""
     return f"{suite}-{mode}" if mode in RUN_MODES else suite

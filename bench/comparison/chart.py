@@ -1,6 +1,5 @@
-"""A picture of each suite: bars by cell, with the spread of the samples. Drawn on white, so that it reads the same on
-a light and on a dark page. The SVG is written here, without a library for plots: bars of one color are one path and
-text stays text, so that a picture is a tenth of what such a library writes."""
+"""A chart of each suite: bars by cell, with the samples' spread, on white for light and dark pages. Writes SVG without
+a plotting library: bars of one color are one path and text stays text, a tenth of such a library's output."""
 
 import html
 import math
@@ -14,20 +13,20 @@ WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o"
 FLOOR_WORDS = "the floor's time over the time, %"
 
 FONT = "'DejaVu Sans',Verdana,sans-serif"
-WIDE = 0.55  # of the font's size: a letter's width, on the average
+WIDE = 0.55  # average letter width, relative to the font size
 TITLE, TEXT, TICK, RATIO = 9.5, 8.5, 7.5, 7  # sizes of text
-LINE = 1.2  # of the font's size: from line to line
+LINE = 1.2  # line height, relative to the font size
 LEFT, RIGHT, GAP, TOP, HEIGHT = 46, 6, 14, 34, 200  # of the panels, and between them
 
 
 def _height(one):
-    """Of a bar: the speed of an "ok" result, or where there is a floor, percent of what it allows: times of 10 and of
-    1,000 µs then stand beside each other."""
+    """A bar's height: the speed of an "ok" result, or with a floor, the percentage of it reached, so that times of 10
+    and 1,000 µs are comparable."""
     return 100 * one["floor_us"] / one["us"]["median"] if "floor_us" in one else one["speed"]
 
 
 def _reach(one):
-    """Heights at the first and last decile of the times of an "ok" result."""
+    """Heights of the first and last decile of an "ok" result's times."""
     us = one["us"]
     lower, upper = us["p10"] / us["median"], us["p90"] / us["median"]
     by_time = one["unit"] == "µs" and "floor_us" not in one
@@ -39,7 +38,7 @@ def _served(row):
 
 
 def _first(cells):
-    """Any result of the cells: they share unit and panel."""
+    """A result of the cells, which share unit and panel."""
     return next(iter(next(iter(cells.values())).values()))
 
 
@@ -48,7 +47,7 @@ def _ticks(cells):
 
 
 def _steps(highest):
-    """Heights of the lines across, from 0: about six, of round numbers."""
+    """Heights of grid lines from 0: about six round numbers."""
     rough = highest / 6
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
@@ -60,7 +59,7 @@ def _number(value):
 
 
 def _wrapped(words, size, width):
-    """The words in lines of this width, as far as words allow it."""
+    """The words broken into lines of this width, where possible."""
     letters = max(1, int(width / (WIDE * size)))
     return "\n".join(part for line in words.split("\n")
                      for part in textwrap.wrap(line, letters, break_long_words=False, break_on_hyphens=False))
@@ -74,7 +73,7 @@ def _text(x, y, words, size, anchor="middle", color=None):
 
 
 class _Panel:
-    """Cells beside each other, from x on, each `width` wide; `scale` pixels are a height of 1."""
+    """Adjacent cells from x, each `width` wide; `scale` is the pixels of a height of 1."""
 
     def __init__(self, title, cells, x, width, scale):
         self.cells, self.x, self.width, self.scale = cells, x, width, scale
@@ -89,7 +88,7 @@ class _Panel:
         return TOP + HEIGHT - self.scale * height
 
     def frame(self, steps, numbers):
-        """Title, axes, lines across, and below them what the cells are."""
+        """Title, axes, grid lines, and cell labels."""
         lines = "".join(f"M{_number(self.x)} {_number(self.y(step))}H{_number(self.right)}" for step in steps)
         yield f'<path d="{lines}" stroke="#e4e6ea"/>\n'
         yield f'<path d="M{_number(self.x)} {TOP}V{TOP + HEIGHT}H{_number(self.right)}" fill="none" stroke="#000"/>\n'
@@ -101,7 +100,7 @@ class _Panel:
                 yield _text(self.x - 5, self.y(step) + 3, f"{step:g}", TEXT, "end")
 
     def bars(self, names):
-        """(name, path of its bar, path of its spread) of all that were served."""
+        """(name, path of its bars, path of its spreads) for contenders with results."""
         wide = 0.84 * self.width / max(1, len(names))
         for middle, row in zip(self.middles(), self.cells.values()):
             for name, one in _served(row).items():
@@ -111,7 +110,7 @@ class _Panel:
                        f"M{_number(x + wide / 2)} {low}V{high}")
 
     def ratios(self):
-        """Ours over the best peer, above the bars."""
+        """Ratios of ours to the best peer, above the bars."""
         for x, row in zip(self.middles(), self.cells.values()):
             value = ratio(row)
             if value is not None:
@@ -120,7 +119,7 @@ class _Panel:
 
 
 def _panels(cells, width, highest):
-    """A panel for each that the cells name, with more room where a cell has a longer word below it."""
+    """The panels of the cells, wider where a cell's label has a longer word."""
     split = {}
     for cell, row in cells.items():
         split.setdefault(next(iter(row.values()))["panel"], {})[cell] = row
@@ -176,7 +175,7 @@ def draw(run, suite, path, colors):
     if names:
         bottom, legend = _legend([(colors.get(name, FALLBACK), label(run, name)) for name in names], width, bottom + 20)
         parts.append(legend)
-    higher = round(LINE * TEXT * max(panel.title.count("\n") for panel in panels))  # titles of more than a line
+    higher = round(LINE * TEXT * max(panel.title.count("\n") for panel in panels))  # titles of several lines
     height = math.ceil(bottom + 8 + higher)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}pt" '

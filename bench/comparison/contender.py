@@ -1,4 +1,4 @@
-"""What every contender is: a name, whether it is there, and a way to prepare one problem."""
+"""The interface of contenders: a name, availability, and preparation of a problem."""
 
 import contextlib
 import importlib
@@ -15,7 +15,7 @@ from .serving import Requests
 from .sparse_suites import SparseCell
 from .tree_suites import TreeCell, TreeTrainingCell
 
-# Methods of a Contender by the type of a problem.
+# Contender methods by problem type.
 PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
              TrainingCell: "train", TreeCell: "make_tree", TreeTrainingCell: "train_tree", Requests: "serve",
              Append: "append", Merge: "merge", ChosenLatents: "attend_to_latents", IndexKeys: "score_index",
@@ -23,7 +23,7 @@ PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", Backw
 
 
 class Unsupported(Exception):
-    """A contender does not serve a cell; the text is the reason."""
+    """A contender does not support a cell; the text is the reason."""
 
 
 @dataclass
@@ -71,19 +71,19 @@ class Contender:
     make_quantized = None
 
     def absent(self):
-        """The reason why it cannot run on this machine, one line, or None. Needs no GPU."""
+        """The reason why it cannot run here, one line; None: it can. Needs no GPU."""
         raise NotImplementedError
 
     def version(self):
-        """Version text, for a contender that is not absent."""
+        """Version text of a present contender."""
         raise NotImplementedError
 
     def preparing(self, problem):
-        """Its method that prepares this type of problem, or None where it has none."""
+        """Its method for preparing this problem type; None: unsupported."""
         return getattr(self, PREPARING[type(problem)], None)
 
     def refuse_keys(self, problem):
-        """Raises Unsupported for keys of a type that it does not read, and for values in keys."""
+        """Raises Unsupported for key types that it does not read, and for values in keys."""
         kv_dtype = getattr(problem, "kv_dtype", "bf16")
         if kv_dtype not in self.kv_dtypes:
             raise Unsupported(f"no keys of {kv_dtype} under queries of bf16")
@@ -91,20 +91,20 @@ class Contender:
             raise Unsupported("no values that are columns of keys")
 
     def serve_densely(self, requests, inputs):
-        """serve() by make(), for sequences of one length that lie dense."""
+        """serve() by make(), for dense sequences of equal length."""
         runner = self.make(*inputs.dense(requests))
         return Runner(lambda: runner.call().flatten(0, 1), runner.context, runner.detail)
 
     def with_lse(self, cell, inputs):
-        """(o, lse, detail) of one call: lse fp32 (batch, heads_q, seqlen_q), or None where it does not tell; detail
-        as a Runner's. Raises Unsupported."""
+        """(o, lse, detail) of one call: lse fp32 (batch, heads_q, seqlen_q), or None when unavailable; detail as a
+        Runner's. Raises Unsupported."""
         runner = self.make(cell, inputs)
         with runner.context():
             return runner.call(), None, runner.detail
 
 
 def missing(*modules):
-    """The reason why none of `modules` can be imported, or None when one is installed."""
+    """The reason why none of `modules` is installed; None when one is."""
     for module in modules:
         try:
             if importlib.util.find_spec(module) is not None:
@@ -115,8 +115,8 @@ def missing(*modules):
 
 
 def import_failure(module):
-    """The reason why an installed module cannot be imported, one line, or None: a binary for another Python or
-    PyTorch fails in many ways."""
+    """The reason why an installed module cannot be imported, one line; None: it can. Binaries for another Python or
+    PyTorch fail in many ways."""
     try:
         importlib.import_module(module)
     except Exception as error:
@@ -135,6 +135,6 @@ def package_version(*packages):
 
 
 def first_line(error):
-    """The first line of an exception, without what would not fit a table."""
+    """The first line of an exception, shortened for tables."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 160 else text[:157] + "..."

@@ -20,5 +20,5 @@ COLORS = {one.name: one.color for one in CONTENDERS}
 
 
 def all_contenders(tuning="first_run"):
-    """One of each; `tuning` is how jit-attention chooses its configs."""
+    """One of each contender; `tuning`: how jit-attention chooses configs."""
     return [one(tuning) if issubclass(one, JitAttention) else one() for one in CONTENDERS]

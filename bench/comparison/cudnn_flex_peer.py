@@ -3,17 +3,17 @@
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 
-MOST_INTERVALS = 64  # of a query, beyond which plans take longer to compile than suites to run
+MOST_INTERVALS = 64  # per query; plans for more compile longer than suites run
 
 
 def row_intervals(keep):
-    """Intervals of the keys that rows keep, as flex_attention has them: int32 (n, rows), n odd. A row sees keys from 0 to
-    the first number, from the second to the third, and so on; intervals that it lacks are empty. `keep`: bool (rows, keys)."""
+    """Intervals of the keys that rows keep, as flex_attention has them: int32 (n, rows), n odd. A row sees keys from 0
+    to the first number, from the second to the third, etc.; surplus intervals are empty. `keep`: bool (rows, keys)."""
     import torch
 
     rows, keys = keep.shape
     padded = torch.nn.functional.pad(keep.to(torch.int8), (1, 1))
-    changes = padded.diff(dim=1)  # 1 where an interval begins, -1 behind its end: (rows, keys + 1)
+    changes = padded.diff(dim=1)  # 1 where an interval begins, -1 after its end: (rows, keys + 1)
     most = int((changes == 1).sum(1).max()) if rows else 0
     if most > MOST_INTERVALS:
         raise Unsupported(f"{most} intervals of keys in a row")
@@ -23,7 +23,7 @@ def row_intervals(keep):
     ends = torch.full((2 * most + 1, rows), keys, dtype=torch.int32, device=keep.device)
     ends[0] = 0
     ends[1 + torch.arange(len(row), device=keep.device) - first[row], row] = place.to(torch.int32)
-    return ends[2:] if most > 0 and bool((ends[1] == 0).all()) else ends  # where all begin at key 0
+    return ends[2:] if most > 0 and bool((ends[1] == 0).all()) else ends  # when all begin at key 0
 
 
 def mask_intervals(cell, inputs):
@@ -51,7 +51,7 @@ def mask_intervals(cell, inputs):
 
 
 class CuDnnFlex(ByAutograd, Contender):
-    """The plan of a mask is made beforehand and is not in the times."""
+    """The mask's plan is made beforehand, outside the times."""
 
     name, label, color = "cudnn-flex", "cuDNN flex_attention", "#5b8c3a"
     left_out = {suite: "a plan and a kernel of a cell take 4 to 8 s to compile" for suite in
@@ -64,7 +64,7 @@ class CuDnnFlex(ByAutograd, Contender):
         return package_version("nvidia-cudnn-frontend")
 
     def attend(self, cell, inputs, with_gradients):
-        """A function of q, k and v."""
+        """The attention function of q, k and v."""
         from cudnn.flex_attention import create_mask_plan, flex_attn_func
 
         if cell.score != "none":

@@ -16,7 +16,7 @@ PLACE = re.compile(r"(?P<begin>^<!-- compare\.py: (?P<title>(?!end)[\w-]+) -->\n
 
 
 def section(run, suite, chart=None):
-    """The chart, where there is one, the table and the sentences of a suite, as Markdown."""
+    """A suite's chart, if any, table and sentences, as Markdown."""
     head, *body = rows(run, suite)
     picture = [f"![{suite}, {run.header.get('gpu', 'unknown GPU')}]({chart})", ""] if chart else []
     table = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1),
@@ -27,8 +27,8 @@ def section(run, suite, chart=None):
 
 
 def fill(path, runs, charts=None):
-    """Fills the places of all suites in `runs` in the file `path`; returns the titles, which files of --results have in
-    their names, of those that it has no place for. charts: the folder of their pictures, or None."""
+    """Writes the suites of `runs` into their sections of the file `path`. Returns the titles, as in the names of
+    --results files, of suites without a section. charts: folder of their pictures, or None."""
     sections = {}
     for run in runs:
         for suite in run.suites():

@@ -1,24 +1,24 @@
-"""The rows that vLLM's own attention benchmark has, standard_decode.yaml among its configs: heads of models by tensor
-parallelism, batches of one length, and batches of production, in vLLM's words for them."""
+"""Problems of vLLM's own attention benchmark (standard_decode.yaml etc.): models' heads under tensor parallelism,
+batches of one length, and production batches, in vLLM's notation."""
 
 import re
 
 from .serving_suites import PAGE, requests
 
-# query heads, KV heads: of Llama 3 8B, 70B (and Qwen), and 405B, on 1, 2, 4 and 8 GPUs; and both ends
+# query heads, KV heads: Llama 3 8B, 70B (and Qwen), and 405B, on 1, 2, 4 and 8 GPUs; and both extremes
 HEADS = {"8B": ((32, 8), (16, 4), (8, 2), (4, 1)), "70B": ((64, 8), (32, 4), (16, 2), (8, 1)),
          "405B": ((128, 8), (64, 4), (32, 2), (16, 1)), "MHA, MQA": ((32, 32), (32, 1))}
 HEADS_AT = "64q1s4k"
 # batch, keys
 DECODE = ((1, "512"), (1, "8k"), (1, "32k"), (8, "2k"), (16, "16k"), (64, "1k"), (128, "4k"), (256, "512"))
-# what engines do beside decoding: prompts, both, verified drafts, chunks behind a context
+# engines' other batches: prompts, mixed, verified drafts, chunks after a context
 BATCHES = ("q2k", "4q512", "2q1k_16q1s2k", "16q4s4k", "4q512s8k", "q257_7q1s1057_3q4s2051_2q129s4093")
 # other head dims: query heads, KV heads, head_dim
 WIDTHS = ((64, 8, 64), (16, 1, 64), (32, 32, 96), (16, 8, 256))
 
 
 def groups(words):
-    """(count, queries, keys) of each part of vLLM's word for a batch, those with most queries first: "2q1k_16q1s2k" is 2
+    """(count, queries, keys) for each part of vLLM's notation of a batch, most queries first: "2q1k_16q1s2k" is 2
     prompts of 1,024 tokens and 16 requests of 2,048 keys that decode. Without s a part has as many keys as queries."""
     parts = [re.fullmatch(r"(\d*)q(\d+k?)(?:s(\d+k?))?", part) for part in words.split("_")]
     if not all(parts):

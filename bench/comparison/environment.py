@@ -1,4 +1,4 @@
-"""What a run was measured on and with."""
+"""The environment of a run: hardware and software."""
 
 import datetime
 import os
@@ -11,7 +11,7 @@ from .timing import FLUSH_BYTES
 
 
 def no_gpu():
-    """The reason why nothing can be measured here, one sentence, or None."""
+    """The reason why nothing can be measured here, one sentence; None: a GPU exists."""
     try:
         import torch
     except ImportError:
@@ -22,7 +22,7 @@ def no_gpu():
 
 
 def require_gpu(parser):
-    """Ends the program with one sentence and exit status 2 where nothing can be measured."""
+    """Exits with one sentence and status 2 when nothing can be measured."""
     if reason := no_gpu():
         parser.exit(2, f"{parser.prog}: {reason.split(';')[0]}\n")
 
@@ -37,7 +37,7 @@ def one_line():
 
 
 def driver_version():
-    """The version of the NVIDIA driver, "unknown" where it does not say."""
+    """The NVIDIA driver's version; "unknown" when unavailable."""
     try:
         text = pathlib.Path("/proc/driver/nvidia/version").read_text()
         return re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text).group(1)
@@ -52,7 +52,7 @@ def driver_version():
 
 
 def describe(command, contenders, **options):
-    """The "run" record. contenders: [(contender, why it is absent or None)]; options: what the run was told."""
+    """The "run" record. contenders: [(contender, reason why it is absent, or None)]; options: the run's settings."""
     import torch
 
     properties = torch.cuda.get_device_properties(0)

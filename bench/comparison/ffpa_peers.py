@@ -3,7 +3,7 @@
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, import_failure, missing, package_version
 
-NARROW = 256  # up to which it hands over to PyTorch
+NARROW = 256  # largest head dim that it delegates to PyTorch
 
 
 class Ffpa(ByAutograd, Contender):
@@ -17,7 +17,7 @@ class Ffpa(ByAutograd, Contender):
         return package_version("ffpa-attn")
 
     def attend(self, cell):
-        """A function of q, k and v (batch, seqlen, heads, head_dim). Raises Unsupported for what it hands over."""
+        """A function of q, k and v (batch, seqlen, heads, head_dim). Raises Unsupported for delegated sizes."""
         from ffpa_attn import ffpa_attn_func
 
         if cell.mask not in self.MASKS or cell.score != "none":

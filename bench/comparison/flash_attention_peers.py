@@ -1,4 +1,4 @@
-"""FlashAttention-3 and -4, packages of their own, and vLLM's build of FlashAttention-3."""
+"""FlashAttention-3 and -4 as separate packages, and vLLM's build of FlashAttention-3."""
 
 import dataclasses
 import functools
@@ -14,13 +14,13 @@ from .timing import fastest, made_beforehand
 
 
 def splits_of(requests, splits):
-    """Those of `splits` worth a try: for prefill its own choice and none."""
+    """The useful values of `splits`: for prefill only the package's own choice, and none."""
     return splits if requests.max_seqlen_q == 1 else tuple(one for one in splits if one < 2)
 
 
 def scheduled(get_scheduler_metadata, requests, inputs):
-    """FlashAttention-3's schedule of a call over pages with its own number of splits, which engines make once for all
-    layers of a model."""
+    """FlashAttention-3's schedule for a call over pages, with its own number of splits; engines compute it once for all
+    layers."""
     varlen = requests.q_sequences == "varlen"
     return get_scheduler_metadata(
         requests.batch, requests.max_seqlen_q, requests.max_pages * requests.page_size, requests.heads_q,
@@ -30,8 +30,8 @@ def scheduled(get_scheduler_metadata, requests, inputs):
 
 
 def best_splits(variants):
-    """A Runner of the fastest of {number of splits, 0 for its own choice, or "scheduled": call}. Raises Unsupported
-    where the build serves none of them."""
+    """A Runner of the fastest call in {number of splits (0: its own choice), or "scheduled": call}. Raises Unsupported
+    when the build supports none."""
     try:
         splits, runner, refused = fastest({name: Runner(call) for name, call in variants.items()})
     except RuntimeError as error:
@@ -42,8 +42,8 @@ def best_splits(variants):
 
 
 def full_blocks(cell, inputs):
-    """The blocks of a SparseCell as FlashAttention-4 takes them: for each row of blocks how many are full, and which;
-    and of blocks that a mask is to look at, none."""
+    """A SparseCell's blocks for FlashAttention-4: the number and list of full blocks in each row of blocks, and no
+    partial blocks."""
     import torch
     from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
 
@@ -60,7 +60,7 @@ class FlashAttention3(Contender):
     packages = ("flash_attn_3", "fa3_fwd", "flash-attn-3")
     splits = (0, 1, 2, 4, 8, 16, 32)  # of the keys, in decoding; 0: its own choice
     scaling = "a scale for each batch entry and KV head"
-    lse = dict(return_attn_probs=True)  # the argument that asks for the LSE
+    lse = dict(return_attn_probs=True)  # argument that requests the LSE
     MASKS = ("none", "causal", *LEFT_WINDOWS, "document", "causal_document")
 
     def absent(self):
@@ -73,7 +73,7 @@ class FlashAttention3(Contender):
         return package_version(*self.packages)
 
     def options(self, cell):
-        """Arguments that say mask and score."""
+        """Keyword arguments for mask and score."""
         if cell.mask not in self.MASKS:
             raise Unsupported(f"no {cell.mask} mask")
         if cell.score in ("alibi", "bias"):
@@ -102,7 +102,7 @@ class FlashAttention3(Contender):
         return Runner(self.attend_fp8(cell, *(tensor for tensor, _ in made.values()), **descales))
 
     def attend_fp8(self, cell, q, k, v, **descales):
-        """A call with q, k and v of fp8."""
+        """A call with fp8 q, k and v."""
         function, options = importlib.import_module(self.module()).flash_attn_func, self.options(cell)
 
         def call():
@@ -163,7 +163,7 @@ class FlashAttention3(Contender):
         return Runner(call, detail=dict(call="flash_attn_combine"))
 
     def varlen(self, function, requests, inputs):
-        """Requests laid end to end."""
+        """Computes packed requests."""
         q, k, v = inputs.q, inputs.k, inputs.v
         options = dict(causal=requests.mask == "causal", cu_seqlens_q=inputs.cu_seqlens_q,
                        cu_seqlens_k=inputs.cu_seqlens_k, max_seqlen_q=requests.max_seqlen_q,
@@ -176,13 +176,13 @@ class FlashAttention3(Contender):
         return Runner(call, detail=dict(call="flash_attn_varlen_func"))
 
     def packed(self, function, cell, inputs, options):
-        """Documents laid end to end."""
+        """Computes packed documents."""
         attend, (q, k, v) = self.attend_packed(function, cell, inputs, options), inputs.packed()
         return Runner(lambda: attend(q, k, v), detail=dict(call="flash_attn_varlen_func"))
 
     @staticmethod
     def attend_packed(function, cell, inputs, options):
-        """A function of q, k and v (batch * seqlen, heads, head_dim), o as the cell's."""
+        """A function of q, k and v (batch * seqlen, heads, head_dim); o as the cell's."""
         offsets, longest = inputs.document_offsets, inputs.longest_document
         lengths = dict(cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_q=longest, max_seqlen_k=longest)
         shape = (cell.batch, cell.seqlen_q, cell.heads_q, cell.head_dim_v)
@@ -200,9 +200,9 @@ class FlashAttention4(ByAutograd, FlashAttention3):
     name, label, color = "fa4", "FlashAttention-4", "#12a5a0"
     modules = ("flash_attn.cute",)
     packages = ("flash-attn-4",)
-    splits = (1,)  # it has no others on Hopper
+    splits = (1,)  # its only value on Hopper
     lse = dict(return_lse=True)
-    make_fp8 = make_quantized = None  # its fp8 is for later GPUs
+    make_fp8 = make_quantized = None  # its fp8 needs later GPUs
     left_out = {suite: "it does not split the keys on Hopper, and compiles for long" for suite in
                 ("decode", "paged", "mixed", "engine-shapes")}
 
@@ -210,7 +210,7 @@ class FlashAttention4(ByAutograd, FlashAttention3):
         return "flash_attn.cute.interface"
 
     def make_sparse(self, cell, inputs):
-        """Blocks alone as lists of full blocks. Other masks of this kind would need a function in CuTe DSL."""
+        """Only for blocks, as lists of full ones. Other such masks would need a CuTe DSL function."""
         if cell.mask != "blocks":
             return self.make(cell, inputs)
         interface = importlib.import_module(self.module())
@@ -239,7 +239,7 @@ class FlashAttention4(ByAutograd, FlashAttention3):
         return Forward(call)
 
     def serve(self, requests, inputs):
-        """Without pages: what splits no keys is measured with prefill only."""
+        """Without pages: without splits of keys, it is measured only with prefill."""
         if requests.kv_sequences == "varlen":
             interface = importlib.import_module(self.module())
             return self.varlen(interface.flash_attn_varlen_func, requests, inputs)
@@ -247,16 +247,16 @@ class FlashAttention4(ByAutograd, FlashAttention3):
 
 
 class VllmFlashAttention3(Contender):
-    """The library of FlashAttention-3 that the vLLM package ships, by itself: with pages of any size, which some other
-    builds are without. It is called as vLLM calls it, with varlen queries."""
+    """FlashAttention-3 from the vLLM package, without vLLM: it supports pages of any size, unlike some builds. Called
+    as by vLLM, with varlen queries."""
 
     name, label, color = "fa3_vllm", "FlashAttention-3 (vLLM)", "#7fb4d8"
     LIBRARY = "vllm_flash_attn/_vllm_fa3_C.abi3.so"
     kv_dtypes = ("bf16", "fp8_e4m3")
-    FP8_COARSER = 16  # it wants queries of e4m3, too, whose numbers have 4 bits fewer than those of bf16
+    FP8_COARSER = 16  # needs e4m3 queries, too, with 4 bits fewer than bf16
 
     def shared_object(self):
-        """The path of the library in the package vllm, which is not imported; None where there is none."""
+        """The library's path in the vllm package, which is not imported; None: not installed."""
         spec = importlib.util.find_spec("vllm")
         places = (pathlib.Path(place) / self.LIBRARY for place in (spec.submodule_search_locations if spec else ()))
         return next((path for path in places if path.is_file()), None)
@@ -267,7 +267,7 @@ class VllmFlashAttention3(Contender):
             return f"no package vllm with {self.LIBRARY} is installed"
         try:
             self.operators()
-        except Exception as error:  # a binary for another PyTorch fails in many ways
+        except Exception as error:  # binaries for another PyTorch fail in many ways
             return f"{self.LIBRARY} cannot be loaded: {first_line(error)}"
         return None
 

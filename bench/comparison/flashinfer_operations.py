@@ -1,4 +1,4 @@
-"""FlashInfer beside append and merge: rotation and store, in two launches or one, and states merged."""
+"""FlashInfer for append and merge: rotation and store, in two launches or one, and merging of states."""
 
 from .contender import Runner, Unsupported
 from .timing import fastest
@@ -7,7 +7,7 @@ from .timing import fastest
 class FlashInferOperations:
     """The methods of a Contender for these problems."""
 
-    FUSED_HEADS = ((8, 1), (64, 8))  # that its kernel of one launch is written for
+    FUSED_HEADS = ((8, 1), (64, 8))  # supported by its one-launch kernel
 
     def append(self, problem, inputs):
         calls = dict(rope_then_append=Runner(self.two_launches(problem, inputs)))

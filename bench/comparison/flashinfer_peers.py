@@ -1,5 +1,5 @@
 """Peers of the package FlashInfer: its wrappers, BatchAttention, POD-Attention and XQA. plan(), which engines call once
-for all layers of a model, is called beforehand and is not timed."""
+for all layers, is called beforehand, untimed."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .sparse_suites import LEFT_WINDOWS, SPARSE_MASKS
 from .timing import fastest
 
 WORKSPACE_BYTES = 512 << 20
-PAGE = 16  # that a dense cache is read in: its keys, page after page
+PAGE = 16  # page size for dense caches, whose keys become consecutive pages
 
 
 def workspace(device, size=WORKSPACE_BYTES):
@@ -25,8 +25,8 @@ def workspace(device, size=WORKSPACE_BYTES):
 
 @dataclass
 class Pages:
-    """Keys in pages as FlashInfer takes them: k and v in the order of `layout`, the table of each request's pages
-    (batch, max_pages), and the same as offsets into a list, with the number of keys in each last page."""
+    """Keys in pages for FlashInfer: k and v in `layout`, the table of each request's pages (batch, max_pages), and the
+    same as offsets into a list, with the number of keys in each last page."""
 
     k: "torch.Tensor"
     v: "torch.Tensor"
@@ -60,13 +60,13 @@ def pages_of(requests, inputs):
 
 
 def scales_of(inputs):
-    """What run() is told of keys and values of fp8, as numbers of the host."""
+    """run()'s scale arguments for fp8 keys and values, as host numbers."""
     return {} if inputs.kv_descale is None else dict(k_scale=FP8_SCALE, v_scale=FP8_SCALE)
 
 
 def planned_decode(requests, inputs, pages, table=False, **options):
-    """A call of a BatchDecodeWithPagedKVCacheWrapper made with `options`; table: whether its plan is given the table of
-    pages."""
+    """A call of a BatchDecodeWithPagedKVCacheWrapper created with `options`; table: whether its plan gets the page
+    table."""
     import flashinfer
 
     wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace(inputs.q.device), pages.layout, **options)
@@ -107,7 +107,7 @@ class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
     HEAD_DIMS = (*_OfFlashInfer.HEAD_DIMS, (192, 128))
 
     def make_sparse(self, cell, inputs):
-        """Blocks alone by the wrappers that are made for them; other masks by make()."""
+        """Blocks alone by the sparse wrappers; other masks by make()."""
         if cell.mask != "blocks":
             return self.make(cell, inputs)
         self.refuse_head_dims(cell)
@@ -149,7 +149,7 @@ class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
         return self.prefill_fp8(cell, [tensor for tensor, _ in made], [scales[0] for _, scales in made])
 
     def prefill_fp8(self, cell, tensors, scales):
-        """A Runner of its build of FlashAttention-3's fp8: q, k and v of e4m3 as the cell's, o of bf16."""
+        """A Runner of FlashInfer's FlashAttention-3 fp8 build: e4m3 q, k and v in the cell's shapes, bf16 o."""
         import flashinfer
         import torch
 
@@ -169,7 +169,7 @@ class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
                                         plan="made beforehand"))
 
     def prefill(self, q, k, v, offsets_q, offsets_kv, problem, options):
-        """A Runner of sequences laid end to end."""
+        """A Runner for packed sequences."""
         import flashinfer
 
         wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(workspace(q.device), "NHD")
@@ -195,7 +195,7 @@ class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
                             dict(causal=requests.mask == "causal"))
 
     def latents(self, requests, inputs):
-        """Its wrapper for MLA, which takes the columns that are values and the others apart: views of one cache."""
+        """FlashInfer's MLA wrapper, which takes value columns and the others separately: views of one cache."""
         import flashinfer
 
         width, (pages, calls) = requests.head_dim_v, (pages_of(requests, inputs), {})
@@ -238,7 +238,7 @@ class FlashInfer(FlashInferOfChosen, FlashInferOperations, _OfFlashInfer):
 
 
 class BatchAttention(_OfFlashInfer):
-    """One persistent kernel of FlashInfer for prefill and decodes alike."""
+    """FlashInfer's single persistent kernel for prefill and decode."""
 
     name, label, color = "batch_attention", "FlashInfer BatchAttention", "#c98fc6"
 
@@ -260,7 +260,7 @@ class BatchAttention(_OfFlashInfer):
 
 
 class Pod(_OfFlashInfer):
-    """FlashInfer's POD-Attention: a batch of prefill and one of decodes that share the SMs of one kernel."""
+    """FlashInfer's POD-Attention: a prefill batch and a decode batch share the SMs in one kernel."""
 
     name, label, color = "pod", "FlashInfer POD", "#6d3a6a"
 
@@ -290,13 +290,13 @@ class Pod(_OfFlashInfer):
 
 
 class Xqa(_OfFlashInfer):
-    """TensorRT-LLM's decode kernel as FlashInfer builds it: one query a request, pages of 16 to 128."""
+    """TensorRT-LLM's decode kernel in FlashInfer's build: one query per request, pages of 16 to 128."""
 
     name, label, color = "xqa", "XQA", "#7a8b3a"
     kv_dtypes = ("bf16", "fp8_e4m3")
-    FP8_COARSER = 16  # it multiplies in e4m3, whose numbers have 4 bits fewer than those of bf16
+    FP8_COARSER = 16  # multiplies in e4m3, with 4 bits fewer than bf16
     PAGES = (16, 32, 64, 128)
-    SEMAPHORE_BYTES = 8 << 20  # zero before each call, and left so
+    SEMAPHORE_BYTES = 8 << 20  # zero before each call, and zeroed by it
 
     def serve(self, requests, inputs):
         import flashinfer

@@ -1,5 +1,5 @@
 """Blocks alone by FlashInfer: BlockSparseAttentionWrapper, which takes one matrix of blocks for all heads, and
-VariableBlockSparseAttentionWrapper, which takes one for each KV head. Neither knows a batch."""
+VariableBlockSparseAttentionWrapper, which takes one for each KV head. Neither supports a batch."""
 
 from .contender import Runner, Unsupported
 from .timing import fastest, made_beforehand
@@ -9,7 +9,7 @@ BACKENDS_BY_HEAD = ("fa2", "fa3", "cake")
 
 
 def of_blocks(cell, inputs, workspace):
-    """A Runner of the fastest of all ways that serve a SparseCell of blocks. workspace: a function of a device."""
+    """A Runner of the fastest FlashInfer method for a SparseCell of blocks. workspace: a function of a device."""
     calls = {f"VariableBlockSparseAttentionWrapper {backend}": by_head(cell, inputs, workspace, backend)
              for backend in BACKENDS_BY_HEAD}
     if not cell.per_head:
@@ -20,8 +20,8 @@ def of_blocks(cell, inputs, workspace):
 
 
 def planned(inputs, plan):
-    """A Runner that is planned in its first call: what plan() raises, which returns its call, is then raised by a call,
-    and fastest() goes on with the others."""
+    """A Runner that calls plan(), which returns its call, in its first call, so that fastest() handles plan()'s
+    exceptions."""
 
     def call():
         runner.call, runner.detail = made_beforehand(inputs.q.device, plan)
@@ -32,7 +32,7 @@ def planned(inputs, plan):
 
 
 def end_to_end(cell, inputs, workspace, backend):
-    """The batch laid end to end, as one matrix in block compressed rows with the blocks on its diagonal."""
+    """The packed batch as one block-sparse (BSR) matrix with its blocks on the diagonal."""
     import torch
 
     def plan():
@@ -54,7 +54,7 @@ def end_to_end(cell, inputs, workspace, backend):
 
 
 def by_head(cell, inputs, workspace, backend):
-    """The heads of all batch entries as so many heads. q, k and v lie as it takes them, (heads, seqlen, head_dim), made
+    """The heads of all batch entries as separate heads. q, k and v are converted to (heads, seqlen, head_dim)
     beforehand."""
     import torch
 

@@ -1,4 +1,4 @@
-"""Peers whose 8 bits have packages of their own: cuDNN's graphs of fp8, for CuDnn, and SageAttention."""
+"""8-bit peers in separate packages: cuDNN's fp8 graphs, for CuDnn, and SageAttention."""
 
 import math
 
@@ -51,7 +51,7 @@ class CuDnnGraph:
         return graph, tensors
 
     def describe(self, cell, q, k, v, handle):
-        """The same, not looked at by cuDNN yet."""
+        """The graph before cuDNN has validated it."""
         types = self.cudnn.data_type
         graph = self.cudnn.pygraph(io_data_type=types.FP8_E4M3, intermediate_data_type=types.FLOAT,
                                    compute_data_type=types.FLOAT, handle=handle)
@@ -76,7 +76,7 @@ class CuDnnGraph:
         return graph, tensors
 
     def set_scales(self, call):
-        """Scales of P and o, from what one call of `call` leaves."""
+        """Sets the scales of P and o from the results of one `call`."""
         call()
         factors = [E4M3_MAX / amax if 0 < amax < math.inf else 1.0
                    for amax in (self.amax_s.item(), self.amax_o.item())]
@@ -99,12 +99,12 @@ class CuDnnGraph:
 
 
 class CuDnnFp8:
-    """What CuDnn has of fp8: PyTorch's interface to cuDNN has none."""
+    """CuDnn's fp8 methods: PyTorch's interface to cuDNN has none."""
 
     scaling = "a scale for each tensor, of P and o, too; o is of e4m3 on Hopper"
 
     def make_fp8(self, cell, inputs):
-        """What leaves is o times a scale, in the type that it is computed in."""
+        """The result is o times a scale, in the output type."""
         graph = self.fp8_graph(cell, *as_fp8(inputs))
         detail = dict(call="cudnn.pygraph.sdpa_fp8", version=package_version("nvidia-cudnn-frontend"),
                       o=str(graph.o.dtype).removeprefix("torch."))
@@ -125,8 +125,8 @@ class CuDnnFp8:
 
 
 class SageAttention(Contender):
-    """SageAttention 1, in Triton: q and k become int8 with a scale for each block, P and v are fp16. Its calls begin
-    with 16-bit tensors, and quantize them. Version 2, whose P and v are FP8, has no wheel on PyPI."""
+    """SageAttention 1, in Triton: q and k become int8 with a scale per block, P and v are fp16. Its calls quantize
+    16-bit tensors. Version 2, whose P and v are FP8, has no wheel on PyPI."""
 
     name, label, color = "sage", "SageAttention (int8, fp16)", "#b5533c"
     scaling = "int8 with scales of blocks, k without its mean, v of fp16"
@@ -149,7 +149,7 @@ class SageAttention(Contender):
             raise Unsupported("version 1 counts keys behind the last one of a tile of 64")
         from sageattention import sageattn
 
-        k, causal = inputs.k.clone(), cell.mask == "causal"  # of which it takes the mean in place
+        k, causal = inputs.k.clone(), cell.mask == "causal"  # it subtracts the mean in place
         call = lambda: sageattn(inputs.q, k, inputs.v, tensor_layout="NHD", is_causal=causal)
         call()
         return Runner(call, coarser=COARSER, detail=dict(call="sageattn", inputs="bf16, quantized in the call"))

@@ -1,4 +1,4 @@
-"""Problems of q, k and v of fp8."""
+"""Problems with fp8 q, k and v."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from .grid import HEAD_DIMS, sized
 from .inputs import make_inputs
 
 SEQLENS = (1024, 4096, 8192, 16384)
-#: P has 3 bits behind the point, where bf16 has 8: roundings are so many times as large.
+#: Ratio of rounding errors: P has 3 fraction bits, bf16 has 8.
 COARSER = 32
 E4M3_MAX = 448
 
 
 @dataclass(frozen=True)
 class Fp8Cell(Cell):
-    """The same with q, k and v of e4m3, scales of 1, and o of bf16."""
+    """A Cell with e4m3 q, k and v, scales of 1, and bf16 o."""
 
     def bytes(self):
-        """Of q, k, v and o."""
+        """Bytes of q, k, v and o."""
         queries, keys = self.batch * self.seqlen_q * self.heads_q, self.batch * self.seqlen_kv * self.heads_kv
         return queries * (self.head_dim + 2 * self.head_dim_v) + keys * (self.head_dim + self.head_dim_v)
 
 
 def make_fp8_inputs(cell, device, seed):
-    """Inputs of numbers that e4m3 has, held in bf16."""
+    """Inputs with values representable in e4m3, held in bf16."""
     import torch
 
     inputs = make_inputs(cell, device, seed)
@@ -33,15 +33,15 @@ def make_fp8_inputs(cell, device, seed):
 
 
 def as_fp8(inputs):
-    """q, k and v in e4m3, which is exact."""
+    """q, k and v in e4m3, exactly."""
     import torch
 
     return tuple(tensor.to(torch.float8_e4m3fn) for tensor in (inputs.q, inputs.k, inputs.v))
 
 
 def quantized(x, heads=None):
-    """(x in e4m3, its scales in fp32): of shape (1), or (batch, heads) where so many heads, which consecutive ones of x
-    share, have scales of their own. A scale is the largest magnitude over E4M3_MAX."""
+    """(x in e4m3, its fp32 scales): shape (1), or (batch, heads), where consecutive heads of x share one. A scale is
+    the largest magnitude over E4M3_MAX."""
     import torch
 
     values = x.float()

@@ -1,4 +1,4 @@
-"""Packages of their own, put to the cases of tests/gauntlet: flash-attention 2, 3 and 4, FlashInfer, xFormers."""
+"""Separate packages in the cases of tests/gauntlet: flash-attention 2, 3 and 4, FlashInfer, xFormers."""
 
 import importlib
 import math
@@ -14,7 +14,7 @@ OPEN = (-1, -1)
 
 
 class Package(Contender):
-    """A contender that is a package, and nothing more here."""
+    """A contender that only reports a package's presence and version."""
 
     def __init__(self, name, label, package, module):
         self.name, self.label, self.package, self.module = name, label, package, module
@@ -27,7 +27,7 @@ class Package(Contender):
 
 
 class Flash(TorchLibrary):
-    """Base of flash-attention's versions."""
+    """Common base of flash-attention's versions."""
 
     FIELDS = frozenset({"causal", "window", "softcap", "deterministic", "cu_seqlens_q", "cu_seqlens_k"})
     MODULE = ""
@@ -143,8 +143,7 @@ class Flash4(Flash):
 
 
 class FlashInferLibrary(TorchLibrary):
-    """FlashInfer's wrappers of prefill, over varlen keys and pages; plan() belongs to the call. LSE comes in base
-    2."""
+    """FlashInfer's prefill wrappers, over varlen keys and pages; a call includes plan(). LSE has base 2."""
 
     FIELDS = frozenset({"causal", "window", "softcap", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table"})
 
@@ -228,14 +227,14 @@ class XFormers(TorchLibrary):
         if "bias" in t:
             if not torch.equal(t["bias"].to(q.dtype).float(), t["bias"].float()):
                 raise NotOffered("no bias beyond q's type")
-            room = -(-k.shape[1] // 8) * 8  # rows that it wants aligned
+            room = -(-k.shape[1] // 8) * 8  # rows with the required alignment
             mask = torch.zeros(q.shape[0], q.shape[2], q.shape[1], room, dtype=q.dtype, device=q.device)[..., : k.shape[1]]
             mask[...] = t["bias"].to(q.dtype)
         return memory_efficient_attention(q, k, v, attn_bias=mask, scale=problem.softmax_scale), None
 
 
 def libraries():
-    """{name: function that makes one}."""
+    """{name: function that creates a library}."""
     return {"fa2": lambda: Flash2(Package("fa2", "flash-attention 2", "flash-attn", Flash2.MODULE)),
             "fa3": lambda: Flash3(FlashAttention3()), "fa4": lambda: Flash4(FlashAttention4()),
             "flashinfer": lambda: FlashInferLibrary(FlashInfer()),

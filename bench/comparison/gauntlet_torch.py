@@ -1,4 +1,4 @@
-"""Libraries of tensors of PyTorch, put to the cases of tests/gauntlet: what they share, and PyTorch's own attention."""
+"""Libraries for PyTorch tensors in the cases of tests/gauntlet: common code, and PyTorch's own attention."""
 
 import contextlib
 import dataclasses
@@ -19,16 +19,15 @@ LOST = ("CUDA error", "CUDNN_STATUS_EXECUTION", "illegal memory", "device-side a
 
 
 def asked(problem):
-    """Names of the fields that a problem sets."""
+    """Names of the fields set in a problem."""
     return {name for name, value in vars(problem).items() if name in DEFAULTS and value is not DEFAULTS[name]
             and not (isinstance(value, (int, float)) and value == DEFAULTS[name])}
 
 
 class TorchLibrary(Library):
-    """A Library by `attend(problem, t)`, which returns (o, lse or None) of the tensors t, by name as the problem has
-    them.
+    """A Library based on `attend(problem, t)`, which returns (o, lse or None) for the problem's tensors t by name.
 
-    contender: says whether the library is there. FIELDS: what of a problem it can say.
+    contender: its presence and version. FIELDS: problem fields that it supports.
     """
 
     FIELDS = frozenset()
@@ -44,7 +43,7 @@ class TorchLibrary(Library):
         return contextlib.nullcontext()
 
     def run(self, problem, t):
-        """attend(), where what the library refuses is Refused, and what loses the GPU is an error."""
+        """attend(), with the library's refusals as Refused and a lost GPU as an error."""
         with self.refusals():
             return self.attend(problem, t)
 
@@ -60,7 +59,7 @@ class TorchLibrary(Library):
             raise Refused(f"{type(error).__name__}: {first_line(error)}") from None
 
     def placed(self, problem):
-        """The arrays of a problem on the GPU, by name. Raises NotOffered for what the library has no words for."""
+        """A problem's arrays on the GPU, by name. Raises NotOffered for features that the library lacks."""
         if lacking := asked(problem) - self.FIELDS - ALWAYS:
             raise NotOffered(f"no {', '.join(sorted(lacking))}")
         return {name: self.placing.place(value) for name, value in vars(problem).items() if hasattr(value, "strides")}
@@ -87,7 +86,7 @@ class TorchLibrary(Library):
     def replayed(self, problem, other):
         t, changed = self.placed(problem), self.placed(other)
         with self.context(problem):
-            self.run(problem, t)  # refusals are told before anything is captured
+            self.run(problem, t)  # raises refusals before a capture
             return self.fetched(other, *self.placing.replay(lambda: self.run(problem, t), t, changed))
 
     def queued(self, problems):
@@ -118,7 +117,7 @@ class TorchLibrary(Library):
 
 
 def seen(problem, t):
-    """bool (batch or 1, heads or 1, seqlen_q, seqlen_kv): what a dense problem's queries see; None: all."""
+    """bool (batch or 1, heads or 1, seqlen_q, seqlen_kv): keys that a dense problem's queries see; None: all."""
     import torch
 
     m, n, device = t["q"].shape[1], t["k"].shape[1], t["q"].device
@@ -146,7 +145,7 @@ def seen(problem, t):
 
 
 class SharedContext:
-    """A context whose effect is the process's, for threads: the first one enters it, the last one leaves it."""
+    """A process-wide context shared by threads: the first one enters it, the last one leaves it."""
 
     def __init__(self, make):
         self._make, self._lock, self._users, self._entered = make, threading.Lock(), 0, None
@@ -231,7 +230,7 @@ class VarlenContender(Contender):
 
 
 class Varlen(TorchLibrary):
-    """varlen_attn of PyTorch: varlen sequences, from 2.13 on over pages."""
+    """PyTorch's varlen_attn: varlen sequences, since 2.13 also over pages."""
 
     FIELDS = frozenset({"causal", "window", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "unwritten",
                         "batch_invariant"})
@@ -270,7 +269,7 @@ class Varlen(TorchLibrary):
 
 
 class FlexLibrary(TorchLibrary):
-    """FlexAttention, compiled anew for each problem."""
+    """FlexAttention, recompiled for each problem."""
 
     FIELDS = frozenset({"causal", "window", "keep", "bias", "blocks", "softcap", "alibi_slopes"})
 
@@ -286,7 +285,7 @@ class FlexLibrary(TorchLibrary):
         keep, shift = seen(problem, t), k.shape[2] - q.shape[2]
         block_mask = None
         if keep is not None:
-            batch, heads = keep.shape[0] - 1, keep.shape[1] - 1  # 0: one for all
+            batch, heads = keep.shape[0] - 1, keep.shape[1] - 1  # 0: shared by all
             keep = keep.expand(*keep.shape[:2], q.shape[2], k.shape[2])
             kept = lambda b, h, i, j: keep[b * (batch > 0), h * (heads > 0), i, j]
             block_mask = create_block_mask(kept, keep.shape[0] if batch else None, keep.shape[1] if heads else None,
@@ -313,7 +312,7 @@ class FlexLibrary(TorchLibrary):
 
 
 def libraries():
-    """{name: function that makes one}, of those that come with PyTorch."""
+    """{name: function that creates a library}, for those included in PyTorch."""
     return {"torch-flash": lambda: Sdpa(FlashAttention2()), "torch-cudnn": lambda: Sdpa(CuDnn()),
             "torch-efficient": lambda: Sdpa(Efficient()), "torch-math": lambda: Sdpa(Math()),
             "torch-varlen": lambda: Varlen(VarlenContender()), "flex": lambda: FlexLibrary(Flex())}

@@ -26,8 +26,8 @@ class Inputs:
     blocks: "torch.Tensor | None" = None
 
     def keep(self, cell, b, h, q, k):
-        """Whether query `q` sees key `k` in batch entry `b` and head `h`: cell.keep of these, integers or tensors that
-        broadcast, with what the mask reads."""
+        """Whether query `q` sees key `k` in batch entry `b` and head `h`: cell.keep of integers or broadcastable
+        tensors, with the mask's arrays."""
         reads = {}
         if self.document_ids is not None:
             reads.update(document_q=self.document_ids[b, q], document_k=self.document_ids[b, k])
@@ -40,7 +40,7 @@ class Inputs:
         return tuple(t.transpose(1, 2) for t in (self.q, self.k, self.v))
 
     def entries(self, cell):
-        """(cell, inputs, batch entry) of each batch entry."""
+        """(cell, inputs, batch entry) for each batch entry."""
         return ((cell, self, entry) for entry in range(cell.batch))
 
     def packed(self):
@@ -49,14 +49,14 @@ class Inputs:
 
 
 def alibi_slopes(heads):
-    """The slopes of the ALiBi paper, a list of floats: powers of 2^(-8/n), n the power of two up to `heads`; heads
-    beyond n take every other power of 2^(-4/n)."""
+    """The ALiBi paper's slopes, a list of floats: powers of 2^(-8/n), with n the largest power of two up to `heads`;
+    further heads take every other power of 2^(-4/n)."""
     n = 1 << (heads.bit_length() - 1)
     return [2 ** (-8 * i / n) for i in range(1, n + 1)] + [2 ** (-4 * i / n) for i in range(1, 2 * (heads - n), 2)]
 
 
 def make_inputs(cell, device, seed):
-    """Inputs of `cell` on `device`, the same for the same seed."""
+    """Inputs of `cell` on `device`, determined by the seed."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)

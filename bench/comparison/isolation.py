@@ -1,5 +1,5 @@
-"""Measuring in a process of its own: a contender that hangs, loses the GPU or ends the process costs its own results,
-not the run."""
+"""Measurement in a separate process: a contender that hangs, loses the GPU or ends the process only costs its own
+results."""
 
 import multiprocessing
 import sys
@@ -9,13 +9,13 @@ from .measure import DeviceLost, ask_device, measure
 from .records import FAILED, result
 
 START_SECONDS, STOP_SECONDS = 120, 10
-FREE_SHARE = 0.5  # of the GPU's memory that a cell finds free
-READY, BEGINS, RESULTS, ERROR, LOST = range(5)  # what a message of the process says
+FREE_SHARE = 0.5  # the share of GPU memory that must be free for a cell
+READY, BEGINS, RESULTS, ERROR, LOST = range(5)  # kinds of the process's messages
 
 
 class Lost(Exception):
-    """The process had to be ended, and another one begins with the next call. `contender`: the name of the one that it
-    was preparing, None while all of them were sampled; `silent`: whether it gave no answer for too long."""
+    """The process was terminated; the next call starts another one. `contender`: the name of the one being prepared,
+    None during sampling; `silent`: whether it had not answered in time."""
 
     def __init__(self, contender, reason, silent=False):
         super().__init__(reason)
@@ -23,10 +23,10 @@ class Lost(Exception):
 
 
 class MeasuringProcess:
-    """A process that measures cells one after another, begun when it is first needed. Not thread safe.
+    """A process that measures cells in sequence, started on demand. Not thread safe.
 
-    make_contenders: a function that can be pickled and makes the contenders there. limit: seconds that the process may
-    be silent: to prepare one contender, or to sample all.
+    make_contenders: a picklable function that creates the contenders there. limit: seconds without an answer, for
+    preparing one contender or sampling all.
     """
 
     def __init__(self, make_contenders, limit, device="cuda"):
@@ -34,8 +34,8 @@ class MeasuringProcess:
         self.process = self.connection = None
 
     def measure(self, cell, names, seconds, seed):
-        """What measure.measure gives for the contenders `names`. Raises Lost; RuntimeError for an error that is none of
-        a contender's, with its traceback."""
+        """The results of measure.measure for the contenders `names`. Raises Lost; RuntimeError, with a traceback, for
+        errors not caused by a contender."""
         busy = None
         try:
             if self.process is None:
@@ -64,7 +64,7 @@ class MeasuringProcess:
             raise Lost(busy, f"its process ended with status {status}") from None
 
     def answer(self, limit, busy):
-        """The next message. Raises Lost when there is none for `limit` seconds, with `busy` as the contender."""
+        """The next message. Raises Lost after `limit` seconds without one, with `busy` as the contender."""
         if not self.connection.poll(limit):
             raise Lost(busy, f"no answer for {limit:g} s", silent=True)
         return self.connection.recv()
@@ -77,7 +77,7 @@ class MeasuringProcess:
         other.close()
 
     def end(self):
-        """Ends the process, whatever it does."""
+        """Terminates the process in any state."""
         if self.process is not None:
             self.process.kill()
             self.process.join(STOP_SECONDS)
@@ -86,9 +86,9 @@ class MeasuringProcess:
 
 
 def measure_all(process, cell, names, seconds, seed, silent):
-    """The results of the contenders `names`, "failed" for those with which the process is lost. silent: {name: reason} of
-    those that gave no answer so far; they are not tried again, and others are added. Raises Lost when the process is lost
-    and nobody's fault, and RuntimeError."""
+    """The results of the contenders `names`, "failed" for those that lost the process. silent: {name: reason} of
+    contenders that did not answer; they are skipped, and new ones are added. Raises Lost when no contender caused the
+    loss, and RuntimeError."""
     lost = {name: silent[name] for name in names if name in silent}
     while True:
         here = [name for name in names if name not in lost]
@@ -107,7 +107,7 @@ def measure_all(process, cell, names, seconds, seed, silent):
 
 
 def _lost_alone(process, cell, names, seconds, seed):
-    """{name: Lost} of those with which the process is lost when each is measured by itself."""
+    """{name: Lost} for contenders that lose the process when measured alone."""
     lost = {}
     for name in names:
         try:
@@ -118,8 +118,8 @@ def _lost_alone(process, cell, names, seconds, seed):
 
 
 def is_full(device):
-    """Whether the GPU has too little memory left for another cell: some contenders keep what captured calls had for as
-    long as the process lives."""
+    """Whether the GPU lacks memory for another cell: some contenders keep memory of captured calls while the process
+    lives."""
     import torch
 
     if device != "cuda":
@@ -130,7 +130,7 @@ def is_full(device):
 
 
 def _serve(connection, make_contenders, device):
-    import torch  # noqa: F401, which takes longer than the first answer may
+    import torch  # noqa: F401, slower than the first answer may be
 
     everyone = {one.name: one for one in make_contenders()}
     connection.send((READY, None))

@@ -1,4 +1,4 @@
-"""The way of one problem: inputs, reference, each contender prepared and checked, then all correct ones timed."""
+"""Measuring a problem: inputs, reference, preparation and check of each contender, then timing of all correct ones."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from .serving import Requests
 from .serving_inputs import make_request_inputs
 from .tree_suites import TreeTrainingCell
 
-# By the type of a problem; those of dense ones without gradients go without saying.
+# Input functions by problem type; the default is that of dense problems without gradients.
 KINDS_OF_INPUTS = {Requests: make_request_inputs, Fp8Cell: make_fp8_inputs,
                    **dict.fromkeys((BackwardCell, TrainingCell, TreeTrainingCell), make_backward_inputs),
                    **MAKE_INPUTS, **MAKE_CHOSEN}
@@ -29,11 +29,11 @@ KINDS_OF_REFERENCES = {**dict.fromkeys((BackwardCell, TrainingCell, TreeTraining
 
 
 class DeviceLost(Exception):
-    """The GPU does not answer after an error: nothing can be measured in this process any more."""
+    """The GPU does not respond after an error: this process cannot measure any more."""
 
 
 def checked(cell, runner, reference):
-    """The Check of one call; in mode "replay" of what one replay wrote. A deterministic cell is called twice."""
+    """The Check of one call; in mode "replay", of a replay's output. A deterministic cell runs twice."""
     import torch
 
     with runner.context():
@@ -49,15 +49,15 @@ def checked(cell, runner, reference):
 
 
 def words(check):
-    """A Check for people."""
+    """A Check as text for people."""
     return (f"error {check.error:.2g} (at most {check.limit:.2g}), "
             f"of a row {check.row_error:.2g} (at most {check.row_limit:.2g})"
             f"{', other bits in a second call' * (check.repeated is False)}")
 
 
 def prepare(cell, inputs, reference, contender):
-    """(runner, fields): a checked Runner and what is known of it; or (None, a finished result). In mode "replay" the
-    Runner replays a graph, and what the replay wrote is checked."""
+    """(runner, fields): a checked Runner and its result fields; or (None, a finished result). In mode "replay" the
+    Runner replays a graph, and the replay's output is checked."""
     begin = time.monotonic()
     try:
         contender.refuse_keys(cell)
@@ -67,7 +67,7 @@ def prepare(cell, inputs, reference, contender):
         check = checked(cell, runner, reference)
     except Unsupported as reason:
         return None, result(cell, contender.name, UNSUPPORTED, str(reason))
-    except Exception as error:  # whatever a peer raises is reported, the other contenders go on
+    except Exception as error:  # peers may raise anything; others continue
         if contender.name == OURS:
             traceback.print_exc()
         return None, result(cell, contender.name, FAILED, f"{type(error).__name__}: {first_line(error)}")
@@ -80,7 +80,7 @@ def prepare(cell, inputs, reference, contender):
 
 
 def sample(cell, runners, seconds):
-    """({name: fields of records.timed}, {name: reason}): samples in the cell's mode, and who has none."""
+    """({name: fields of records.timed}, {name: reason}): samples in the cell's mode, and reasons for missing ones."""
     if cell.mode in ("cold", "replay"):
         return {name: dict(us=us) for name, us in timing.sample_cold(runners, seconds).items()}, {}
     if cell.mode == "eager":
@@ -102,8 +102,8 @@ def sample(cell, runners, seconds):
 
 
 def measure(cell, contenders, seconds, seed=0, device="cuda", begins=lambda contender: None):
-    """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. begins: called with the
-    name of each one before it is prepared, and with None before all are sampled. Raises DeviceLost."""
+    """The results of `contenders` in `cell`, sampled for about `seconds`, in the order given. begins: called with each
+    name before its preparation, and with None before sampling. Raises DeviceLost."""
     import torch
 
     torch.set_float32_matmul_precision("highest")
@@ -137,7 +137,7 @@ def _measure(cell, contenders, seconds, seed, device, begins):
 
 
 def ask_device(device):
-    """Raises DeviceLost when the GPU does not answer after a failure."""
+    """Raises DeviceLost when the GPU does not respond after a failure."""
     import torch
 
     if device == "cuda":

@@ -1,4 +1,4 @@
-"""Random tensors of append and merge, and what is right for them."""
+"""Random tensors and expected results for append and merge."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class AppendInputs:
 
 
 def make_append_inputs(problem, device, seed):
-    """AppendInputs of `problem` on `device`, the same for the same seed."""
+    """AppendInputs of `problem` on `device`, determined by the seed."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
@@ -65,8 +65,8 @@ def make_append_inputs(problem, device, seed):
 
 
 class AppendReference(Expected):
-    """Of (q, k_cache, v_cache) after an Append: the rotated rows of q, and the rows in the tokens' slots. A row of a cache
-    that is no token's holds what it did, or NaN where it was filled with that before."""
+    """Expected (q, k_cache, v_cache) after an Append: the rotated rows of q, and the rows in the tokens' slots. Other
+    cache rows must be unchanged, or NaN if they were filled with NaN."""
 
     def __init__(self, problem, inputs):
         import torch
@@ -94,7 +94,7 @@ class AppendReference(Expected):
 
 
 def rotated(x, cos_sin, dtype):
-    """x (tokens, heads, head_dim) with pairs (j, j + head_dim / 2) rotated, step by step in `dtype`."""
+    """x (tokens, heads, head_dim) with pairs (j, j + head_dim / 2) rotated, every operation in `dtype`."""
     import torch
 
     a, b, cos, sin = (half for t in (x, cos_sin) for half in t.to(dtype).chunk(2, -1))
@@ -103,9 +103,9 @@ def rotated(x, cos_sin, dtype):
 
 @dataclass
 class MergeInputs:
-    """The tensors of a Merge on one device: o (states, tokens, heads, head_dim) and lse fp32 (states, tokens, heads), views
-    of what lies as the problem says, normally distributed; lse2 is lse in units of log 2, as FlashInfer has it. A tenth of
-    the states has no keys for a row: lse is −inf there."""
+    """The tensors of a Merge on one device: o (states, tokens, heads, head_dim) and lse fp32 (states, tokens, heads),
+    views in the problem's layout, normally distributed; lse2 is lse in base 2, for FlashInfer. A tenth of the states
+    has no keys for a row: lse is −inf there."""
 
     o: "torch.Tensor"
     lse: "torch.Tensor"
@@ -113,7 +113,7 @@ class MergeInputs:
 
 
 def make_merge_inputs(problem, device, seed):
-    """MergeInputs of `problem` on `device`, the same for the same seed."""
+    """MergeInputs of `problem` on `device`, determined by the seed."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
@@ -128,7 +128,7 @@ def make_merge_inputs(problem, device, seed):
 
 
 class MergeReference(Expected):
-    """Of o of a Merge. Rows whose states have no keys at all are 0."""
+    """Expected o of a Merge. Rows without keys in all states are 0."""
 
     def __init__(self, problem, inputs):
         import torch

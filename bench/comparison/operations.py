@@ -1,4 +1,5 @@
-"""Problems of the operations beside attention: new keys and values into a paged cache, and partial results into one."""
+"""Problems of operations other than attention: storing new keys and values in a paged cache, and merging partial
+results."""
 
 from dataclasses import dataclass
 
@@ -31,14 +32,14 @@ class _Operation:
         return 0
 
     def floor_us(self):
-        """Microseconds that no kernel can be below: all bytes once at bandwidth()."""
+        """Lower bound in microseconds: all bytes once at bandwidth()."""
         return 1e6 * self.bytes() / bandwidth()
 
 
 @dataclass(frozen=True)
 class Append(_Operation):
-    """Rotates q and k of new tokens and stores k and v in pages, all bf16: what stands between the projections of a
-    layer and its attention. q, k and v are slices of one projection (tokens, (heads_q + 2 heads_kv) * head_dim).
+    """Rotates q and k of new tokens and stores k and v in pages, all bf16: the work between a layer's projections and
+    its attention. q, k and v are slices of one projection (tokens, (heads_q + 2 heads_kv) * head_dim).
 
     groups: (count, new tokens, keys before them) for each run of equal requests.
     """
@@ -59,7 +60,7 @@ class Append(_Operation):
 
     @property
     def new_tokens(self):
-        """Of each request."""
+        """New tokens of each request."""
         return tuple(new for count, new, _ in self.groups for _ in range(count))
 
     @property
@@ -72,15 +73,15 @@ class Append(_Operation):
         return sum(self.new_tokens)
 
     def bytes(self):
-        """What is read and written once: q, k and v both ways, and the rows of the table."""
+        """Bytes read and written once: q, k and v both ways, and the table's rows."""
         return self.tokens * self.head_dim * (4 * (self.heads_q + 2 * self.heads_kv) + 4)
 
 
 @dataclass(frozen=True)
 class Merge(_Operation):
-    """Makes one state of `states` partial ones, each o (tokens, heads, head_dim) of type `dtype`, and lse; the result is
-    bf16. states_inside: rows of a token's states follow each other (tokens, states, heads, head_dim), else each state is
-    dense by itself."""
+    """Merges `states` partial states into one, each o (tokens, heads, head_dim) of type `dtype`, and lse; the result is
+    bf16. states_inside: rows of a token's states follow each other (tokens, states, heads, head_dim), else each state
+    is dense by itself."""
 
     states: int
     tokens: int
@@ -97,7 +98,7 @@ class Merge(_Operation):
                 f"{self.heads} heads, head_dim {self.head_dim}")
 
     def bytes(self):
-        """Of all states with their lse, and of the result."""
+        """Bytes of all states with lse, and of the result."""
         rows = self.tokens * self.heads
         return rows * (self.states * (self.head_dim * DTYPE_BYTES[self.dtype] + 4) + self.head_dim * 2)
 

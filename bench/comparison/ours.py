@@ -49,7 +49,7 @@ class JitAttention(OursOfChosen, ByAutograd, Contender):
         return Runner(call)
 
     def forward_of(self, cell, inputs):
-        """For steps of training, as PyTorch's autograd differentiates its operator."""
+        """A Forward for training steps, by autograd through the library's operator."""
         import jit_attention.torch as ja
 
         problem = self.problem(cell, inputs)
@@ -62,7 +62,7 @@ class JitAttention(OursOfChosen, ByAutograd, Contender):
         return Forward(call)
 
     def problem(self, cell, inputs):
-        """Arguments by name for a BackwardCell: mask, score and tensors, or packed sequences with their lengths."""
+        """A BackwardCell's arguments by name: mask, score and tensors, or packed sequences with lengths."""
         import jit_attention as ja
 
         if cell.packed:
@@ -128,7 +128,8 @@ class JitAttention(OursOfChosen, ByAutograd, Contender):
         return self.train(cell, inputs)
 
     def make_sparse(self, cell, inputs):
-        """With the mask as text, and with a block mask where bounds of q and k do not tell which tiles it leaves."""
+        """A Runner with the mask as text, and with a block mask unless bounds of q and k determine the visible tiles.
+        """
         return self.by_text(cell, inputs) if cell.bounds_tell else self.by_block_mask(cell, inputs)
 
     def by_text(self, cell, inputs):
@@ -189,8 +190,7 @@ class JitAttention(OursOfChosen, ByAutograd, Contender):
         return Runner(call)
 
     def one_call(self, requests, inputs, out=None):
-        """A function that computes all requests in one call, into `out` where it is given, and returns the output in
-        the shape of q."""
+        """A function that computes all requests in one call, into `out` if given, and returns o in q's shape."""
         import jit_attention as ja
 
         q, k, v, attention = inputs.shaped_q(requests), inputs.k, inputs.v, ja.attention
@@ -210,12 +210,12 @@ class JitAttention(OursOfChosen, ByAutograd, Contender):
 
 
 class TwoCalls(JitAttention):
-    """jit-attention with the prefill of a mixed batch in a call of its own: what one call for all is to be beside."""
+    """jit-attention with separate calls for the prefill and decode of a mixed batch: the baseline of a single call."""
 
     name, label, color = "ours_two_calls", "jit-attention, two calls", "#eda08f"
 
     def preparing(self, problem):
-        """serve() for batches with both prefill and decodes; without both there is one call."""
+        """serve() for batches with both prefill and decode; otherwise there is one call anyway."""
         return self.serve if isinstance(problem, Requests) and 0 < problem.prefills < problem.batch else None
 
     def serve(self, requests, inputs):
@@ -237,7 +237,7 @@ class TwoCalls(JitAttention):
 
 
 class Bf16Cache(JitAttention):
-    """jit-attention over the same keys and values in bf16: what a cache of fp8 is to be beside."""
+    """jit-attention with the same keys and values in bf16: the baseline of an fp8 cache."""
 
     name, label, color = "ours_bf16_cache", "jit-attention, bf16 cache", "#f0b48f"
 
@@ -262,7 +262,7 @@ class InterpolatedExponentials(JitAttention):
 
 
 class BuiltIn(JitAttention):
-    """jit-attention with built-in masks where `ours` has texts of their meaning."""
+    """jit-attention with built-in masks where `ours` has equivalent texts."""
 
     name, label, color = "ours_built_in", "jit-attention, built in", "#8f1d10"
 
@@ -271,7 +271,7 @@ class BuiltIn(JitAttention):
 
 
 class BlockMasks(JitAttention):
-    """jit-attention with a block mask, made beforehand, where `ours` has the text alone."""
+    """jit-attention with a precomputed block mask where `ours` has only the text."""
 
     name, label, color = "ours_block_mask", "jit-attention, block mask", "#f2c3bb"
 
@@ -280,8 +280,8 @@ class BlockMasks(JitAttention):
 
 
 class MaskBits(JitAttention):
-    """jit-attention with a block mask that knows the scores of its partial blocks, made beforehand, where `ours` has the
-    text alone."""
+    """jit-attention with a precomputed block mask that stores partial blocks' mask bits, where `ours` has only the
+    text."""
 
     name, label, color = "ours_known_scores", "jit-attention, mask bits", "#e58a7b"
 

@@ -1,4 +1,4 @@
-"""jit-attention where each answer of a tree has a row with the prompt of its own: what packing it saves."""
+"""jit-attention with a tree's answers in separate rows, each with its own prompt: the baseline of packing."""
 
 from .contender import Runner
 from .ours import JitAttention
@@ -6,7 +6,7 @@ from .tree_suites import TreeCell, TreeTrainingCell
 
 
 class SeparateRows(JitAttention):
-    """The rows are made beforehand; gradients of a prompt are summed over its rows where they are checked alone."""
+    """The rows are made beforehand; a prompt's gradients are summed over its rows only for checks."""
 
     name, label, color = "ours_rows", "jit-attention, separate rows", "#b98b82"
 
@@ -43,7 +43,7 @@ class SeparateRows(JitAttention):
 
 
 def in_rows(cell, x):
-    """(1, tokens, heads, head_dim) with a row for each answer: (answers, prompt + answer, heads, head_dim)."""
+    """(1, tokens, heads, head_dim) as a row per answer: (answers, prompt + answer, heads, head_dim)."""
     import torch
 
     prompt = x[:, : cell.prompt].expand(cell.answers, -1, -1, -1)
@@ -51,7 +51,7 @@ def in_rows(cell, x):
 
 
 def packed(cell, rows, is_sum=False):
-    """The inverse; of the prompt's rows the first, or the sum."""
+    """The inverse; prompt rows are the first one, or the sum."""
     import torch
 
     of_prompt = rows[:, : cell.prompt]

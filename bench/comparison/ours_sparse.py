@@ -1,4 +1,4 @@
-"""Masks of sparse cells as jit-attention is given them: texts, and the block masks made of these."""
+"""Sparse cells' masks for jit-attention: texts, and block masks made from them."""
 
 from .timing import made_beforehand
 
@@ -21,7 +21,7 @@ CONSTANTS = {"window": ("window",), "prefix": ("prefix",), "causal_window": ("wi
 
 
 def text_mask(cell, inputs):
-    """(the mask of a SparseCell as text, the tensors that it reads or None). Not for mask "blocks"."""
+    """(a SparseCell's mask as text, its tensors or None). Not for mask "blocks"."""
     import jit_attention as ja
     import torch
 
@@ -36,9 +36,9 @@ def text_mask(cell, inputs):
 
 
 def block_mask(cell, inputs, scores=None):
-    """(what jit_attention.block_mask makes of a SparseCell's text, or of its blocks alone; a Runner's detail).
+    """(the block mask of a SparseCell's text, or of its blocks alone; a Runner's detail).
 
-    `scores`: whether it knows the scores of partial blocks; None: as jit_attention decides.
+    `scores`: whether it stores partial blocks' mask bits; None: jit_attention decides.
     """
     import jit_attention as ja
 

@@ -10,7 +10,7 @@ OK, UNSUPPORTED, WRONG, FAILED = "ok", "unsupported", "wrong", "failed"
 
 
 def spread(samples):
-    """Median, extremes and deciles of a list of numbers, and how many there are."""
+    """Median, extremes and deciles of a list of numbers, and their count."""
     ordered = sorted(samples)
     at = lambda share: ordered[min(int(share * len(ordered)), len(ordered) - 1)]
     return dict(samples=len(ordered), median=round(statistics.median(ordered), 3), min=round(ordered[0], 3),
@@ -27,8 +27,8 @@ def result(cell, contender, status, reason=None, **fields):
 
 
 def timed(cell, contender, us, host_us=None, reason=None, **fields):
-    """An "ok" result of samples in microseconds; host_us: the host's share, where it was measured; reason: what sets
-    it apart from the others."""
+    """An "ok" result of samples in microseconds; host_us: the host's share, if measured; reason: how it differs from
+    the others."""
     times = spread(us)
     if host_us is not None:
         fields["host_us"] = spread(host_us)
@@ -43,7 +43,7 @@ class Run:
     results: list = dataclasses.field(default_factory=list)
 
     def of(self, suite):
-        """The results of one suite, by cell and then contender, in the order of the file."""
+        """A suite's results, by cell and then contender, in file order."""
         cells = {}
         for one in self.results:
             if one["suite"] == suite:
@@ -51,7 +51,7 @@ class Run:
         return cells
 
     def mode(self, suite):
-        """How the first result of a suite was measured: one of suites.MODES."""
+        """The mode of a suite's first result: one of suites.MODES."""
         return next(one.get("mode", "cold") for one in self.results if one["suite"] == suite)
 
     def suites(self):
@@ -59,7 +59,7 @@ class Run:
 
 
 class Writer:
-    """Writes lines as they come, so that a run that breaks off leaves what it measured."""
+    """Writes lines as they come, so that an aborted run keeps its results."""
 
     def __init__(self, path=None):
         self.file = None
@@ -74,7 +74,7 @@ class Writer:
 
 
 def read(path):
-    """The text of a file, which gzip may have compressed: FILE.jsonl.gz. Raises ValueError for one that is no text."""
+    """The text of a file, possibly compressed (FILE.jsonl.gz). Raises ValueError for one that is no text."""
     data = path.read_bytes()
     if path.suffix != ".gz":
         return data.decode("utf-8")
@@ -85,7 +85,7 @@ def read(path):
 
 
 def load(path):
-    """The runs of a JSON-lines file, compressed or not. Raises ValueError, with file and line, for a line that is no such
+    """The runs of a JSON-lines file, compressed or not. Raises ValueError, with file and line, for an invalid
     record."""
     runs = []
     for number, line in enumerate(read(path).splitlines(), 1):

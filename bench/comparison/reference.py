@@ -1,4 +1,4 @@
-"""fp32 attention, and the rule by which a result counts as correct."""
+"""fp32 attention, and the rule for correct results."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,9 @@ ELEMENT_SHARE, ROW_SHARE = 2, 2.5
 
 @dataclass(frozen=True)
 class Check:
-    """How far a result is from fp32 attention. `error` is the largest difference of any element, `row_error` the
+    """The error of a result against fp32 attention. `error` is the largest difference of any element, `row_error` the
     largest |difference| / |row| of any output row; they may be ELEMENT_SHARE and ROW_SHARE times those of plain bf16
-    attention, plus ABSOLUTE.
-    `repeated`: whether another call gave the same bits; None where that is not asked for."""
+    attention, plus ABSOLUTE. `repeated`: whether another call gave the same bits; None: not required."""
 
     error: float
     limit: float
@@ -23,13 +22,13 @@ class Check:
 
     @property
     def correct(self):
-        within = self.error <= self.limit and self.row_error <= self.row_limit  # a NaN is neither
+        within = self.error <= self.limit and self.row_error <= self.row_limit  # false for NaN
         return within and self.repeated is not False
 
 
 def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
-    """Scores of queries begin to end of one batch entry, step by step in `dtype`, -inf where the mask drops a key:
-    (heads_q, end - begin, seqlen_kv)."""
+    """Scores of queries begin to end of one batch entry, every operation in `dtype`, -inf for masked keys: (heads_q,
+    end - begin, seqlen_kv)."""
     import torch
 
     q = inputs.q[batch_entry, begin:end].to(dtype).transpose(0, 1)
@@ -40,7 +39,7 @@ def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
     queries = torch.arange(begin, end, device=q.device)[:, None]
     keys = torch.arange(cell.seqlen_kv, device=q.device)[None]
     if cell.score == "softcap":
-        scores = scores.div_(cell.softcap).tanh_() * cell.softcap  # autograd reads what tanh_ left
+        scores = scores.div_(cell.softcap).tanh_() * cell.softcap  # autograd reads tanh_'s result
     elif cell.score == "alibi":
         distance = (queries + (cell.seqlen_kv - cell.seqlen_q) - keys).abs()
         scores -= (inputs.alibi_slopes[:, None, None] * distance).to(dtype)
@@ -53,8 +52,8 @@ def masked_scores(cell, inputs, batch_entry, begin, end, dtype):
 
 
 def weighted_sum(cell, inputs, batch_entry, scores):
-    """What masked scores make of the values of a batch entry: (heads_q, rows, head_dim_v). A query that sees no key
-    gives 0."""
+    """Attention output for masked scores of a batch entry: (heads_q, rows, head_dim_v). A query without keys gives
+    0."""
     weights = scores.softmax(-1)
     if cell.mask != "none":
         weights = weights.masked_fill(scores.isneginf().all(-1, keepdim=True), 0)
@@ -64,7 +63,8 @@ def weighted_sum(cell, inputs, batch_entry, scores):
 
 
 class Expected:
-    """What is right for a problem, `output`, computed in fp32, and how far the same, step by step in bf16, is from it."""
+    """The expected `output` of a problem in fp32, and the error of the same computation with every operation in
+    bf16."""
 
     def __init__(self, output, plain):
         self.output = output
@@ -76,14 +76,14 @@ class Expected:
         return difference.abs().max().item(), row_error.max().item()
 
     def rows(self, output):
-        """What a Runner's call() returned, in the shape of `output`."""
+        """A Runner's result in the shape of `output`."""
         import torch
 
         return torch.cat(output) if isinstance(output, tuple) else output
 
     def check(self, output, coarser=1):
-        """The Check of what a Runner's call() returned, whose roundings may be as much coarser than those of bf16. Raises
-        ValueError for another shape."""
+        """The Check of a Runner's result, whose roundings may be `coarser` times those of bf16. Raises ValueError for
+        another shape."""
         output = self.rows(output)
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
@@ -93,7 +93,7 @@ class Expected:
 
 
 class Reference(Expected):
-    """Attention of one problem, computed for each batch entry or request by itself."""
+    """Attention of one problem, computed separately for each batch entry or request."""
 
     def __init__(self, problem, inputs):
         import torch

@@ -24,7 +24,7 @@ def best_peer(row):
 
 
 def ratio(row):
-    """Time of the best peer over our time: above 1 we are ahead. None where either is missing."""
+    """Time of the best peer over our time: above 1 we are faster. None when either is missing."""
     peer = best_peer(row)
     if peer is None or row.get(OURS, {}).get("status") != OK:
         return None
@@ -32,32 +32,32 @@ def ratio(row):
 
 
 def floor(row):
-    """Microseconds that no kernel can be below in a row, or None where the problem has no such bound."""
+    """A row's lower bound in microseconds; None: the problem has none."""
     return next(iter(row.values())).get("floor_us")
 
 
 def over_floor(row):
-    """Our time over the floor. None where either is missing."""
+    """Our time over the floor. None when either is missing."""
     if floor(row) is None or row.get(OURS, {}).get("status") != OK:
         return None
     return row[OURS]["us"]["median"] / floor(row)
 
 
 def texts(cells):
-    """{cell: speed of a mask as text over that of the built-in one}, of cells with both."""
+    """{cell: speed of a mask as text over that of the built-in one}, for cells with both."""
     both = {cell: [row.get(name, {}) for name in (BUILT_IN, OURS)] for cell, row in cells.items()}
     return {cell: built_in["us"]["median"] / text["us"]["median"] for cell, (built_in, text) in both.items()
             if built_in.get("status") == text.get("status") == OK}
 
 
 def geometric_mean(values):
-    """The geometric mean of positive numbers; None of none."""
+    """The geometric mean of positive numbers; None for an empty list."""
     values = list(values)
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 def contenders(cells):
-    """Names of the contenders that serve any cell of a suite, in the order of the file, ours first."""
+    """Names of contenders with results in a suite, in file order, ours first."""
     names = dict.fromkeys(name for row in cells.values() for name, one in row.items() if one["status"] != UNSUPPORTED)
     return [OURS, *(name for name in names if name != OURS)]
 
@@ -67,13 +67,13 @@ def label(run, name):
 
 
 def heading(run, suite):
-    """"forward, sustained": a suite and how it was measured, unless its cells say that."""
+    """"forward, sustained": a suite and its mode, unless its cells name the mode."""
     mode = run.mode(suite)
     return f"{suite}, {mode}" if mode in RUN_MODES else suite
 
 
 def summary(cells):
-    """One sentence on a suite's ratios; it names the cells in which there is nothing to compare."""
+    """One sentence on a suite's ratios; it names cells without a comparison."""
     ratios = {cell: ratio(row) for cell, row in cells.items()}
     known = [value for value in ratios.values() if value is not None]
     if known:
@@ -107,8 +107,8 @@ def _value(one):
 
 
 def rows(run, suite):
-    """The table of a suite as lists of strings, the first one the head. Where problems have a floor, it is the first
-    column and our time over it the last."""
+    """A suite's table as lists of strings, header first. Problems with a floor have it in the first column, and our
+    time over it in the last."""
     cells = run.of(suite)
     names = contenders(cells)
     results = [one for row in cells.values() for one in row.values()]
@@ -141,8 +141,7 @@ def text_table(run, suite):
 
 
 def notes(run, suite):
-    """Why contenders are missing in places, or were measured otherwise than the others: one line for each contender
-    and reason, with the cells."""
+    """Reasons for missing results and different measurements: one line per contender and reason, with the cells."""
     reasons = {}
     for cell, row in run.of(suite).items():
         for name, one in row.items():
@@ -155,20 +154,20 @@ def notes(run, suite):
 
 
 def costs(run, suite):
-    """What deterministic sums and masks as text cost, where a suite tells."""
+    """The cost of deterministic sums and of masks as text, for suites with both."""
     return deterministic_cost(run, suite) + texts_cost(run, suite)
 
 
 def texts_cost(run, suite):
-    """The speed of masks as text over that of built-in ones, of each cell that has both, in one line; empty without."""
+    """The speed of masks as text over built-in ones, for each cell with both, in one line; empty without."""
     speeds = texts(run.of(suite))
     words = ", ".join(f"{cell.split('/', 1)[1]} {value:.2f}" for cell, value in speeds.items())
     return [f"Speed of masks as text over that of built-in ones: {words}"] if words else []
 
 
 def deterministic_cost(run, suite):
-    """What is left of each contender's speed where it gives bitwise identical results: one line, of the problems that
-    a suite has both ways. Empty where it has none."""
+    """The relative speed of each contender with bitwise identical results: one line, for problems that a suite has both
+    ways. Empty without any."""
     cells = run.of(suite)
     time = lambda row, name: row[name]["us"]["median"] if row.get(name, {}).get("status") == OK else None
     texts = []
@@ -182,13 +181,13 @@ def deterministic_cost(run, suite):
 
 
 def absent(run):
-    """One line for each contender that was not there, or not asked for."""
+    """One line for each contender that was absent, or not requested."""
     return [f"{one['label']}: {one['absent']}" for one in run.header.get("contenders", {}).values()
             if one.get("absent")]
 
 
 def conditions(run, suite):
-    """One sentence: where a suite was measured, and the versions of those that its table shows."""
+    """One sentence: a suite's hardware, and the versions of the contenders in its table."""
     header, shown = run.header, contenders(run.of(suite))
     versions = ", ".join(f"{one['label']} {one['version']}" for name, one in header.get("contenders", {}).items()
                          if one.get("version") and name in shown)
@@ -197,13 +196,13 @@ def conditions(run, suite):
 
 
 def table_lines(rows):
-    """Lists of strings as lines of a Markdown table, the first one the head."""
+    """Lists of strings as a Markdown table, header first."""
     head, *body = ("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in rows)
     return [head, "| --- |" + " ---: |" * (len(rows[0]) - 1), *body]
 
 
 def filled(text, begin=""):
-    """Text in lines of at most 120 columns, of which those behind the first are as far in as `begin` is long."""
+    """Text in lines of at most 120 columns; continuation lines are indented by the length of `begin`."""
     return textwrap.fill(text, 120, initial_indent=begin, subsequent_indent=" " * len(begin), break_long_words=False,
                          break_on_hyphens=False)
 

@@ -1,4 +1,4 @@
-"""Problems of serving: one call over a batch of requests, whose lengths may differ and whose keys may lie in pages."""
+"""Serving problems: one call over a batch of requests with different lengths and possibly paged keys."""
 
 import dataclasses
 import functools
@@ -9,18 +9,18 @@ from .cells import cell
 from .stored_keys import KINDS, bytes_of_row
 
 MASKS = ("none", "causal")
-BANDWIDTHS = {"H200": 4.5e12, "H100": 3.1e12}  # bytes a second that GPUs of such names read at most
+BANDWIDTHS = {"H200": 4.5e12, "H100": 3.1e12}  # achievable read bandwidth in bytes/s, by GPU name
 PEAK = 989e12  # dense bf16 operations a second of its tensor cores, by its data sheet
 
 
 def bandwidth_of(name):
-    """That of a GPU of this name; of an H200 where it is not known."""
+    """The bandwidth of a GPU with this name; an H200's when unknown."""
     return next((rate for part, rate in BANDWIDTHS.items() if part in name), BANDWIDTHS["H200"])
 
 
 @functools.cache
 def bandwidth():
-    """That of the GPU at hand, or of an H200 where there is none."""
+    """The present GPU's bandwidth; an H200's without a GPU."""
     try:
         import torch
 
@@ -129,18 +129,18 @@ class Requests:
 
     @property
     def prefills(self):
-        """How many requests have more than one query; these come first."""
+        """The number of requests with several queries; these come first."""
         return sum(q > 1 for q in self.seqlens_q)
 
     def part(self, begin, end):
-        """The requests from `begin` to `end` as a problem of their own: dense queries where all have one."""
+        """The requests from `begin` to `end` as a separate problem, with dense queries if all have one."""
         lengths = itertools.groupby(zip(self.seqlens_q[begin:end], self.seqlens_k[begin:end]))
         groups = tuple((len(list(equal)), *length) for length, equal in lengths)
         ones = all(q == 1 for _, q, _ in groups)
         return dataclasses.replace(self, groups=groups, q_sequences="dense" if ones else "varlen")
 
     def cell(self, request=None):
-        """The dense problem of one request, or of all, where all are of one length."""
+        """The dense problem of one request, or of all, if their lengths are equal."""
         batch, index = (self.batch, 0) if request is None else (1, request)
         return cell(self.suite, self.label, batch, self.seqlens_q[index], self.heads_q, self.head_dim,
                     seqlen_kv=self.seqlens_k[index], heads_kv=self.heads_kv, head_dim_v=self.head_dim_v,
@@ -154,13 +154,13 @@ class Requests:
         return us
 
     def flops(self):
-        """Useful floating-point operations: multiplications and additions of both products, kept pairs only."""
+        """Useful FLOPs: multiplications and additions of both products, for kept pairs only."""
         causal = self.mask == "causal"
         pairs = sum(q * k - (q * (q - 1) // 2 if causal else 0) for q, k in zip(self.seqlens_q, self.seqlens_k))
         return 2 * pairs * self.heads_q * (self.head_dim + self.head_dim_v)
 
     def kv_bytes(self):
-        """Bytes of the keys and values that any query sees, each once."""
+        """Bytes of all visible keys and values, each once."""
         rows = sum(self.seqlens_k) * self.heads_kv
         if self.kv_dtype in KINDS:
             return rows * (bytes_of_row(self.kv_dtype, self.head_dim) + bytes_of_row(self.kv_dtype, self.head_dim_v))
@@ -168,14 +168,14 @@ class Requests:
         return element * rows * (self.head_dim + (0 if self.values_in_keys else self.head_dim_v))
 
     def bytes(self):
-        """Bytes of k and v, and of q and o in bf16: what must be read or written at least once."""
+        """Bytes of k and v, and of q and o in bf16: the least that must be read or written."""
         return self.kv_bytes() + 2 * self.total_q * self.heads_q * (self.head_dim + self.head_dim_v)
 
     def floor_us(self):
-        """Microseconds that no kernel can be below: K and V read once at bandwidth(), or the products at PEAK where that
-        takes longer, as it does for prefill."""
+        """Lower bound in microseconds: K and V read once at bandwidth(), or the products at PEAK if that takes longer,
+        as for prefill."""
         return 1e6 * max(self.kv_bytes() / bandwidth(), self.flops() / PEAK)
 
     def output_shape(self):
-        """Of what a contender's call returns for it: rows of all requests, one after the other."""
+        """The shape of a contender's result: all requests' rows, concatenated."""
         return self.total_q, self.heads_q, self.head_dim_v

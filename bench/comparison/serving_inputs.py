@@ -7,8 +7,8 @@ from .contender import Unsupported
 from .inputs import Inputs
 from .stored_keys import KINDS, store
 
-FREE_PAGES = 7  # of a pool that belong to no request
-FP8_SCALE = 1 / 16  # of q, k and v: a power of two, so that what fp8 stands for are numbers of bf16
+FREE_PAGES = 7  # in a pool, beyond the requests'
+FP8_SCALE = 1 / 16  # of q, k and v: a power of two, so that dequantized fp8 is exact in bf16
 
 
 @dataclass
@@ -43,30 +43,30 @@ class RequestInputs:
         return dataclasses.replace(self, k=k, v=v, kv_descale=None)
 
     def q_in_fp8(self):
-        """q over FP8_SCALE, exactly."""
+        """q / FP8_SCALE, exactly."""
         return (self.q / FP8_SCALE).to(self.k.dtype)
 
     def shaped_q(self, requests):
-        """q as the problem has it: (batch, seqlen_q, heads_q, head_dim) where queries are dense."""
+        """q in the problem's shape: (batch, seqlen_q, heads_q, head_dim) for dense queries."""
         dense = requests.q_sequences == "dense"
         return self.q.unflatten(0, (requests.batch, requests.max_seqlen_q)) if dense else self.q
 
     def dense(self, requests):
-        """(cell, inputs): the same as a dense problem, without a copy. Raises Unsupported where lengths differ or keys
-        are in pages."""
+        """(cell, inputs): the same as a dense problem, without a copy. Raises Unsupported for differing lengths and
+        paged keys."""
         if requests.q_sequences != "dense" or requests.kv_sequences != "dense":
             raise Unsupported(f"no {requests.kv_sequences} sequences")
         return requests.cell(), Inputs(self.shaped_q(requests), self.k, self.v)
 
     def part(self, requests, begin, end):
-        """The inputs of requests.part(begin, end), where keys are in pages."""
+        """The inputs of requests.part(begin, end), for paged keys."""
         rows = slice(sum(requests.seqlens_q[:begin]), sum(requests.seqlens_q[:end]))
         cu_q, cu_k = (cu[begin:end + 1] - cu[begin] for cu in (self.cu_seqlens_q, self.cu_seqlens_k))
         return RequestInputs(self.q[rows], self.k, self.v, cu_q, cu_k, self.seqused_k[begin:end],
                              self.page_table[begin:end], self.kv_descale, self.stored)
 
     def scales(self):
-        """What a call takes beside k and v."""
+        """A call's scale arguments for k and v."""
         options = {}
         if self.kv_descale is not None:
             options.update(k_descale=self.kv_descale, v_descale=self.kv_descale)
@@ -79,7 +79,7 @@ class RequestInputs:
         return options
 
     def keys_and_values(self, requests, request):
-        """k and v of one request in bf16, (seqlen_k, heads_kv, head_dim[_v]); a copy of those in pages or of fp8."""
+        """k and v of one request in bf16, (seqlen_k, heads_kv, head_dim[_v]); a copy when paged or fp8."""
         length = requests.seqlens_k[request]
         if requests.kv_sequences == "dense":
             own = self.k[request], self.v[request]
@@ -94,7 +94,7 @@ class RequestInputs:
         return tuple(own) if self.kv_descale is None else tuple(t.bfloat16() * FP8_SCALE for t in own)
 
     def entries(self, requests):
-        """(cell, inputs, batch entry) of each request by itself, in the order of the rows of q."""
+        """(cell, inputs, batch entry) for each request, in the order of q's rows."""
         begin = 0
         for request, count in enumerate(requests.seqlens_q):
             q, kv = self.q[begin:begin + count], self.keys_and_values(requests, request)
@@ -103,8 +103,8 @@ class RequestInputs:
 
 
 def permuted_pages(lengths, page_size, device, seed):
-    """(table, pages): int32 (batch, max_pages), which pages hold so many keys of each request, in an order of their own,
-    0 behind them; and how many pages there are, FREE_PAGES of them no request's."""
+    """(table, pages): int32 (batch, max_pages), a random permutation of pages for each request's keys, followed by 0;
+    and the number of pages, including FREE_PAGES unused ones."""
     import torch
 
     counts = [-(-length // page_size) for length in lengths]
@@ -114,7 +114,7 @@ def permuted_pages(lengths, page_size, device, seed):
 
 
 def make_request_inputs(requests, device, seed):
-    """RequestInputs of `requests` on `device`, the same for the same seed."""
+    """RequestInputs of `requests` on `device`, determined by the seed."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)

@@ -1,5 +1,5 @@
-"""The rows of serving: decode from a dense cache, from pages, of uneven requests, beside prefill, from caches of 8
-and 4 bits, and of multi-head latent attention."""
+"""Serving suites: decode from a dense cache, from pages, with uneven requests, with prefill, from 8- and 4-bit caches,
+and with multi-head latent attention."""
 
 import dataclasses
 import random
@@ -13,19 +13,19 @@ DECODE = ((1, 32, 8, 1024), (1, 32, 8, 8192), (1, 64, 8, 131072), (16, 32, 8, 81
 # more heads and head dims: (batch, heads_q, heads_kv, keys, head_dim)
 DECODE_MORE = ((1, 8, 1, 8192, 128), (64, 8, 1, 4096, 128), (16, 32, 1, 8192, 128), (8, 32, 32, 4096, 128),
                (64, 64, 8, 8192, 64), (1, 64, 8, 8192, 64), (16, 16, 8, 8192, 256))
-LAYOUTS = ((1, 32, 8, 8192), (64, 32, 8, 4096))  # cells that are measured in pages of other sizes, too
+LAYOUTS = ((1, 32, 8, 8192), (64, 32, 8, 4096))  # also measured with other page sizes
 PAGE = 16
 OTHER_PAGES = (1, 32, 64, 256)
 # multi-head latent attention, DeepSeek's head dims: (batch, heads_q, keys); 128 heads on one GPU, or 16 of them on each
 # of eight
 LATENTS = ((64, 128, 4096), (128, 128, 4096), (64, 16, 4096), (128, 16, 4096), (1, 128, 8192), (16, 16, 8192))
 LATENT_PAGE, OTHER_LATENT_PAGES = 64, (1, 16)
-# of production: share of the requests by their length
+# production mix: the share of requests by length
 MIX = ((4096, 0.35), (8192, 0.20), (16384, 0.15), (32768, 0.12), (65536, 0.10), (131072, 0.08))
 
 
 def requests(suite, label, groups, heads_q=32, heads_kv=8, head_dim=128, **fields):
-    """Requests; head_dim is that of the values, too."""
+    """Requests; values have the same head_dim."""
     return Requests(suite, label, tuple(groups), heads_q, heads_kv, head_dim, head_dim, **fields)
 
 
@@ -63,13 +63,13 @@ def _paged():
 
 
 def random_lengths(count, longest, seed):
-    """Lengths from 1 to `longest`, the same for the same seed."""
+    """Lengths from 1 to `longest`, determined by the seed."""
     draw = random.Random(seed)
     return [draw.randint(1, longest) for _ in range(count)]
 
 
 def uneven_lengths(count, seqlen, seed):
-    """`count` uneven lengths whose squares sum to count * seqlen², but for rounding: one work under a causal mask."""
+    """`count` uneven lengths whose squares sum to count * seqlen² up to rounding: equal work under a causal mask."""
     draw = random.Random(seed)
     raw = [draw.uniform(0.1, 1.9) for _ in range(count)]
     scale = seqlen * (count / sum(one * one for one in raw)) ** 0.5

@@ -1,4 +1,4 @@
-"""The rows of sparse masks: those that are texts beside built-in ones, and those of blocks."""
+"""Sparse suites: masks as texts beside built-in ones, and block masks."""
 
 import functools
 import random
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from .cells import Cell, cell
 
 SPARSE_MASKS = ("causal_window", "dilated", "longformer", "bigbird", "blocks")
-BUILT_IN = ("causal", "window", "prefix", "causal_window", "document")  # of sparse cells, those of a built-in's meaning
-LEFT_WINDOWS = ("window", "causal_window")  # that are a causal mask and a window to the left
+BUILT_IN = ("causal", "window", "prefix", "causal_window", "document")  # sparse masks with an equivalent built-in
+LEFT_WINDOWS = ("window", "causal_window")  # combinations of a causal mask and a left window
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class SparseCell(Cell):
 
     @property
     def has_built_in(self):
-        """Whether a built-in mask says the same."""
+        """Whether a built-in mask is equivalent."""
         return self.mask in BUILT_IN
 
     @property
     def bounds_tell(self):
-        """Whether bounds of q and k tell which tiles the mask leaves, whatever their size: it reads no array."""
+        """Whether bounds of q and k determine the visible tiles of any size: the mask reads no array."""
         return self.mask not in ("document", "bigbird", "blocks")
 
     def block_columns(self, head, row):
-        """The random blocks of one row of blocks, in order: the same in every run."""
+        """The sorted random blocks of a row of blocks: the same in every run."""
         seed = f"{self.mask} {self.seqlen_kv} {self.random_blocks} {head if self.per_head else 0} {row}"
         return sorted(random.Random(seed).sample(range(self.seqlen_kv // self.block), self.random_blocks))
 
     def keep(self, q, k, document_q=None, document_k=None, block=None):
-        """As a Cell's. block: whether the blocks of q and k are among the random ones, for masks that ask for them."""
+        """See Cell.keep. block: whether the blocks of q and k are among the random ones, for masks that use them."""
         position = q + (self.seqlen_kv - self.seqlen_q)
         if self.mask == "blocks":
             return block
@@ -90,7 +90,7 @@ class SparseCell(Cell):
 
     @functools.cache
     def kept_pairs(self):
-        """Pairs of query and key that the mask keeps, over the batch, for one head: all have as many."""
+        """Kept pairs of query and key over the batch, for one head: equal for all."""
         if self.mask not in SPARSE_MASKS:
             return super().kept_pairs()
         step = self.stride if self.mask == "dilated" else 1

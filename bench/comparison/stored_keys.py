@@ -1,18 +1,18 @@
-"""Keys and values of 8 and 4 bits with their scales, which stand for numbers that bf16 has: other libraries' caches of
-bf16 hold the same."""
+"""8- and 4-bit keys and values with scales, dequantized exactly to bf16: other libraries' bf16 caches hold the same
+numbers."""
 
 from dataclasses import dataclass
 
 KINDS = ("int8", "int4", "nvfp4", "mxfp4")
-#: Columns that share a scale of a byte, and the bytes of two such scales, 1/2 and 1.
+#: Columns per one-byte scale, and the bytes of two such scales, 1/2 and 1.
 BLOCKS = {"nvfp4": (16, (0x30, 0x38)), "mxfp4": (32, (126, 127))}
-SCALES = {"int8": 1 / 32, "int4": 1 / 2}  # of tokens: powers of two, so that numbers are exact
+SCALES = {"int8": 1 / 32, "int4": 1 / 2}  # of tokens: powers of two, so that products are exact
 ZERO_POINT = 8  # of int4
 E2M1 = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
 
 
 def bytes_of_row(kind, head_dim):
-    """Bytes of a row of a head, scales with it."""
+    """Bytes of a head's row, including scales."""
     if kind in BLOCKS:
         return head_dim // 2 + head_dim // BLOCKS[kind][0]
     return head_dim // (1 if kind == "int8" else 2) + 4
@@ -28,7 +28,7 @@ class StoredRows:
     blocks: "torch.Tensor | None" = None
 
     def numbers(self, index=...):
-        """Those of the rows at an index, in bf16."""
+        """Dequantized rows at an index, in bf16."""
         import torch
 
         rows = self.rows[index]
@@ -45,7 +45,7 @@ class StoredRows:
 
 
 def store(kind, shape, device, generator, inline=False):
-    """Random rows of (…, heads, head_dim); with `inline`, scales of tokens lie behind the elements of their row."""
+    """Random rows (…, heads, head_dim); with `inline`, token scales follow the elements of their row."""
     import torch
 
     head_dim = shape[-1]

@@ -1,4 +1,4 @@
-"""The problems that are measured, in named suites."""
+"""All measured problems, in named suites."""
 
 from .backward_suites import BACKWARD_SUITES
 from .cells import cell

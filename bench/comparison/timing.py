@@ -1,4 +1,4 @@
-"""Samples of several runners in one process, interleaved: what disturbs one disturbs all.
+"""Samples of several runners in one process, interleaved: disturbances affect all.
 
 In each round every runner is measured once (or in one burst), in an order shuffled anew. Rounds go on until the time
 is used up, but at least MIN_ROUNDS and at most MAX_ROUNDS; of sustained bursts there are SUSTAINED_ROUNDS.
@@ -15,11 +15,11 @@ FLUSH_BYTES = 256 << 20  # overwritten before each cold sample: several times th
 LEAD_CYCLES = 400_000  # GPU cycles of idling before each cold sample, while the host enqueues flush and call
 WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 10, 100
-FASTEST_SECONDS = 0.1  # for the variants of one contender
-MAKINGS = 7  # of a block mask, of which the median counts
+FASTEST_SECONDS = 0.1  # for choosing among a contender's variants
+MAKINGS = 7  # constructions of a block mask; the median counts
 BURST = 20  # calls in a row of an eager sample, or in a graph
 SUSTAINED_ROUNDS = 5
-SUSTAINED_US = 20_000  # that a sustained burst takes at least
+SUSTAINED_US = 20_000  # least duration of a sustained burst
 
 
 def rounds(names, seconds, seed=0):
@@ -67,7 +67,7 @@ def sample_cold(runners, seconds):
 
 
 def host_time(runner):
-    """Microseconds by the host's clock until a call has been enqueued, the GPU idle at the beginning."""
+    """Host time in microseconds to enqueue a call on an idle GPU."""
     import torch
 
     with runner.context():
@@ -102,8 +102,8 @@ def sample_eager(runners, seconds):
 
 
 def capture(runner, calls=BURST):
-    """(graph, output): a CUDA graph of `calls` calls in a row, and what the last one returned, which each replay
-    writes anew."""
+    """(graph, output): a CUDA graph of `calls` consecutive calls, and the last one's output, which each replay
+    overwrites."""
     import torch
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -120,8 +120,8 @@ def capture(runner, calls=BURST):
 
 
 def replayed(runner):
-    """A Runner of the same problem that replays a CUDA graph of one call and returns what the replay wrote. It keeps
-    `runner`, since a graph holds the addresses of what a call reads, not the memory."""
+    """A Runner of the same problem that replays a CUDA graph of one call and returns its output. It keeps `runner`
+    alive, since a graph does not own the memory that it reads."""
     graph, output = capture(runner, 1)
 
     def call():
@@ -132,20 +132,20 @@ def replayed(runner):
 
 
 def poison(output):
-    """Fills what a call returned with NaN, so that what the next replay leaves out shows."""
+    """Fills a call's outputs with NaN, so that missing writes of the next replay show."""
     for tensor in output if isinstance(output, tuple) else (output,):
         tensor.fill_(math.nan)
 
 
 def fastest(runners):
-    """(name, runner, refused) of the Runner with the smallest median time in a short run of sample_cold; refused: the
-    reasons of those that raised in their first call, {name: text}. Raises what the first one raised when all do."""
+    """(name, runner, refused) of the Runner with the smallest median time in a short run of sample_cold; refused:
+    {name: reason} of those that raised in their first call. If all do, raises the first exception."""
     refused = {}
     for name, runner in runners.items():
         try:
             with runner.context():
                 runner.call()
-        except Exception as error:  # whatever a peer raises
+        except Exception as error:  # peers may raise anything
             refused[name] = error
     able = {name: runner for name, runner in runners.items() if name not in refused}
     if not able:
@@ -158,8 +158,8 @@ def fastest(runners):
 
 
 def made_beforehand(device, make):
-    """(what make() returns, a Runner's detail with the milliseconds that it takes when nothing is new to it): a block
-    mask, from the call until the device has it."""
+    """(make()'s block mask, a Runner's detail with its warm time in milliseconds, from the call until the device has
+    it)."""
     import torch
 
     def timed():
@@ -175,7 +175,8 @@ def made_beforehand(device, make):
 
 
 def sample_graphs(graphs, seconds):
-    """As sample_eager, per call in a replayed graph of BURST calls: the replay, and until the GPU has finished it."""
+    """Like sample_eager, per call in a replayed graph of BURST calls: the replay's launch, and until the GPU has
+    finished."""
     import torch
 
     host, wall = {name: [] for name in graphs}, {name: [] for name in graphs}
@@ -194,15 +195,15 @@ def sample_graphs(graphs, seconds):
 
 def sample_sustained(runners, graphs):
     """Microseconds on the GPU by CUDA events per call, in bursts of at least SUSTAINED_US without a pause or a flush:
-    ({name: [µs]}, {name: [host µs per call]}). A runner that has a graph of BURST calls in `graphs` is replayed, any
-    other one called from the host, whose time may then show."""
+    ({name: [µs]}, {name: [host µs per call]}). Runners with a graph of BURST calls in `graphs` are replayed; others are
+    called from the host, whose time may show."""
     import torch
 
     steps = {name: (graphs[name].replay, BURST) if name in graphs else (runner.call, 1)
              for name, runner in runners.items()}
 
     def burst(name, count):
-        """Events around `count` steps."""
+        """Records events around `count` steps."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with runners[name].context():
             begin.record()

@@ -20,7 +20,7 @@ def torch_version():
 
 class _ScaledDotProductAttention(ByAutograd, Contender):
     backend = ""  # of torch.nn.attention.SDPBackend
-    words = ""  # how PyTorch's warnings name it
+    words = ""  # PyTorch's name for it in warnings
 
     def absent(self):
         return missing("torch")
@@ -29,7 +29,7 @@ class _ScaledDotProductAttention(ByAutograd, Contender):
         return torch_version()
 
     def sdpa(self, cell, inputs, mask=None):
-        """A Runner of scaled_dot_product_attention with this backend alone; Unsupported with PyTorch's own reason."""
+        """A Runner of scaled_dot_product_attention with only this backend; raises Unsupported with PyTorch's reason."""
         attend, (q, k, v) = self.attend(cell, mask), inputs.bhsd()
         call = lambda: attend(q, k, v)
         with self.alone():
@@ -38,7 +38,7 @@ class _ScaledDotProductAttention(ByAutograd, Contender):
         return Runner(call, self.alone)
 
     def attend(self, cell, mask=None):
-        """scaled_dot_product_attention of q, k and v (batch, heads, seqlen, head_dim), o as the cell's."""
+        """scaled_dot_product_attention of q, k and v (batch, heads, seqlen, head_dim); o as the cell's."""
         import torch.nn.functional as F
 
         options = dict(enable_gqa=cell.gqa_ratio > 1)
@@ -49,7 +49,7 @@ class _ScaledDotProductAttention(ByAutograd, Contender):
         return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2)
 
     def with_gradients(self, cell, mask=None):
-        """The Forward of scaled_dot_product_attention with this backend alone."""
+        """A Forward of scaled_dot_product_attention with only this backend."""
         attend = self.attend(cell, mask)
 
         def call(q, k, v):
@@ -59,14 +59,14 @@ class _ScaledDotProductAttention(ByAutograd, Contender):
         return Forward(call, self.alone)
 
     def alone(self):
-        """A context with no backend but this one."""
+        """A context that enables only this backend."""
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         return sdpa_kernel(getattr(SDPBackend, self.backend))
 
     @contextlib.contextmanager
     def reasons(self):
-        """A context in which what no backend serves is Unsupported, with PyTorch's own reason."""
+        """A context that converts problems without a backend to Unsupported, with PyTorch's reason."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
@@ -105,12 +105,12 @@ class CuDnn(CuDnnFp8, _ScaledDotProductAttention):
         return self.sdpa(cell, inputs)
 
     def forward_of(self, cell, inputs):
-        """As make(), and with a bias, which PyTorch gives it as a mask."""
+        """Like make(), but also with a bias, passed as PyTorch's mask."""
         self.refuse(cell, ("none", "causal") if cell.score == "none" else ("none",), ("none", "bias"))
         return self.with_gradients(cell, None if inputs.bias is None else inputs.bias[None])
 
     def serve(self, requests, inputs):
-        """Pages go by FlashInfer's interface to cuDNN: PyTorch has none."""
+        """Serves pages through FlashInfer's interface to cuDNN: PyTorch has none."""
         if requests.kv_sequences != "paged":
             return self.serve_densely(requests, inputs)
         if requests.max_seqlen_q > 1:
@@ -161,13 +161,13 @@ class FlashAttention2(_ScaledDotProductAttention):
         return Runner(call, detail=dict(call="torch.nn.attention.varlen"))
 
     def packed(self, cell, inputs):
-        """Sequences or documents laid end to end."""
+        """Computes packed sequences or documents."""
         attend, (q, k, v) = self.attend_packed(cell, inputs), inputs.packed()
         return Runner(lambda: attend(q, k, v), detail=dict(call="torch.nn.attention.varlen"))
 
     @staticmethod
     def attend_packed(cell, inputs):
-        """A function of q, k and v (batch * seqlen, heads, head_dim), o as the cell's."""
+        """A function of q, k and v (batch * seqlen, heads, head_dim); o as the cell's."""
         import torch
         from torch.nn.attention.varlen import varlen_attn
 
@@ -183,8 +183,8 @@ class FlashAttention2(_ScaledDotProductAttention):
 
 
 class Flex(ByAutograd, Contender):
-    """FlexAttention under torch.compile. The block mask is made by create_block_mask beforehand and is not in the
-    times; `detail` has its own."""
+    """FlexAttention under torch.compile. create_block_mask runs beforehand, outside the times; `detail` has its
+    time."""
 
     name, label, color = "flex", "FlexAttention", "#d09a2d"
     left_out = {suite: "compiling it takes longer than measuring the suite" for suite in
@@ -216,7 +216,7 @@ class Flex(ByAutograd, Contender):
         from torch._functorch import config
 
         attend, detail = self.compiled(cell, inputs)
-        # Buffers that a compiled backward gives away are gone when it runs again.
+        # Buffers donated to a compiled backward pass would be missing when it runs again.
         keep = functools.partial(config.patch, donated_buffer=False)
         return Forward(lambda q, k, v: attend(*(t.transpose(1, 2) for t in (q, k, v))), keep, detail)
 
@@ -227,7 +227,7 @@ class Flex(ByAutograd, Contender):
 
         score_mod = self.score_mod(cell, inputs)
         block_mask, detail = self.block_mask(cell, inputs) if cell.mask != "none" else (None, {})
-        torch._dynamo.reset()  # each cell is a program of its own: not one of the few recompiles that are allowed
+        torch._dynamo.reset()  # each cell is a new program, exempt from the recompile limit
         compiled = torch.compile(flex_attention, dynamic=False)
 
         def attend(q, k, v):
@@ -238,7 +238,7 @@ class Flex(ByAutograd, Contender):
 
     @staticmethod
     def score_mod(cell, inputs):
-        """What it takes for the cell's score, or None."""
+        """The score_mod of the cell's score, or None."""
         import torch
 
         slopes, bias, softcap = inputs.alibi_slopes, inputs.bias, cell.softcap
@@ -257,7 +257,7 @@ class Flex(ByAutograd, Contender):
 
     @staticmethod
     def block_mask(cell, inputs):
-        """(its block mask, a Runner's detail with the milliseconds that making it takes when nothing is new to it)."""
+        """(FlexAttention's block mask, a Runner's detail with its warm creation time in milliseconds)."""
         from torch.nn.attention.flex_attention import create_block_mask
 
         batch = None if inputs.document_ids is None else cell.batch

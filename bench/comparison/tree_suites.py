@@ -1,4 +1,4 @@
-"""The rows of trees: a prompt and its answers, packed, forward and with gradients."""
+"""Tree suites: a prompt and its answers, packed, forward and with gradients."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from .cells import Cell, TrainingCell, backward_of, cell
 
 @dataclass(frozen=True)
 class Tree:
-    """What cells of trees have beside others: mask "tree", of a prompt of `prompt` tokens and answers of `answer` tokens
-    each, one behind another."""
+    """Common part of tree cells: mask "tree" over a prompt of `prompt` tokens and consecutive answers of `answer`
+    tokens each."""
 
     prompt: int = 0
     answer: int = 0
@@ -18,17 +18,17 @@ class Tree:
         return (self.seqlen_q - self.prompt) // self.answer
 
     def ends(self):
-        """The row behind each token's subtree, as `jit_attention.mask.tree` reads it."""
+        """The row after each token's subtree, for `jit_attention.mask.tree`."""
         behind = range(self.prompt + self.answer, self.seqlen_q + 1, self.answer)
         return [self.seqlen_q] * self.prompt + [end for end in behind for _ in range(self.answer)]
 
     def keep(self, q, k):
-        """As a Cell's."""
+        """See Cell.keep."""
         same = (q - self.prompt) // self.answer == (k - self.prompt) // self.answer
         return (k <= q) & ((k < self.prompt) | same)
 
     def kept_pairs(self):
-        """As a Cell's."""
+        """See Cell.kept_pairs."""
         of_answer = self.answer * self.prompt + self.answer * (self.answer + 1) // 2
         return self.batch * (self.prompt * (self.prompt + 1) // 2 + self.answers * of_answer)
 

@@ -1,4 +1,4 @@
-"""Head dims above 256, as Gemma 4's global layers have them: 32 query heads over 4 KV heads."""
+"""Head dims above 256, as in Gemma 4's global layers: 32 query heads over 4 KV heads."""
 
 from .cells import backward_of, cell
 

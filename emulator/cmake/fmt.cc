@@ -1,5 +1,5 @@
-// fmt's functions, compiled once for the whole tree: what each source would else compile for itself takes longer than
-// the source. The list of templates is that of fmt 9.
+// fmt's functions, compiled once for the whole tree: compiling them in each source would take longer than the
+// source itself. The list of templates is fmt 9's.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

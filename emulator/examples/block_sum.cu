@@ -1,5 +1,5 @@
-// The sum of 256 numbers, in each block. What step 1 reads step 2 may have written by then: a __syncthreads() is missing.
-// block_sum.ptx is what NVRTC makes of this with -arch=sm_80 -lineinfo.
+// block_sum adds up 256 numbers in each block. A __syncthreads() is missing: when step 1 reads a word, step 2
+// may have overwritten it. NVRTC makes block_sum.ptx of this with -arch=sm_80 -lineinfo.
 extern "C" __global__ void block_sum(const float* in, float* out) {
   __shared__ float partial[256];
   partial[threadIdx.x] = in[blockIdx.x * 256 + threadIdx.x];

@@ -1,4 +1,4 @@
-// find_race [FILE.ptx]: runs the kernel `block_sum` of a PTX file on the CPU and tells what is wrong with it.
+// find_race [FILE.ptx] runs the kernel `block_sum` of a PTX file on the CPU and prints its findings.
 #include <cstdio>
 #include <exception>
 #include <fstream>

@@ -10,18 +10,18 @@ namespace jit::emulator {
 
 class Random;
 
-/// A copy that was issued and has not taken effect.
+/// A copy that was issued and is not complete.
 class PendingOperation {
  public:
   virtual ~PendingOperation() = default;
-  /// Lets it take effect and signals its completion.
+  /// Performs the operation and signals its completion.
   virtual void complete() = 0;
   virtual std::string describe() const = 0;
 };
 
-/// Operations that complete by themselves: on an mbarrier, or by the end of the grid. They do so as late as
-/// can be: one at a time, when no warp of the cluster can go on without. Operations that a thread waits for
-/// by group live with the thread instead.
+/// Operations that complete by an mbarrier or by the end of the grid. They complete as late as possible: one
+/// at a time, when no warp of the cluster can continue. A thread's own state holds the operations that it
+/// waits for by group.
 class AsyncQueue {
  public:
   void push(std::unique_ptr<PendingOperation> operation) { pending_.push_back(std::move(operation)); }

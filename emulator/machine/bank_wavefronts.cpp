@@ -10,7 +10,7 @@ namespace {
 constexpr int bank_bytes = 4;
 constexpr int row_bytes = 128;  // of all 32 banks
 
-// The lane's unit of `1 << shift` bytes, of which a row of all banks has `places`.
+// A lane's unit of `1 << shift` bytes; a row of all banks has `places` units.
 struct Units {
   SharedMemory::Offsets offsets;
   int shift;
@@ -20,7 +20,7 @@ struct Units {
   std::uint32_t place(int lane) const { return index(lane) & (places - 1); }
 };
 
-// Different units in the fullest place of the row.
+// Passes of a phase: the most distinct units at one position.
 int count_passes(const Units& units, std::uint32_t lanes) {
   std::array<std::array<std::uint32_t, 32>, 32> found;
   std::array<int, 32> counts = {};
@@ -36,7 +36,7 @@ int count_passes(const Units& units, std::uint32_t lanes) {
   return most;
 }
 
-// Passes for the lanes of one phase, where mostly each has a place of its own.
+// Passes for the lanes of one phase; fast when each lane has a position of its own.
 int passes(const Units& units, std::uint32_t lanes) {
   std::uint32_t taken = 0;
   for (std::uint32_t left = lanes; left != 0; left &= left - 1) {

@@ -15,17 +15,18 @@
 namespace jit::emulator {
 namespace {
 
-// Slices of a warp's turn: short, so that warps interleave, and of random length, so that seeds differ.
+// Instructions of a warp's turn: few, so that warps interleave, and random, so that seeds differ.
 constexpr std::uint32_t shortest_slice = 16;
 constexpr std::uint32_t slice_spread = 240;
-// One warp of every so many clusters is held back, another one in each, for about so many rounds at most.
+// One warp in every `clusters_alike`-th cluster, a different one each time, is held back for some
+// `rounds_behind` rounds.
 constexpr std::uint64_t clusters_alike = 2;
 constexpr std::uint32_t rounds_behind = 1024;
-// A cluster that only polls lets others have their turn after so many rounds, and polls in vain when a warp has found
-// the same so often.
+// A cluster that only polls yields after `rounds_to_poll` rounds; a warp polls in vain after `reads_in_vain`
+// equal reads.
 constexpr int rounds_to_poll = 4;
 constexpr std::uint64_t reads_in_vain = 10000;
-// In a group of devices it is known whether anything has changed.
+// Lower in a group of devices, which detects whether anything has changed.
 constexpr std::uint64_t reads_in_vain_of_group = 256;
 
 }  // namespace
@@ -95,7 +96,7 @@ bool Cluster::run(std::uint64_t budget) {
     if (run_round()) {
       polling_rounds = is_polling_ ? polling_rounds + 1 : 0;
       if (polling_rounds < rounds_to_poll) continue;
-      // Copies are not held up by a warp that polls for something else.
+      // A polling warp does not delay copies that it does not wait for.
       if (!async.complete_one(random)) return false;
       polling_rounds = 0;
       continue;
@@ -104,7 +105,7 @@ bool Cluster::run(std::uint64_t budget) {
       return std::all_of(block->warps.begin(), block->warps.end(),
                          [](const auto& warp) { return warp->alive == 0; });
     });
-    // Pending copies take effect when no warp can go on without them.
+    // Pending copies complete when no warp can continue without them.
     if (async.complete_one(random)) continue;
     if (all_ended) return true;
     is_stuck_ = waits_outside() != nullptr;
@@ -116,8 +117,8 @@ bool Cluster::run(std::uint64_t budget) {
   return false;
 }
 
-// Every warp has its turn; one that is held back only now and then, unless nothing else is left to do. Returns whether any
-// executed something.
+// Runs each warp once; held-back warps run rarely, unless no other warp can. Returns whether any executed
+// something.
 bool Cluster::run_round() {
   is_polling_ = true;
   const bool any = run_warps(false);
@@ -125,7 +126,7 @@ bool Cluster::run_round() {
   return run_warps(true) || any;
 }
 
-// In an order of its own each time.
+// Runs the warps, or the held-back ones, once in random order.
 bool Cluster::run_warps(bool held_back) {
   std::vector<Warp*> order;
   for (const auto& block : blocks) {

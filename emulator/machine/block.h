@@ -20,9 +20,9 @@ struct Launch;
 struct Warp;
 struct Path;
 struct Cluster;
-class NamedBarriers;     // operations/barrier.h
-class ClusterBarrier;    // operations/barrier.h
-class MbarrierTable;     // operations/mbarrier.h
+class NamedBarriers;     // operations/barriers/barrier.h
+class ClusterBarrier;    // operations/barriers/barrier.h
+class MbarrierTable;     // operations/barriers/mbarrier.h
 struct TensorUnitState;  // operations/tcgen05/state.h
 struct TensorColumns;    // operations/tcgen05/allocation.h
 
@@ -38,17 +38,17 @@ struct Block {
   SharedMemory shared;
   std::unique_ptr<NamedBarriers> barriers;
   std::unique_ptr<MbarrierTable> mbarriers;
-  /// Columns of the multiprocessor; null: nobody else has some of them.
+  /// Tensor-memory columns of the multiprocessor; null: the block shares them with no other.
   std::shared_ptr<TensorColumns> shared_columns;
-  std::unique_ptr<TensorUnitState> tensor;  ///< made at the first use
+  std::unique_ptr<TensorUnitState> tensor;  ///< created at the first use
   std::vector<std::unique_ptr<Warp>> warps;
-  /// Registers per thread that setmaxnreg has freed, times threads: what a warpgroup may take.
+  /// Registers that setmaxnreg has freed, times threads: a warpgroup may take them.
   int free_registers = 0;
-  // griddepcontrol: some thread has waited, or let the next grid begin.
+  // griddepcontrol: a thread of the block has executed .wait, or .launch_dependents.
   bool waits_for_grids = false, lets_next_grid_begin = false;
 };
 
-/// The blocks that run together; a block alone where the launch has no clusters.
+/// Blocks that run together; a single block when the launch has no clusters.
 struct Cluster {
   Cluster(Launch& launch, std::uint64_t number, std::array<unsigned, 3> first_block, std::uint64_t seed,
           Counts& counts);
@@ -57,7 +57,7 @@ struct Cluster {
   Cluster& operator=(const Cluster&) = delete;
 
   Launch& launch;
-  const std::uint32_t number;  ///< as GridOrder counts
+  const std::uint32_t number;  ///< number that GridOrder gives it
   Counts& counts;              ///< of the host thread that runs the cluster
   Random random;
   AsyncQueue async;
@@ -67,33 +67,33 @@ struct Cluster {
   std::array<unsigned, 3> first_block;         ///< ctaid of rank 0
   std::uint64_t steps = 0;                     ///< warp instructions executed
 
-  /// Indices in GlobalShadow of accesses to come.
+  /// Indices in GlobalShadow reserved for future accesses.
   struct {
     std::uint32_t first = 0, count = 0;
   } spare_accesses = {};
 
-  /// Runs for about `budget` warp instructions, less when all that can go on polls global memory. Returns whether all
-  /// warps have ended. Throws LaunchStopped.
+  /// Runs about `budget` warp instructions, fewer when every warp that can continue polls global memory.
+  /// Returns whether all warps have ended. Throws LaunchStopped.
   bool run(std::uint64_t budget);
-  /// Whether nothing but polling is left to do, for long enough to say that it leads nowhere, or a wait for what another
-  /// block of the multiprocessor has.
+  /// Whether the cluster waits for another block of the multiprocessor, or has polled for so long that it
+  /// cannot succeed by itself.
   bool is_polling_in_vain() const;
-  /// The barrier that it polls: "; block (1, 0, 0) warp 0 …"
+  /// The global word that it polls: "; block (1, 0, 0) warp 0 …"
   std::string describe_polling() const;
 
-  /// A new agent, for an mbarrier.
+  /// A new agent, for example for an mbarrier.
   Agent add_agent() { return agents++; }
   Agent agents = 0;
-  /// Agents of tcgen05 operations, each followed by one for what fences have published of it.
+  /// Agents of tcgen05 operations. Each is followed by the agent of what fences have published about it.
   std::vector<Agent> tensor_agents;
 
  private:
   bool run_round();
   bool run_warps(bool held_back);
-  /// The warp and the path that waits for what another block of the multiprocessor has; null: none.
+  /// The warp and path that wait for a resource of another block of the multiprocessor; null: none.
   const Path* waits_outside(const Warp** waiting = nullptr) const;
-  bool is_polling_ = false;  ///< in the last round every warp that could go on was
-  bool is_stuck_ = false;    ///< no warp can go on before another block does
+  bool is_polling_ = false;  ///< in the last round, every warp that could continue was polling
+  bool is_stuck_ = false;    ///< no warp can continue before another block does
   [[noreturn]] void report_deadlock();
 };
 

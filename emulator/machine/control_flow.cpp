@@ -8,7 +8,7 @@
 namespace jit::emulator {
 namespace {
 
-// Block numbers are ints, because −1 is none.
+// Block numbers are ints, since −1 means none.
 template <class T>
 T& at(std::vector<T>& list, int index) {
   return list[static_cast<std::size_t>(index)];
@@ -49,7 +49,7 @@ FlowGraph flow_graph(const std::vector<InstructionInfo>& info) {
 }
 
 std::vector<int> immediate_postdominators(const FlowGraph& graph) {
-  // The exit takes the number `count`; blocks without successors lead there.
+  // The exit has number `count`; blocks without successors lead to it.
   const auto count = static_cast<int>(graph.blocks.size());
   std::vector<std::vector<int>> successors(static_cast<std::size_t>(count));
   std::vector<std::vector<int>> predecessors(static_cast<std::size_t>(count) + 1);
@@ -59,7 +59,7 @@ std::vector<int> immediate_postdominators(const FlowGraph& graph) {
     if (list.empty()) list.push_back(count);
     for (const int to : list) at(predecessors, to).push_back(b);
   }
-  // Numbers by postorder of a walk from the exit against the edges.
+  // Postorder numbers of a walk from the exit over reversed edges.
   std::vector<int> number(static_cast<std::size_t>(count) + 1, -1);
   std::vector<int> order;
   std::vector<std::pair<int, std::size_t>> stack{{count, 0}};
@@ -136,7 +136,7 @@ Liveness::Liveness(const FlowGraph& graph, const std::vector<InstructionInfo>& i
 
 void Liveness::step_back(std::uint32_t instruction, std::vector<std::uint64_t>& alive) const {
   const InstructionInfo& info = info_[instruction];
-  // Under a guard some lanes keep what was there.
+  // Under a guard, disabled lanes keep the old value.
   if (!info.guarded) {
     for (const Slot slot : info.writes) alive[slot / 64] &= ~(std::uint64_t{1} << slot % 64);
   }
@@ -146,15 +146,15 @@ void Liveness::step_back(std::uint32_t instruction, std::vector<std::uint64_t>& 
 RegisterAssignment assign_registers(const FlowGraph& graph, const Liveness& liveness,
                                     const std::vector<InstructionInfo>& info, std::uint32_t slots,
                                     const std::vector<bool>& is_wide) {
-  // From first to last place where a unit is named or alive: linear scan (Poletto and Sarkar, 1999). Coarse,
-  // yet what matters is that a warp's registers fit a cache.
+  // Linear scan over live intervals, each from the first to the last position where a unit is named or live
+  // (Poletto and Sarkar, 1999). Coarse, but a warp's registers only need to fit a cache.
   constexpr std::uint32_t nowhere = 0xffffffffu;
   std::vector<std::uint32_t> first(slots, nowhere), last(slots, 0);
   const auto touch = [&](Slot slot, std::uint32_t at) {
     first[slot] = std::min(first[slot], at);
     last[slot] = std::max(last[slot], at);
   };
-  // An asynchronous operation uses its registers beyond their last mention: until somebody waits for it.
+  // An asynchronous operation uses its registers beyond their last mention, until a wait for it.
   std::vector<bool> pinned(slots, false);
   for (const InstructionInfo& instruction : info) {
     if (instruction.kind != InstructionClass::wgmma) continue;

@@ -1,4 +1,4 @@
-// Control flow of a kernel: where diverged lanes meet again, and which registers are alive where.
+// Control flow of a kernel: where diverged lanes reconverge, and which registers are live where.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace jit::emulator {
 
-/// Straight runs of instructions, and how they follow each other.
+/// Basic blocks and their successors.
 struct FlowGraph {
   struct BasicBlock {
     std::uint32_t begin = 0, end = 0;  ///< indices in Kernel::code
@@ -22,15 +22,16 @@ struct FlowGraph {
 /// `info` gives each instruction's successors; one equal to info.size() is the exit.
 FlowGraph flow_graph(const std::vector<InstructionInfo>& info);
 
-/// For each block the nearest one that every way to the exit passes (Cooper, Harvey and Kennedy, "A Simple,
-/// Fast Dominance Algorithm", on the reversed graph); −1: the exit itself, or no way there.
+/// Each block's nearest postdominator: every path to the exit passes it (Cooper, Harvey and Kennedy, "A
+/// Simple, Fast Dominance Algorithm", on the reversed graph); −1: the exit itself, or the exit is
+/// unreachable.
 std::vector<int> immediate_postdominators(const FlowGraph& graph);
 
-/// Which units of the register file are alive before each instruction.
+/// Units of the register file that are live before each instruction.
 class Liveness {
  public:
   Liveness(const FlowGraph& graph, const std::vector<InstructionInfo>& info, std::uint32_t slots);
-  /// Calls f(instruction, alive after it as bits) for each instruction of a block, last first.
+  /// Calls f(instruction, live units after it as bits) for each instruction of a block, last first.
   template <class F>
   void walk_back(int block, F f) const {
     std::vector<std::uint64_t> alive = alive_out_[static_cast<std::size_t>(block)];
@@ -49,8 +50,8 @@ class Liveness {
   std::vector<std::vector<std::uint64_t>> alive_out_;  // by block
 };
 
-/// A unit of a smaller register file for each unit of [0, slots): units that are never alive together share
-/// one. `is_wide` marks the first unit of a 64-bit register, whose halves stay side by side.
+/// A unit of a smaller register file for each unit of [0, slots); units that are never live together may
+/// share one. `is_wide` marks the first unit of a 64-bit register, whose halves stay adjacent.
 struct RegisterAssignment {
   std::vector<Slot> place;
   std::uint32_t slots = 0;

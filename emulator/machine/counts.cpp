@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The one list of what is counted and how it is called.
+/// The single list of counters with their names.
 struct Field {
   const char* name;
   std::uint64_t InstructionCounts::*member;
@@ -35,7 +35,7 @@ constexpr Field fields[] = {
     {"waits", &InstructionCounts::waits},
 };
 
-// Zeros are left out, but for the number of instructions.
+// Omits zeros, except for the number of instructions.
 Json to_json(const InstructionCounts& counts) {
   Json json = Json::object();
   for (const Field& field : fields) {

@@ -20,7 +20,7 @@ std::uint64_t truncate(std::uint64_t value, Type type) {
   return width >= 64 ? value : value & ((std::uint64_t{1} << width) - 1);
 }
 
-// The bits of a literal as a value of `type`.
+// A literal's bits as a value of `type`.
 std::uint64_t literal_bits(const Operand& operand, Type type) {
   if (operand.kind == Operand::Kind::integer) {
     return truncate(operand.negated ? 0 - operand.bits : operand.bits, type);

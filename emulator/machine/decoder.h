@@ -1,5 +1,5 @@
-// Decoding: from the text of an instruction to its Operation. Each family of instructions has one function,
-// listed in decoder.cpp; what they share is here.
+// Decoding: from an instruction's text to its Operation. Each family of instructions has one function, listed
+// in decoder.cpp; the shared code is here.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,33 @@
 
 namespace jit::emulator {
 
-/// Names of a kernel, and the registers handed out so far. One for each kernel that is decoded.
+/// Names of a kernel, and its registers allocated so far. One for each kernel that is decoded.
 class Symbols;
 
-/// One instruction being decoded. Asking for an operand also notes the register as read or written.
-/// Every failure throws ptx::PtxError with the instruction's name and line.
+/// The decoding of one instruction. Requesting an operand also records its register as read or written. Every
+/// failure throws ptx::PtxError with the instruction's name and line.
 class Decoder {
  public:
   Decoder(Symbols& symbols, const ptx::Instruction& instruction, TargetArch target, TargetArch device);
 
   const ptx::Instruction& text() const { return text_; }
   std::string_view opcode() const { return text_.opcode; }
-  /// The architecture that the module was written for: decides which instructions are legal.
+  /// The module's target architecture: decides which instructions are legal.
   TargetArch target() const { return target_; }
-  /// The architecture that runs it: decides what PTX leaves open.
+  /// The device's architecture: decides behavior that PTX leaves open.
   TargetArch device() const { return device_; }
 
-  // Modifiers. Each must be taken by somebody: one that is left is an error ("unknown modifier .foo").
-  /// Takes the modifier, wherever it stands. Returns whether it was there.
+  // Modifiers. A family's function must take each one; a modifier that is left is an error ("unknown modifier
+  // .foo").
+  /// Takes the modifier at any position. Returns whether the instruction has it.
   bool take(std::string_view modifier);
   /// Takes whichever of these is there; throws when none is.
   std::string_view take_one_of(std::initializer_list<std::string_view> modifiers);
-  /// Takes whichever of these is there, or nothing.
+  /// Takes the one of these that the instruction has, if any.
   std::string_view take_any_of(std::initializer_list<std::string_view> modifiers);
-  /// Takes the first modifier left that is a type; throws when there is none.
+  /// Takes the first remaining modifier that is a type; throws when none is.
   Type take_type();
-  /// Takes the first modifier left, of any kind; throws when there is none.
+  /// Takes the first remaining modifier; throws when none remains.
   std::string take_next();
   bool has(std::string_view modifier) const;  ///< without taking it
   /// Throws unless the target is at least sm_`major``minor` (with suffix 'a' when `only` is set: exactly
@@ -53,7 +54,7 @@ class Decoder {
   void expect_count(std::size_t exactly) { expect_count(exactly, exactly); }
   const ptx::Operand& operand(std::size_t index) const;
 
-  /// A register to write of the width of `type`. `_` gives a slot that nobody reads.
+  /// A destination register of `type`'s width. `_` gives an unused slot.
   Slot destination(std::size_t index, Type type) { return destination(operand(index), type); }
   Slot destination(const ptx::Operand& operand, Type type);
   /// A value to read: register, literal (converted to `type`; -x folded), special register, or the address of
@@ -73,8 +74,8 @@ class Decoder {
   /// An integer literal; throws for anything else.
   std::int64_t immediate(std::size_t index) const;
 
-  /// [base + offset]: `base` holds an address of `bits` bits; a variable's name gives a constant. `narrow`
-  /// tells that the register is of 32 bits (shared memory).
+  /// [base + offset]; a variable's name gives a constant `base`. `narrow`: the register has 32 bits (shared
+  /// memory).
   struct Address {
     Slot base;
     bool narrow;
@@ -82,25 +83,25 @@ class Decoder {
   };
   Address address(std::size_t index) { return address(operand(index)); }
   Address address(const ptx::Operand& operand);
-  /// Whether the base of an address is a kernel parameter: then `offset` is relative to the parameter block.
+  /// Offset in the parameter block when the base is a kernel parameter; else nothing.
   std::optional<std::size_t> parameter_offset(const ptx::Operand& operand) const;
 
-  /// Index in Kernel::code that a label stands for.
+  /// The label's index in Kernel::code.
   std::uint32_t label(std::size_t index) const;
 
-  /// Slots for constants that no operand names, filled in every lane.
+  /// A slot with a constant that no operand names, filled in every lane.
   Slot constant(std::uint64_t value, Type type);
-  /// A slot that belongs to this instruction alone, to keep something between its executions; starts as 0.
+  /// A slot private to this instruction, to keep state between its executions; initially 0.
   Slot scratch(Type type);
 
-  /// Width of the register that the operand is; 0 when it is none, 1 for a predicate.
+  /// Width of the operand's register; 0 when it is no register, 1 for a predicate.
   int register_bits(const ptx::Operand& operand) const;
-  /// The labels of a list that `.branchtargets` declares.
+  /// The labels of a list declared by `.branchtargets`.
   std::vector<std::uint32_t> branch_targets(std::size_t index) const;
 
   [[noreturn]] void fail(const std::string& message) const;
 
-  // The class of the instruction, which its family decides.
+  // The class of the instruction; its family decides.
   void set_class(InstructionClass kind) { kind_ = kind; }
   void set_aligned() { aligned_ = true; }
   /// A branch to one of `targets`, or on to the next instruction.
@@ -134,10 +135,10 @@ class Decoder {
   std::vector<std::uint32_t> branch_targets_;
 };
 
-/// Gives the operation of an instruction of its family, null when the instruction is not of it.
+/// Returns the operation of an instruction of the family; null for any other instruction.
 using DecodeFunction = std::unique_ptr<const Operation> (*)(Decoder&);
 
-// The families; each is defined in operations/NAME.cpp.
+// The families, each in operations/FOLDER/NAME.cpp.
 std::unique_ptr<const Operation> decode_integer(Decoder&);  ///< add … lop3, prmt, bfe, shf, dp4a on integers
 std::unique_ptr<const Operation> decode_floating(Decoder&);  ///< f32, f64 arithmetic and approximations
 std::unique_ptr<const Operation> decode_half(Decoder&);      ///< f16, bf16 and their pairs

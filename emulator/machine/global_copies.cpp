@@ -1,4 +1,5 @@
-// Copies, and values written and awaited, of the queues of a group of devices: each is an agent of its own at time 1.
+// Race detection for copies and value operations of a device group's queues: each is an agent of its own at
+// time 1.
 #include <algorithm>
 #include <limits>
 
@@ -8,7 +9,7 @@
 namespace jit::emulator {
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{1} << 30;  // that are noted at once
+constexpr std::size_t most_bytes = std::size_t{1} << 30;  // that one call notes
 
 }  // namespace
 

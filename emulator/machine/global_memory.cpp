@@ -45,7 +45,7 @@ GlobalMemory::~GlobalMemory() {
   munmap(shadow_, capacity_);
 }
 
-// The first offset in [from, to) where `bytes` and the gap behind them are free; `to` when there is none.
+// The first offset in [from, to) where `bytes` bytes and the following gap are free; `to`: none.
 std::uint64_t GlobalMemory::find_room(std::uint64_t from, std::uint64_t to, std::size_t bytes) const {
   auto after = allocations_.lower_bound(begin_ + from);
   if (after != allocations_.begin()) {
@@ -75,12 +75,12 @@ std::uint64_t GlobalMemory::allocate(std::size_t bytes) {
   return begin_ + offset;
 }
 
-// Pages that hold no allocation any more go back to the system, which makes them zero: unallocated.
+// Returns pages without allocations to the system, which zeroes them: unallocated.
 void GlobalMemory::clear(std::uint64_t offset, std::size_t bytes) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t end = offset + bytes;
   const std::uint64_t first = offset / page * page, last = end / page * page;
-  // The pages at both ends may be shared with other allocations.
+  // The first and last page may be shared with other allocations.
   set(offset, std::min(end, first + page) - offset, State::unallocated);
   if (last > first) set(last, end - last, State::unallocated);
   const auto is_unused = [&](std::uint64_t begin) {
@@ -142,7 +142,7 @@ GlobalMemory* GlobalMemory::peer_of(std::uint64_t address) const {
   return found == peers_.end() ? nullptr : *found;
 }
 
-// Only what a peer has itself: its own peers are none of this device.
+// Accesses memory of the peer itself; peers of the peer are not reachable.
 std::byte* GlobalMemory::at_peer(std::uint64_t address, std::size_t bytes) const {
   const GlobalMemory* const peer = address - begin_ < capacity_ ? nullptr : peer_of(address);
   if (!peer || bytes > peer->capacity_ - (address - peer->begin_)) return nullptr;

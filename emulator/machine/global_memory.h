@@ -1,4 +1,4 @@
-// Memory of an emulated device. Every byte has a shadow byte that says whether it is allocated and written.
+// Memory of an emulated device. Each byte has a shadow byte: allocated, written.
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,18 @@ class GlobalMemory {
   /// False when `address` is not one that allocate returned.
   bool free(std::uint64_t address);
   MemoryRange allocation_of(std::uint64_t address) const;
-  std::uint64_t begin() const { return begin_; }  ///< of the address space
+  std::uint64_t begin() const { return begin_; }  ///< start of the address space
   std::size_t capacity() const { return capacity_; }
   std::size_t allocated() const;
-  /// Where an address lies: "byte 12 of the 4096 bytes at 0x…", or relative to the nearest allocation below.
+  /// Description of an address: "byte 12 of the 4096 bytes at 0x…", or relative to the nearest allocation
+  /// below.
   std::string describe(std::uint64_t address) const;
 
-  /// Device side: accesses go to the memory of `peer`, too, which outlives this one.
+  /// Device side: allows accesses to the memory of `peer`, which outlives this one.
   void enable_peer(GlobalMemory& peer);
   void disable_peer(GlobalMemory& peer);
   bool is_peer(const GlobalMemory& memory) const;
-  /// The smallest range that takes in this address space and those of its peers.
+  /// The smallest range that covers this address space and those of its peers.
   MemoryRange reach() const;
 
   // Host side. False when the range is not allocated as a whole.
@@ -48,14 +49,14 @@ class GlobalMemory {
   /// Repeats the `width` low bytes of `value`, 1 to 4 of them, `count` times.
   bool fill(std::uint64_t to, std::uint32_t value, int width, std::size_t count);
 
-  // Device side: a host pointer for `bytes` bytes from `address`, or null when they are not allocated.
+  // Device side: a host pointer to `bytes` bytes at `address`; null when they are not allocated.
   enum class State : std::uint8_t { unallocated = 0, allocated = 1, written = 3 };
   std::byte* at(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;
     if (offset >= capacity_ || bytes > capacity_ - offset) return at_peer(address, bytes);
     return every_has(offset, bytes, State::allocated) ? bytes_ + offset : nullptr;
   }
-  /// Whether all were written before; only after `at`.
+  /// Whether all bytes were written; requires `at`.
   bool is_written(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;
     if (offset >= capacity_) [[unlikely]]
@@ -68,7 +69,7 @@ class GlobalMemory {
       return mark_written_at_peer(address, bytes);
     set(offset, bytes, State::written);
   }
-  /// The pointer of `at` when all bytes were written, too; else null.
+  /// The pointer of `at` when all bytes were also written; else null.
   const std::byte* written_at(std::uint64_t address, std::size_t bytes) const {
     const std::uint64_t offset = address - begin_;
     if (offset >= capacity_ || bytes > capacity_ - offset) return written_at_peer(address, bytes);
@@ -76,8 +77,8 @@ class GlobalMemory {
   }
 
  private:
-  // Kernels may mark the same byte from several host threads at once, so the shadow is read and written as
-  // relaxed atomics, as wide as alignment lets them be.
+  // Several host threads may mark the same byte at once, so the shadow is accessed with relaxed atomics, as
+  // wide as alignment allows.
   template <class Word>
   static constexpr Word in_every_byte(State state) {
     return static_cast<Word>(~std::uint64_t{0} / 255 * static_cast<std::uint8_t>(state));
@@ -119,7 +120,7 @@ class GlobalMemory {
   }
   void set_unaligned(std::uint64_t offset, std::size_t bytes, State state);
 
-  // The peer that an address outside of this memory belongs to; null where there is none.
+  // The peer that owns an address outside of this memory; null: none.
   GlobalMemory* peer_of(std::uint64_t address) const;
   std::byte* at_peer(std::uint64_t address, std::size_t bytes) const;
   const std::byte* written_at_peer(std::uint64_t address, std::size_t bytes) const;

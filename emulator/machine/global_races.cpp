@@ -14,12 +14,12 @@ namespace {
 constexpr std::uint32_t accesses_at_once = 16;
 constexpr std::uint32_t bytes_of_a_bit = GlobalShadow::page_bytes / 64;
 
-// The last reader of every fourth quad is remembered, so that two are of most pieces of memory.
+// The last reader of every fourth quad is kept instead of the first, so that most pieces of memory have both.
 bool keeps_last_reader(std::uint64_t quad) { return quad % 4 == 3; }
 
 std::uint32_t bits_between(std::uint64_t first, std::uint64_t end) { return (1u << end) - (1u << first); }
 
-// One of two threads that each note what they do and then look for the other's note sees it.
+// Dekker's pattern: two threads note their accesses, then look for the other's; at least one sees the other.
 void see_others() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 std::uint64_t bits_of(std::uint64_t offset, std::uint64_t end) {
@@ -75,7 +75,7 @@ std::uint32_t GlobalRaces::name(const Access& access, Scope scope) {
   return index;
 }
 
-// An access that a warp repeats at the same time keeps its name.
+// Keeps the name of an access that a warp repeats at the same time.
 std::uint32_t GlobalRaces::name_once(Warp& warp) {
   Warp::RecentAccess& recent = warp.recent_accesses[warp.pc % warp.recent_accesses.size()];
   if (recent.index == 0 || recent.pc != warp.pc || recent.time != warp.knowledge.time()) {
@@ -134,7 +134,8 @@ bool GlobalRaces::is_fenced(const Doing& doing, Touch write) {
   const GlobalAccess& other = shadow_.access(write.access());
   if (other.async) return true;
   if (group_) {
-    // Work that had ended before the grid began, or that it waits for, needs none; a copy that ends beside the grid does.
+    // Work that ended before the grid began, or that it waits for, needs no fence; a copy that ends while the
+    // grid runs does.
     const GroupMember& own = group_->of(doing.cluster);
     if (group_->has_ended(other.cluster, own.before) || group_->has_ended(other.cluster, own.behind_wait) ||
         group_->has_ended(other.cluster, doing.access.knowledge->async_global))
@@ -158,7 +159,7 @@ bool GlobalRaces::may_be_together(const Doing& doing, Touch earlier) {
 
 void GlobalRaces::note_read(std::uint64_t address, std::uint32_t bytes, std::uint32_t index, int lane) {
   const std::uint64_t offset = address - begin_;
-  const std::uint64_t end = (offset + bytes) / 4;  // words that are read as a whole
+  const std::uint64_t end = (offset + bytes) / 4;  // words that are read completely
   for (std::uint64_t word = (offset + 3) / 4; word < end && index != 0;) {
     const std::uint64_t quad = word / 4, next = std::min(quad * 4 + 4, end);
     const Touch mine(index, lane, bits_between(word % 4, next - quad * 4));
@@ -174,7 +175,7 @@ void GlobalRaces::note_read(std::uint64_t address, std::uint32_t bytes, std::uin
 }
 
 void GlobalRaces::check_writes(const Doing& doing) {
-  Touch fine;  // the neighbors' writer is often the same
+  Touch fine;  // cached verdict: neighbors often have the same writer
   for_each_word(doing.address, doing.bytes,
                 [&](Page& page, std::size_t i, std::uint64_t word, std::uint32_t which) {
                   const Touch write = load(page.writes[i]);
@@ -206,7 +207,7 @@ void GlobalRaces::note_write(const Doing& doing, Same writes_the_same) {
         Touch old;
         do {
           old = Touch::from(bits);
-          // Others' bytes of the word stay theirs.
+          // Bytes of the word that others wrote keep their record.
           const bool is_shared = (old.bytes() & ~which) != 0 && !old.is_same_thread_and_access(mine);
           if (old.is_moved() || is_shared) {
             Shard& shard = shard_of(word);
@@ -233,7 +234,7 @@ void GlobalRaces::note_write_alone(const Doing& doing) {
 void GlobalRaces::check_reads(const Doing& doing) {
   Touch fine;
   const std::uint64_t offset = doing.address - begin_;
-  const std::uint64_t end = (offset + doing.bytes + 3) / 4;  // words that are written, in part at least
+  const std::uint64_t end = (offset + doing.bytes + 3) / 4;  // words that are written at least in part
   for (std::uint64_t word = offset / 4; word < end;) {
     const std::uint64_t quad = word / 4, next = std::min(quad * 4 + 4, end);
     const std::uint32_t words = bits_between(word % 4, next - quad * 4);
@@ -259,7 +260,7 @@ void GlobalRaces::read(Warp& warp, std::uint32_t mask, Addresses addresses, std:
   for_each_lane(mask,
                 [&](int lane) { note_read(addresses[static_cast<std::size_t>(lane)], bytes, index, lane); });
   see_others();
-  std::uint64_t unwritten = ~std::uint64_t{0};  // the neighbors' piece of memory is often the same
+  std::uint64_t unwritten = ~std::uint64_t{0};  // neighbors are often in the same piece of memory
   for_each_lane(mask, [&](int lane) {
     const std::uint64_t address = addresses[static_cast<std::size_t>(lane)];
     const std::uint64_t first = (address - begin_) / bytes_of_a_bit;

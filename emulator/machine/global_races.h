@@ -1,10 +1,11 @@
-// The race detector over global memory: accesses by threads of one grid, of one block or of several, and of grids that may
-// run beside it because it need not wait for them to end.
+// The race detector for global memory: accesses by threads of one grid, in one block or several, and of grids
+// that may run concurrently because one does not wait for the other's end.
 //
-// The detector remembers the last writer of each word of 4 bytes, and, for each quad of words, one of the readers of whole
-// words since, usually the first. Two accesses, at least one a write, are a race unless one lies in the past of the other.
-// Strong accesses (atomic, volatile, relaxed, acquire, release) do not race with each other where the scope of each
-// takes in the other's block; what they release and acquire orders the blocks (PTX ISA, "Memory Consistency Model").
+// The detector remembers the last writer of each 4-byte word and, for each quad of words, one later reader of
+// whole words, usually the first. Two accesses, at least one a write, are a race unless one happens before
+// the other. Strong accesses (atomic, volatile, relaxed, acquire, release) do not race with each other where
+// each scope includes the other's block; their releases and acquires order the blocks (PTX ISA, "Memory
+// Consistency Model").
 #pragma once
 
 #include <algorithm>
@@ -31,34 +32,34 @@ class GroupOrder;
 struct GroupMember;
 struct Launch;
 
-/// Thread safe. All memory that is accessed must be allocated.
+/// Thread safe. All accessed memory must be allocated.
 class GlobalRaces {
  public:
   explicit GlobalRaces(const Launch& launch);
-  /// One for launches and copies of a group of devices, whose memories lie in `range`. The order outlives it.
+  /// For launches and copies of a device group whose memories are in `range`. `order` outlives it.
   GlobalRaces(MemoryRange range, GroupOrder& order);
-  /// The last launch has ended; what it did was done by a grid in front of `next`. Requires: can_follow.
+  /// Begins `next`; the last launch, which has ended, becomes a previous grid. Requires can_follow.
   void follow(const Launch& next);
-  /// Whether there is room for another launch.
+  /// Whether numbers are left for another launch.
   bool can_follow(const Launch& next) const;
 
-  /// The order of the grids that were followed, for griddepcontrol.
+  /// Order of the grids so far, for griddepcontrol.
   GridOrder& grids() { return grids_; }
 
-  // Weak accesses by the lanes `mask` of a warp, now: `bytes` bytes at the address of each.
+  // Weak accesses by the lanes `mask` of a warp, now: each lane to `bytes` bytes at its address.
   using Addresses = std::span<const std::uint64_t, 32>;
   void read(Warp& warp, std::uint32_t mask, Addresses addresses, std::uint32_t bytes);
-  /// Lanes that write the same place are a race unless they write the same of `values`, which lie at lane · bytes.
+  /// Lanes that write the same address race unless their `values` (at lane · bytes) are equal.
   void write(Warp& warp, std::uint32_t mask, Addresses addresses, std::uint32_t bytes,
              const std::byte* values);
 
   // Weak accesses as `access` says.
   void read(const Access& access, std::uint64_t address, std::uint32_t bytes);
   void write(const Access& access, std::uint64_t address, std::uint32_t bytes);
-  /// A relaxed update of each word.
+  /// A relaxed atomic update of each word.
   void update(Access access, std::uint64_t address, std::uint32_t bytes);
 
-  /// A copy of a group's queue, which knows what is in front of it there. What it does wrong goes to `report`.
+  /// A copy of a group's queue, with the queue's knowledge of previous work. `report` gets its findings.
   struct Copy {
     const GroupMember& member;
     const GridClock& known;
@@ -66,22 +67,21 @@ class GlobalRaces {
   };
   void read(const Copy& copy, std::uint64_t address, std::size_t bytes);
   void write(const Copy& copy, std::uint64_t address, std::size_t bytes);
-  /// A strong store of scope sys to a word, which releases what the copy knows.
+  /// A strong store to a word with scope sys; it releases the copy's knowledge.
   void write_value(const Copy& copy, std::uint64_t address);
-  /// A strong load of scope sys, which acquires: what it learns from a word.
+  /// A strong, acquiring load with scope sys: the knowledge released at the word.
   GridClock acquired(const Copy& copy, std::uint64_t address);
 
   enum class Kind : std::uint8_t { load, store, update };
-  /// A strong access by a lane, now, to at most 32 bytes at a multiple of their number. `change` makes it, while no other
-  /// strong one can.
+  /// A lane's strong access, now, to at most 32 bytes, aligned to their number. `change` performs it while no
+  /// other strong access can.
   void strong(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, Kind kind,
               const Ordering& ordering, const std::function<void()>& change);
 
  private:
   using Page = GlobalShadow::Page;
   struct Doing;
-  // Words lie beside each other, and the last ones are found again at once: a strong access asks several times for a few
-  // that are neighbors.
+  // Neighboring words share a shard: a strong access looks up the same few words several times.
   struct Shard {
     static constexpr std::uint64_t neighbors = 32;
     using Words = std::array<GlobalWord, neighbors>;
@@ -127,10 +127,10 @@ class GlobalRaces {
   void release(Warp& warp, int lane, GlobalWord& word, const Ordering& ordering, Kind kind);
 
   bool is_ordered(const Doing& doing, Touch earlier);
-  /// Whether the async proxy sees a write that is ordered in front of what it does.
+  /// Whether the async proxy sees a write that happens before its access.
   bool is_fenced(const Doing& doing, Touch write);
   bool may_be_together(const Doing& doing, Touch earlier);
-  /// Whether a cluster is known to have ended: of a grid in front of the own one, or of a group.
+  /// Whether `known` includes the end of a cluster: of a previous grid, or of another member of a group.
   bool has_ended(std::uint32_t cluster, const GridClock& known) const;
   Scope scope_between(const Block& block, std::uint32_t cluster, unsigned rank) const;
   int device_of(std::uint32_t cluster) const;
@@ -151,11 +151,11 @@ class GlobalRaces {
   std::array<Shard, 64> shards_;
 };
 
-/// An access and what the shadow calls it.
+/// An access and its name in the shadow.
 struct GlobalRaces::Doing {
   const Access& access;
   std::uint32_t cluster;
-  std::uint32_t index;  ///< of its GlobalAccess; 0: there were too many to remember this one
+  std::uint32_t index;  ///< in the GlobalAccess list; 0: the list is full
   int lane;
   std::uint64_t address;
   std::uint32_t bytes;
@@ -164,7 +164,7 @@ struct GlobalRaces::Doing {
   const Copy* copy = nullptr;
 };
 
-// Calls f(page, word in the page, word, which of its bytes).
+// Calls f(page, word in the page, word, mask of its bytes).
 template <class F>
 void GlobalRaces::for_each_word(std::uint64_t address, std::uint32_t bytes, F f) {
   std::uint64_t offset = address - begin_;

@@ -13,7 +13,7 @@
 namespace jit::emulator {
 namespace {
 
-// ctaid of a block.
+// ctaid of the block.
 std::array<std::uint64_t, 3> index_of(const LaunchShape& shape, std::uint32_t cluster, unsigned rank) {
   std::array<std::uint64_t, 3> index;
   std::uint64_t left = cluster, rank_left = rank;

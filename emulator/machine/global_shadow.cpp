@@ -7,7 +7,7 @@
 namespace jit::emulator {
 namespace {
 
-// Pages of the system are zero, and cost nothing until they are touched.
+// Fresh pages are zero, and cost no memory until they are touched.
 void* map_zeros(std::size_t bytes) {
   void* const place =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,5 +1,5 @@
-// Shadow of global memory while a grid runs: for each word of 4 bytes who wrote it last, of each four words
-// one who has read of them since.
+// Shadow of global memory while a grid runs: the last writer of each 4-byte word, and one later reader of
+// each quad of words.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ struct GlobalAccess {
 };
 
 /// The accesses of one lane of a GlobalAccess to some of the 4 bytes of a word, or of the 4 words of a quad;
-/// nothing by default.
+/// empty by default.
 class Touch {
  public:
   static constexpr std::uint32_t most_accesses = (1u << 23) - 1;
@@ -43,7 +43,7 @@ class Touch {
     touch.bits_ = bits;
     return touch;
   }
-  /// In place of one that has moved to a GlobalWord.
+  /// Marker for a touch that has moved to a GlobalWord.
   static Touch moved() { return from(~0u); }
 
   bool is_none() const { return bits_ == 0; }
@@ -59,30 +59,30 @@ class Touch {
   std::uint32_t bits_ = 0;
 };
 
-/// A word that strong accesses have touched, or that several threads have written parts of.
+/// A word with strong accesses, or with parts written by several threads.
 struct GlobalWord {
   std::vector<Touch> writes, reads;
 
-  /// Releases of strong writes, and their receivers.
+  /// Releases by strong writes, for later acquires.
   struct Release {
     Scope scope;
     std::uint32_t cluster;
     unsigned rank;
-    int device;    ///< in a group; −1: blocks of several have added to it
-    bool by_many;  ///< blocks have added to it one after the other
+    int device;    ///< in a group; −1: blocks of several devices contributed
+    bool by_many;  ///< several blocks contributed in turn
     GridClock past, async_past;
   };
   std::vector<Release> releases;
 };
 
-/// Thread safe. Costs memory where it is touched.
+/// Thread safe. Untouched pages cost no memory.
 class GlobalShadow {
  public:
   static constexpr std::size_t page_bytes = 65536;
   static constexpr std::size_t page_words = page_bytes / 4;
   static constexpr std::size_t page_quads = page_words / 4;
 
-  /// 64 kB of memory. Zeros say that nobody was there.
+  /// 64 kB of memory. Zeros: no access yet.
   struct Page {
     std::array<std::atomic<std::uint32_t>, page_words> writes;
     std::array<std::atomic<std::uint32_t>, page_quads> reads;
@@ -101,9 +101,9 @@ class GlobalShadow {
     return page ? *page : add_page(place);
   }
 
-  /// Indices of `count` accesses to come, from 1 on; 0 when there are no more.
+  /// First of `count` new access indices, from 1; 0 when they have run out.
   std::uint32_t take_accesses(std::uint32_t count);
-  /// How many are taken.
+  /// Number of indices taken.
   std::uint32_t accesses() const { return next_access_.load() - 1; }
   GlobalAccess& access(std::uint32_t index) {
     return chunks_[index / chunk_accesses].load(std::memory_order_acquire)[index % chunk_accesses];

@@ -1,4 +1,4 @@
-// Words that strong accesses touch, or several threads in part: who did, and what has been released there.
+// Words with strong accesses, or with parts written by several threads: their accesses and releases.
 #include <algorithm>
 
 #include "machine/global_races.h"
@@ -15,7 +15,7 @@ constexpr int several_devices = -1;
 
 }  // namespace
 
-// The narrowest scope that takes in a block of a cluster, for another one's.
+// The narrowest scope that includes this block and one of another cluster.
 Scope GlobalRaces::scope_between(const Block& block, std::uint32_t cluster, unsigned rank) const {
   const std::uint32_t own = block.cluster.number;
   if (own != cluster) return group_ ? group_->between(own, cluster) : Scope::gpu;
@@ -63,8 +63,8 @@ void GlobalRaces::use(const Doing& doing, GlobalWord& global, std::uint64_t word
   check(global.writes, false);
   if (doing.writes) check(global.reads, true);
   if (doing.index == 0) return;
-  // Who is ordered behind this access is ordered behind what it replaces. Strong ones are not ordered with each other,
-  // and replace what only strong ones need be ordered with.
+  // A touch replaces those that happen before it: what follows it follows them. Strong touches have no order
+  // among themselves; they replace touches that only strong ones need order with.
   const auto replace = [&](std::vector<Touch>& touches) {
     for (Touch& touch : touches) {
       const GlobalAccess& other = shadow_.access(touch.access());

@@ -16,9 +16,9 @@ void GridOrder::begin(std::string kernel, std::uint64_t clusters) {
   std::uint32_t waits_from = end_;
   if (!grids_.empty()) {
     const Grid& last = grids_.back();
-    // Who waits for a grid waits for those that it has waited for.
+    // Waiting for a grid includes the grids that it has waited for.
     waits_from = waits_ ? last.waits_from : last.number;
-    // The next grid begins when every block lets it: behind the last one of them.
+    // The next grid begins after every block has triggered it, thus after the last one.
     if (next_begins_behind_) {
       const std::uint32_t first = last.waits_from, end = last.number;
       std::erase_if(grids_, [=](const Grid& grid) { return first <= grid.number && grid.number < end; });

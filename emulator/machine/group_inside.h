@@ -1,4 +1,4 @@
-// A group of devices: its queues, and how they take turns.
+// A group of devices: its queues, and the order of their turns.
 #pragma once
 
 #include <atomic>
@@ -22,42 +22,42 @@ namespace jit::emulator {
 
 struct Group::Mark::State {
   std::atomic<bool> is_reached = false;
-  GridClock known = {};   ///< what is in front of it, and itself
+  GridClock known = {};   ///< previous work and its own
   std::uint64_t era = 0;  ///< Inside::era when it was reached
 };
 
 struct Group::Inside {
   using Clock = std::chrono::steady_clock;
   enum class Turn { ended, goes_on, waits };
-  /// %globaltimer jumps by so much when all wait, at first: it grows, so that any deadline comes soon.
+  /// First jump of %globaltimer when all work waits; jumps grow, so that any deadline comes soon.
   static constexpr std::uint64_t first_jump = 1000;
 
   explicit Inside(std::uint64_t seed) : random(seed) {}
 
   struct Queue;
-  /// Something that a queue does.
+  /// A unit of work in a queue.
   struct Work {
     virtual ~Work() = default;
-    /// Goes on with it; the lock is not held. Adds to `changes` what others may wait for.
+    /// Runs one turn, without the lock. Increments `changes` for effects that others may wait for.
     virtual Turn turn(Inside& group, Queue& queue) = 0;
-    /// After its last turn.
+    /// Called after its last turn.
     virtual void finish() {}
-    /// The text of a deadlock about it: "; …"
+    /// Its part of a deadlock's message: "; …"
     virtual std::string waits_for() const { return {}; }
     virtual void stop_as_deadlock(std::string) {}
 
     std::shared_ptr<Mark::State> mark = std::make_shared<Mark::State>();
     std::vector<std::shared_ptr<Mark::State>> behind = {};
-    GridClock host = {};                            ///< what the host is behind when it puts it in
+    GridClock host = {};                            ///< the host's knowledge at the enqueue
     std::optional<std::uint64_t> waits_since = {};  ///< Inside::changes when it last found that it waits
   };
   struct Queue {
     int device = 0;
     std::deque<std::unique_ptr<Work>> works = {};
-    GridClock known = {};                    ///< the work that has ended
-    GroupMember* last_grid = nullptr;        ///< if the last work was a launch
-    std::shared_ptr<Mark::State> last = {};  ///< of all that was put in
-    bool host_has_waited = true;             ///< for all that was put in
+    GridClock known = {};                    ///< knowledge of the work that has ended
+    GroupMember* last_grid = nullptr;        ///< the last work, if it was a launch
+    std::shared_ptr<Mark::State> last = {};  ///< mark of the last enqueued work
+    bool host_has_waited = true;             ///< for all enqueued work
   };
   struct Launching;
   struct Copying;
@@ -68,12 +68,12 @@ struct Group::Inside {
   std::condition_variable changed;
   std::vector<Memory*> devices;
   std::deque<Queue> queues;
-  GridClock host;         // what it has waited for
-  std::uint64_t era = 0;  // of numbers, which begin anew when everything has ended and the host knows
+  GridClock host;         // the host's knowledge
+  std::uint64_t era = 0;  // of cluster numbers; they restart when all work has ended and the host knows it
   bool is_running = false;
   const std::shared_ptr<GroupThreads> threads = std::make_shared<GroupThreads>();
 
-  // The thread that runs has these.
+  // Owned by the thread that runs.
   Random random;
   GroupOrder order;
   std::unique_ptr<GlobalRaces> races;

@@ -1,5 +1,5 @@
-// Grids and copies of a group of devices, which run beside each other where no queue, event or value orders them. Each has a
-// number that stands for its end: who knows it knows all that was done there.
+// Grids and copies of a device group, which run concurrently where no queue, event or value orders them. Each
+// has a number for its end: knowing the number means knowing all of its accesses.
 #pragma once
 
 #include <array>
@@ -24,47 +24,47 @@ struct Warp;
 
 /// A grid, or a copy, of one device.
 struct GroupMember {
-  std::uint32_t number = 0;  ///< stands for its end; its clusters have those behind it
-  std::uint32_t end = 0;     ///< of its clusters' numbers
+  std::uint32_t number = 0;  ///< agent number of its end; its clusters have the following numbers
+  std::uint32_t end = 0;     ///< end of its clusters' numbers
   int device = 0;            ///< in the group
-  std::string name;          ///< of the kernel, or what it does
-  std::shared_ptr<const Program> program = nullptr;  ///< keeps the kernel; null where it is none
+  std::string name;          ///< kernel name, or the operation's
+  std::shared_ptr<const Program> program = nullptr;  ///< keeps the kernel alive; null: no kernel
   const Kernel* kernel = nullptr;
   LaunchShape shape = {};
 
-  GridClock before = {};       ///< what its threads know when they begin
-  GridClock behind_wait = {};  ///< and behind griddepcontrol.wait
+  GridClock before = {};       ///< knowledge of its threads when they begin
+  GridClock behind_wait = {};  ///< knowledge after griddepcontrol.wait
   std::uint32_t in_front =
       0;                   ///< number of the grid that it may have begun before the end of; its own for none
-  GridClock learned = {};  ///< what its threads knew when they ended
-  bool lets_behind_wait = false;  ///< the next grid of its queue begins behind a wait
+  GridClock learned = {};  ///< knowledge of its threads when they ended
+  bool lets_behind_wait = false;  ///< the next grid of its queue begins after a wait
 
   std::uint32_t first_cluster() const { return number + 1; }
-  // griddepcontrol by the lanes of a warp, and the end of a block.
+  // griddepcontrol by a warp's lanes, and a block's end.
   void wait(Warp& warp);
   void let_next_begin(Warp& warp);
   void end_of(const Block& block);
 };
 
-/// The time that %globaltimer tells a group: a nanosecond for each warp instruction, and more where all only wait.
+/// %globaltimer of a group: a nanosecond for each warp instruction, and jumps while all work waits.
 struct GroupClock {
   std::uint64_t now = 0;
-  std::uint64_t reads = 0;  ///< how often somebody has looked
+  std::uint64_t reads = 0;  ///< number of reads
 };
 
-/// Used by one thread at a time.
+/// Not thread safe.
 class GroupOrder {
  public:
-  /// Makes room for a member of `clusters` clusters, or for a copy, which is one.
+  /// Adds a member with `clusters` clusters; a copy has one.
   GroupMember& add(std::uint64_t clusters);
   bool has_numbers_for(std::uint64_t clusters) const;
 
   const GroupMember& of(std::uint32_t cluster) const;
-  /// The narrowest scope that takes in blocks of two clusters that differ.
+  /// The narrowest scope that includes blocks of two different clusters.
   Scope between(std::uint32_t a, std::uint32_t b) const;
-  /// Whether somebody with this knowledge is behind the end of the cluster's member.
+  /// Whether `known` includes the end of the cluster's member.
   bool has_ended(std::uint32_t cluster, const GridClock& known) const;
-  /// Knowledge of a member's end.
+  /// Knowledge of the member's end.
   static GridClock end_of(const GroupMember& member);
 
  private:

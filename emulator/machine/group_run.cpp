@@ -1,4 +1,4 @@
-// How queues of a group take turns.
+// Turns of a group's queues.
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 // Up to so many powers of 2 of turns.
 constexpr std::uint32_t turns_of_holding_back = 10;
 constexpr std::uint64_t last_jump = std::uint64_t{1} << 60;
-// How long other threads are waited for, in all, where nothing watches the time, and at once.
+// Total time to wait for other threads when nothing reads the clock, and the length of one wait.
 constexpr std::chrono::seconds patience(20);
 constexpr std::chrono::milliseconds pause(1);
 constexpr std::chrono::milliseconds time_between_asking(20);
@@ -105,7 +105,7 @@ void Group::Inside::run_here(std::unique_lock<std::mutex>& lock, const std::shar
     }
     const std::vector<Queue*> queues_ready = ready();
     if (queues_ready.empty()) {
-      // Marks that the rest is behind are each other's, or another group's.
+      // The remaining works wait for each other's marks, or for another group's.
       drop_all();
       throw std::logic_error("the work that is left waits for marks that nothing will reach");
     }
@@ -114,7 +114,7 @@ void Group::Inside::run_here(std::unique_lock<std::mutex>& lock, const std::shar
   }
 }
 
-// Queues whose first work may begin or go on.
+// Queues whose first work can begin or continue.
 std::vector<Group::Inside::Queue*> Group::Inside::ready() {
   std::vector<Queue*> found;
   for (Queue& queue : queues) {
@@ -126,7 +126,7 @@ std::vector<Group::Inside::Queue*> Group::Inside::ready() {
   return found;
 }
 
-// One queue is held back for a while, now and then, as long as others can go on: what may come late does.
+// Holds back one queue for a random number of turns while others can continue: works that may run late do.
 Group::Inside::Queue& Group::Inside::choose(const std::vector<Queue*>& from) {
   if (turns_held_back == 0) {
     held_back = from[random.below(static_cast<std::uint32_t>(from.size()))];
@@ -165,7 +165,8 @@ void Group::Inside::end_front(Queue& queue) {
   jump = first_jump;
   waited = {};
   changed.notify_all();
-  // Whoever waits for the mark finds what it has left: it is told with the lock held, which asks for nothing here.
+  // Finishes under the lock, so that a waiter that sees the mark reached also finds the findings; finish()
+  // takes no lock of the group.
   work->finish();
 }
 

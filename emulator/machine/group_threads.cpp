@@ -6,10 +6,10 @@ namespace jit::emulator {
 
 namespace {
 
-// Whether the thread is past its end, where static objects of the main thread still call.
+// Whether the thread's destructors have run; static objects of the main thread may still call.
 thread_local bool has_left = false;
 
-/// A thread's places among those of groups, which it leaves at its end.
+/// A thread's memberships in groups; its end removes them.
 struct GroupMemberships {
   std::vector<std::weak_ptr<GroupThreads>> groups;
 

@@ -1,4 +1,4 @@
-// Threads of the host that may put work into a group of devices.
+// Host threads that may enqueue work into a device group.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jit::emulator {
 
-/// Threads that may put work in, until they end.
+/// Threads that may enqueue work, until they end.
 struct GroupThreads {
   std::mutex mutex;
   std::set<std::thread::id> ids;

@@ -1,4 +1,4 @@
-// The work of a group's queues: launches, copies, waits for values, functions of the host.
+// Work of a group's queues: launches, copies, value waits, host functions.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ struct Group::Inside::Launching final : Work {
   Clock::time_point start;
 };
 
-// Everything that a queue does at once.
+// A work that completes in one turn.
 struct Group::Inside::Copying final : Work {
   struct Range {
     std::uint64_t address = 0;
@@ -129,7 +129,7 @@ struct Group::Inside::Copying final : Work {
   std::string name;
   Range to = {}, from = {};
   bool is_value = false;
-  std::function<bool(Memory* source, Memory* target)> move;  ///< false where it is not allocated
+  std::function<bool(Memory* source, Memory* target)> move;  ///< false: memory is not allocated
   Ended ended = {};
   std::vector<Finding> findings = {};
 };

@@ -1,4 +1,4 @@
-// A kernel ready to be run: decoded instructions, and how many registers, bytes and threads it wants.
+// A kernel ready to run: decoded instructions, and its registers, bytes and threads.
 #pragma once
 
 #include <array>
@@ -25,16 +25,16 @@ using Slot = std::uint32_t;
 /// Index of a predicate register: one bit for each lane.
 using Predicate = std::uint32_t;
 
-/// The flow after an instruction was executed.
+/// Control flow after an instruction.
 enum class Flow {
-  next,             ///< on to the instruction behind
+  next,             ///< continue with the following instruction
   jump,             ///< the operation has set the program counter
-  wait_then_next,   ///< Warp::wait says for what; then on to the instruction behind
-  wait_then_retry,  ///< the same, then executed again
+  wait_then_next,   ///< Warp::wait holds the condition; then the following instruction
+  wait_then_retry,  ///< the same wait, then execute again
   exit,             ///< lanes `Warp::exec` end
 };
 
-/// The meaning of one instruction. Immutable, shared by all warps and threads.
+/// The effect of one instruction. Immutable, shared by all warps and threads.
 class Operation {
  public:
   virtual ~Operation() = default;
@@ -70,24 +70,24 @@ struct Instruction {
   std::optional<Predicate> guard;
   bool guard_negated = false;
   bool aligned = false;  ///< all threads of the warp must execute it together
-  /// The reconvergence point of a conditional branch: where its two sides meet again, index in Kernel::code;
-  /// code.size(): at the exit.
+  /// The reconvergence point of a conditional branch: where both sides meet, as an index in Kernel::code;
+  /// code.size(): the exit.
   std::uint32_t reconvergence = 0;
 };
 
-/// Facts that are seldom asked about an instruction.
+/// Rarely used facts about an instruction.
 struct InstructionInfo {
   std::string name;  ///< "mma.sync.aligned.…"
   InstructionClass kind = InstructionClass::other;
   int ptx_line = 0;
   std::optional<ptx::SourceLine> source;
   bool guarded = false;
-  /// Registers that it names, as units of the register file: a 64-bit one appears as two.
+  /// Registers of its operands, as units of the register file; a 64-bit one gives two.
   std::vector<Slot> reads, writes;
   std::vector<std::uint32_t> successors;  ///< in Kernel::code; empty after exit
 };
 
-/// A slot whose lanes hold a value from the start: a constant or what a special register says.
+/// A slot that is filled at the start: a constant or a special register.
 struct PresetSlot {
   enum class What {
     constant,
@@ -136,8 +136,8 @@ struct PresetSlot {
   };
   What what{};
   Slot slot = 0;
-  bool wide = false;        ///< 64 bits
-  std::uint64_t value = 0;  ///< of a constant; added to what other presets say
+  bool wide = false;        ///< 64-bit
+  std::uint64_t value = 0;  ///< the constant; for other presets, an addend
 };
 
 struct Kernel {
@@ -155,14 +155,14 @@ struct Kernel {
   int max_threads = 1024;                                 ///< per block: .maxntid, .reqntid
   std::optional<std::array<unsigned, 3>> required_block;  ///< .reqntid
   int min_blocks = 1;                                     ///< per multiprocessor: .minnctapersm
-  std::vector<int> cluster;                               ///< .reqnctapercluster; empty: as the launch says
-  int register_estimate = 0;  ///< per thread, from liveness: 32-bit registers alive at once at most
-  /// 32-bit registers alive before each instruction, parallel to `code`.
+  std::vector<int> cluster;                               ///< .reqnctapercluster; empty: the launch decides
+  int register_estimate = 0;  ///< per thread, from liveness: the most 32-bit registers live at once
+  /// 32-bit registers live before each instruction, parallel to `code`.
   std::vector<int> live_registers;
   std::vector<std::string> files;  ///< by ptx::SourceLine::file
 };
 
-/// Where an instruction comes from, for a reader: "softmax.cuh:41", or "PTX line 812" without line
+/// Source location of an instruction for messages: "softmax.cuh:41", or "PTX line 812" without line
 /// information.
 std::string place_of(const Kernel& kernel, std::uint32_t pc);
 
@@ -175,16 +175,16 @@ struct Program {
   std::size_t globals_alignment = 256;
   std::vector<ptx::Variable::Relocation> relocations;  ///< in `globals`; the symbol's offset is in `addend`
 
-  const Kernel* find(std::string_view name) const;  ///< null when there is none
+  const Kernel* find(std::string_view name) const;  ///< null: not found
 };
 
-/// Parses and decodes PTX for a device, or for the one that its .target names. Throws PtxError.
+/// Parses and decodes PTX for a device, or for its .target. Throws PtxError.
 std::shared_ptr<const Program> load_program(std::string ptx, TargetArch device);
 std::shared_ptr<const Program> load_program(std::string ptx);
 
 class GlobalMemory;
-/// Allocates the program's variables on a device and writes their initial values. Returns their address; 0
-/// when there are none, or memory is short.
+/// Allocates and initializes the program's variables on a device. Returns their address; 0 when it has none,
+/// or memory is short.
 std::uint64_t place_globals(const Program& program, GlobalMemory& memory);
 
 }  // namespace jit::emulator

@@ -29,7 +29,7 @@ const Knowledge& LaneKnowledge::common(std::uint32_t lanes) {
   for (const View& view : views_) {
     if ((view.lanes & lanes) == 0) continue;
     Knowledge known = view.known;
-    // A lane that others of its view do not stand beside knows what it did itself.
+    // A lane that shares its view with no other knows its own events.
     if (std::has_single_bit(view.lanes)) {
       known.past.raise(agent_, view.lanes, time_);
       known.async_past.raise(agent_, view.lanes, view.fenced);
@@ -51,7 +51,7 @@ void LaneKnowledge::release(std::uint32_t lanes, Knowledge& to) const {
   for (const View& view : views_) {
     if ((view.lanes & lanes) == 0) continue;
     to.join(view.known);
-    // Missing lanes of a warp with fewer than 32 may count as well: they never do anything.
+    // Missing lanes of a partial warp may be included: they never act.
     const std::uint32_t own = is_shared() ? lanes : view.lanes & lanes;
     to.past.raise(agent_, own, time_);
     to.async_past.raise(agent_, own, view.fenced);

@@ -1,4 +1,4 @@
-// Knowledge of a warp's lanes about each other and of others, and the warp's time.
+// Knowledge of a warp's lanes about each other and about other agents, and the warp's time.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace jit::emulator {
 
-/// Knowledge of the lanes of a warp, each for itself. Lanes that know the same share a view of it; what one
-/// does alone parts it from the others until they meet.
+/// Knowledge of a warp's lanes, per lane. Lanes with equal knowledge share a view; an event of a single lane
+/// splits it off until they synchronize.
 class LaneKnowledge {
  public:
   /// Knowledge of the lanes `lanes` of the warp `agent`.
@@ -19,7 +19,7 @@ class LaneKnowledge {
   struct View {
     std::uint32_t lanes;
     Knowledge known;
-    std::uint32_t fenced;  ///< time until which the async proxy sees each lane's own writes
+    std::uint32_t fenced;  ///< time up to which the async proxy sees each lane's own writes
   };
   const View& of(int lane) const {
     std::size_t i = 0;
@@ -27,34 +27,34 @@ class LaneKnowledge {
     return views_[i];
   }
   bool is_shared() const { return views_.size() == 1; }
-  /// Knowledge that all of `lanes` share about others. Valid until the next change.
+  /// The common knowledge of `lanes` about others. Valid until the next change.
   const Knowledge& common(std::uint32_t lanes);
 
-  /// The warp's time: that of what its lanes do now.
+  /// The warp's time, given to the current events of its lanes.
   std::uint32_t time() const { return time_; }
-  /// Later events of the lanes are not part of what they have released.
+  /// Advances the time: later events are not part of earlier releases.
   void tick() { ++time_; }
 
-  /// Releases what `lanes` know and have done, to be in the past of whoever learns it; tick() follows.
+  /// Adds the knowledge and events of `lanes` to `to`, for acquirers; tick() must follow.
   void release(std::uint32_t lanes, Knowledge& to) const;
   Knowledge released(std::uint32_t lanes) const {
     Knowledge knowledge;
     release(lanes, knowledge);
     return knowledge;
   }
-  /// Everything in `other` lies in the past of `lanes` from now on.
+  /// Adds `other` to the past of `lanes`.
   void acquire(std::uint32_t lanes, const Knowledge& other);
-  /// The agent's `of_lanes` have come to `time` in the past of `lanes`.
+  /// Adds events of the agent's `of_lanes` up to `time` to the past of `lanes`.
   void acquire(std::uint32_t lanes, Agent agent, std::uint32_t of_lanes, std::uint32_t time);
-  /// fence.proxy.async by `lanes`: the async proxy sees all that lies in the past of each, in shared memory.
+  /// fence.proxy.async by `lanes`: the async proxy sees each lane's past in shared memory.
   void fence_proxy(std::uint32_t lanes);
-  /// The async proxy sees it in global memory as well; `own_cluster` is the number of the warp's own.
+  /// The async proxy also sees it in global memory; `own_cluster` is the number of the warp's cluster.
   void fence_global_proxy(std::uint32_t lanes, std::uint32_t own_cluster);
-  /// Orders `lanes` with each other: what any did or knew lies in the past of each.
+  /// Synchronizes `lanes`: each one's events and knowledge enter every one's past.
   void meet(std::uint32_t lanes);
 
  private:
-  // Calls f(view) so that the views it is called for are those of `lanes`.
+  // Calls f(view) for views that cover exactly `lanes`, splitting views when needed.
   template <class F>
   void change(std::uint32_t lanes, F f);
 

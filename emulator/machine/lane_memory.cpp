@@ -14,7 +14,7 @@
 namespace jit::emulator {
 namespace {
 
-// A device access that other threads may make at the same time.
+// Device accesses that may be concurrent with other threads'.
 template <class Word>
 void load_strong(std::byte* to, const std::byte* from) {
   const Word value = __atomic_load_n(reinterpret_cast<const Word*>(from), __ATOMIC_ACQUIRE);
@@ -47,7 +47,7 @@ void copy_strong(bool is_load, std::byte* to, const std::byte* from, std::uint32
   }
 }
 
-// memcpy with the common sizes spelled out.
+// memcpy with constant sizes for the common cases.
 void copy(std::byte* to, const std::byte* from, std::uint32_t bytes) {
   switch (bytes) {
     case 4:
@@ -87,7 +87,7 @@ bool is_one_piece(std::uint32_t mask, const LaneAccess& access, const LaneAddres
   return difference == 0;
 }
 
-// Watched, one lane after the other; `move` copies the bytes.
+// Checked access, lane by lane; `move` copies the bytes.
 template <class F>
 void access_strong(Warp& warp, std::uint32_t mask, const LaneAccess& access, const LaneAddresses& addresses,
                    GlobalRaces::Kind kind, F move) {

@@ -1,4 +1,4 @@
-// Loads and stores of a whole warp: each lane at an address of its own, in any space.
+// Loads and stores of a whole warp: each lane has its own address, in any space.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@ namespace jit::emulator {
 
 enum class AddressSpace : std::uint8_t { generic, global, shared, local, param };
 
-/// An address for each lane: in `shared` of 32 bits, in `local` and `param` an offset.
+/// An address for each lane: 32 bits in `shared`, an offset in `local` and `param`.
 using LaneAddresses = std::array<std::uint64_t, warp_lanes>;
 
-/// Values of [base + offset] for all lanes.
+/// Addresses [base + offset] of all lanes.
 LaneAddresses lane_addresses(Warp& warp, const Decoder::Address& address);
 
-/// The access of one lane: what it moves, and how.
+/// Size and semantics of one lane's access.
 struct LaneAccess {
   AddressSpace space = AddressSpace::generic;
   std::uint32_t bytes = 4;          ///< together, a power of two up to 32; the address is a multiple of it
@@ -27,34 +27,34 @@ struct LaneAccess {
   Ordering ordering = {};
 };
 
-/// Reads for each lane of `warp.exec` to `to` + lane · access.bytes. Checks and counts, and reports as the
-/// space does.
+/// Loads for each lane of `warp.exec` to `to` + lane · access.bytes. Checks, counts and reports depend on the
+/// space.
 void load_lanes(Warp& warp, const LaneAccess& access, const LaneAddresses& addresses, std::byte* to);
-/// Writes what lies there.
+/// Stores from `from` + lane · access.bytes.
 void store_lanes(Warp& warp, const LaneAccess& access, const LaneAddresses& addresses, const std::byte* from);
 
-/// The lanes of a warp by the space that their generic addresses lie in.
+/// Lanes of a warp by the space of their generic addresses.
 struct SpaceMasks {
   std::uint32_t global = 0, shared = 0, local = 0, param = 0;
 };
-/// Turns the addresses into those of their spaces. Stops the launch for one that lies in none.
+/// Converts generic addresses to addresses in their spaces. Stops the launch for an address in none.
 SpaceMasks split_generic(Warp& warp, std::uint32_t mask, LaneAddresses& addresses);
 
 /// Byte offsets in one block's shared memory, of some lanes.
 using SharedOffsets = std::array<std::uint32_t, warp_lanes>;
 
-/// Calls f(block, offsets, lanes) for each block of the cluster that the shared addresses of `mask` name.
-/// Stops the launch for an address that is not a multiple of `alignment`, or no shared one.
+/// Calls f(block, offsets, lanes) for each block of the cluster that lanes of `mask` address. Stops the
+/// launch for an address that is not a multiple of `alignment` or not in shared memory.
 template <class F>
 void for_each_block(Warp& warp, std::uint32_t mask, const LaneAddresses& addresses, std::uint32_t alignment,
                     F f);
 
 // Details.
 namespace detail {
-/// Sets all offsets, and returns whether all lanes of `mask` address the block itself, without fault.
+/// Sets all offsets. Returns whether all lanes of `mask` validly address their own block.
 bool all_in_own_block(const Warp& warp, std::uint32_t mask, const LaneAddresses& addresses,
                       std::uint32_t alignment, SharedOffsets& offsets);
-/// Takes the lanes of one block out of `mask`.
+/// Takes the lanes that address one block out of `mask`.
 std::uint32_t take_block(Warp& warp, std::uint32_t& mask, const LaneAddresses& addresses,
                          std::uint32_t alignment, Block*& block, SharedOffsets& offsets);
 }  // namespace detail

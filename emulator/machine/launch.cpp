@@ -33,7 +33,7 @@ bool waits_for_grids(const Kernel& kernel) {
   });
 }
 
-// The limits of CUDA's programming guide, "Technical Specifications per Compute Capability".
+// Checks the limits of CUDA's programming guide, "Technical Specifications per Compute Capability".
 void check_shape(const Function& function, const LaunchShape& shape, const LaunchOptions& options) {
   const Kernel& kernel = function.kernel();
   const TargetArch target = function.program()->target;
@@ -94,33 +94,33 @@ void check_shape(const Function& function, const LaunchShape& shape, const Launc
   }
 }
 
-// The first in this thread, the others in threads of their own.
+// Runs the first worker in this thread, the others in new threads.
 void run_all(std::span<const std::unique_ptr<Worker>> workers, Residency& residency) {
   std::vector<std::jthread> threads;
   for (std::size_t i = 1; i < workers.size(); ++i) {
     try {
       threads.emplace_back([&worker = *workers[i]] { worker.run(); });
     } catch (const std::system_error&) {
-      // The others do their part.
+      // The other workers run all clusters.
       for (; i < workers.size(); ++i) residency.note_end(i);
     }
   }
   workers[0]->run();
 }
 
-// Calls `work`, which ends soon after `stopped` is set. Where there is somebody to ask this thread does
-// nothing but ask, so that a block without end cannot keep it. Returns whether the answer was yes.
+// Runs `work`, which ends soon after `stopped` is set. With `is_interrupted`, another thread runs it and this
+// one only polls, so that an endless block cannot hold this thread. Returns whether it was interrupted.
 template <class Work>
 bool run_asking(const std::function<bool()>& is_interrupted, std::atomic<bool>& stopped, const Work& work) {
   if (!is_interrupted) {
     work();
     return false;
   }
-  std::future<void> end;  // waited for in its destructor
+  std::future<void> end;  // its destructor waits
   try {
     end = std::async(std::launch::async, work);
   } catch (const std::system_error&) {
-    work();  // without another thread nobody can ask
+    work();  // without another thread, nothing can poll
     return false;
   }
   bool interrupted = false;
@@ -135,7 +135,7 @@ bool run_asking(const std::function<bool()>& is_interrupted, std::atomic<bool>& 
   return interrupted;
 }
 
-// Who watches the memory of a launch; null for nobody. Takes the grids in front away.
+// The race detector of a launch; null: races are not checked. Takes over the previous grids' state.
 GridsInFront watch(const Launch& launch, GridsInFront* in_front) {
   GridsInFront races = in_front ? std::exchange(*in_front, nullptr) : nullptr;
   if (!launch.options.check_races) return nullptr;
@@ -170,7 +170,7 @@ void note(const Launch& launch, std::uint32_t pc, FindingKind kind, const Warp& 
   launch.findings.list.push_back(std::move(finding));
 }
 
-// The shape that was asked for, with the kernel's own cluster where none was. Throws std::invalid_argument.
+// The requested shape, with the kernel's own cluster where none is given. Throws std::invalid_argument.
 LaunchShape checked_shape(const Function& function, LaunchShape shape, const LaunchOptions& options,
                           std::span<const std::byte> parameters) {
   if (product(shape.cluster) == 1) shape.cluster = function.cluster();
@@ -189,7 +189,7 @@ std::uint64_t placed_globals(const Function& function, Memory& memory) {
   return *globals;
 }
 
-// How many clusters of the shape run at once; 0: any number.
+// The most clusters of the shape that run at once; 0: any number.
 std::uint64_t most_clusters(const LaunchOptions& options, const LaunchShape& shape) {
   if (options.resident_blocks == 0) return 0;
   return std::max<std::uint64_t>(options.resident_blocks / product(shape.cluster), 1);

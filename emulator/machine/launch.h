@@ -19,7 +19,7 @@
 
 namespace jit::emulator {
 
-/// Unwinds a launch that cannot go on, after the finding was reported.
+/// Unwinds a launch that cannot continue, after its finding was reported.
 class LaunchStopped : public std::exception {};
 
 struct GroupClock;
@@ -27,7 +27,7 @@ class Residency;
 struct GroupMember;
 struct Warp;
 
-/// A launch that is running: what all of its blocks share. Thread safe.
+/// State that all blocks of a running launch share. Thread safe.
 struct Launch {
   const Program& program;
   const Kernel& kernel;
@@ -39,11 +39,11 @@ struct Launch {
 
   std::uint64_t clusters() const;  ///< of the grid
 
-  /// Notes a finding at the warp's current instruction, or at `pc`, unless its kind is allowed; the same kind at the
-  /// same instruction is noted once.
+  /// Adds a finding at the warp's current instruction, or at `pc`, unless its kind is allowed or that
+  /// instruction already has one of the kind.
   void report(FindingKind kind, const Warp& warp, int lane, std::string message) const;
   void report_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane, std::string message) const;
-  /// Notes a finding, and ends the launch: throws LaunchStopped.
+  /// Adds a finding and ends the launch: throws LaunchStopped.
   [[noreturn]] void stop(FindingKind kind, const Warp& warp, int lane, std::string message) const;
   [[noreturn]] void stop_at(std::uint32_t pc, FindingKind kind, const Warp& warp, int lane,
                             std::string message) const;
@@ -54,10 +54,10 @@ struct Launch {
     std::set<std::pair<FindingKind, std::uint32_t>> seen;
   };
   Findings& findings;
-  std::atomic<bool>& stopped;      ///< blocks that have not begun are left out
-  GlobalRaces* races = nullptr;    ///< null where global memory is not watched
-  Residency* residency = nullptr;  ///< null where clusters are not run by `launch`
-  GroupMember* member = nullptr;   ///< null outside of a group of devices
+  std::atomic<bool>& stopped;      ///< no further block begins
+  GlobalRaces* races = nullptr;    ///< null: global memory is not checked
+  Residency* residency = nullptr;  ///< null: the launch does not schedule clusters
+  GroupMember* member = nullptr;   ///< null: not in a device group
   GroupClock* clock = nullptr;     ///< of the group
 };
 

@@ -1,4 +1,4 @@
-// Memory with the variables of modules in it.
+// Memory that contains the variables of modules.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct Memory::Inside {
 
   GlobalMemory global;
 
-  /// Address of the program's variables, which are made at the first need; 0 when it has none, nothing when memory is
-  /// short.
+  /// Address of the program's variables, allocated at the first call; 0 when it has none, nothing when memory
+  /// is short.
   std::optional<std::uint64_t> place(const std::shared_ptr<const Program>& program);
   void remove(const std::shared_ptr<const Program>& program);
 
  private:
   std::mutex mutex_;
-  std::map<std::shared_ptr<const Program>, std::uint64_t> variables_;  // of those that have some
+  std::map<std::shared_ptr<const Program>, std::uint64_t> variables_;  // only of programs with variables
 };
 
 }  // namespace jit::emulator

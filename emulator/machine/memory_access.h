@@ -1,4 +1,4 @@
-// Checked access to memory outside of .shared, and generic addresses taken apart.
+// Checked access to memory outside of .shared, and resolution of generic addresses.
 #pragma once
 
 #include <cstddef>
@@ -9,31 +9,31 @@
 
 namespace jit::emulator {
 
-/// A device pointer to be read or written at once by `lane`. `address` must be a multiple of `alignment`, the
-/// bytes allocated and (for reads) written before: misaligned and out-of-bounds accesses stop the launch, an
-/// uninitialized read is reported and goes on. Writes count as written. `pc` is the instruction to blame when
-/// it is not the warp's current one, as for copies that complete later.
+/// A device pointer for an immediate access by `lane`. `address` must be a multiple of `alignment`, and the
+/// bytes allocated; misaligned and out-of-bounds accesses stop the launch. A read of unwritten bytes is
+/// reported and continues; a write marks them written. `pc` is the instruction to report when it is not the
+/// current one, as for copies that complete later.
 const std::byte* read_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes,
                              std::uint32_t alignment, std::optional<std::uint32_t> pc = {});
 std::byte* write_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes,
                         std::uint32_t alignment, std::optional<std::uint32_t> pc = {});
-/// The checks of alignment and bounds alone.
+/// Only the checks of alignment and bounds.
 void check_global(Warp& warp, int lane, std::uint64_t address, std::uint32_t bytes, std::uint32_t alignment);
 
 /// The target of a generic address.
 struct Target {
   enum class Where { global, shared, local, param } where = Where::global;
   std::uint64_t address = 0;  ///< in `global`; else an offset
-  Block* block = nullptr;     ///< of `shared`: whose
+  Block* block = nullptr;     ///< the block, for `shared`
 };
-/// Stops the launch for an address in no window that a lane of this warp can use.
+/// Stops the launch for an address in no window that a lane of this warp may use.
 Target resolve_generic(Warp& warp, int lane, std::uint64_t address);
 
-/// The block and byte offset of a 32-bit .shared address (of .shared::cluster when it names a rank). Stops
-/// the launch for an address below shared_begin or of no block of the cluster.
+/// The block and byte offset of a 32-bit .shared or .shared::cluster address. Stops the launch for an address
+/// below shared_begin or of no block of the cluster.
 struct SharedPlace {
   Block* block = nullptr;
-  std::uint32_t offset = 0;  ///< as SharedMemory counts
+  std::uint32_t offset = 0;  ///< offset in SharedMemory
 };
 SharedPlace resolve_shared(Warp& warp, int lane, std::uint32_t address);
 
@@ -50,7 +50,7 @@ inline bool is_aligned(std::uint64_t address, std::uint32_t alignment) {
   return (address & (alignment - 1)) == 0;
 }
 
-/// Whether a finding of this kind at `pc` would be the first: one that is noted already is not worth a text.
+/// Whether a finding of this kind at `pc` would be the first; later ones need no text.
 bool is_news(const Launch& launch, FindingKind kind, std::uint32_t pc);
 
 }  // namespace jit::emulator

@@ -13,7 +13,7 @@
 namespace jit::emulator {
 namespace {
 
-// The newest version that NVRTC up to 13.5 writes.
+// The newest PTX version that NVRTC up to 13.5 writes.
 constexpr int newest_ptx_major = 9;
 constexpr int newest_ptx_minor = 5;
 
@@ -142,8 +142,8 @@ void set_reconvergence(const FlowGraph& graph, Kernel& kernel) {
   }
 }
 
-// Which registers hold nothing but parameters and constants, as bits: an assembler has these in the constant bank and in
-// the instructions that want them.
+// Registers that hold only parameters and constants, as bits: an assembler reads these from the constant
+// bank, or encodes them as immediates.
 std::vector<std::uint64_t> constant_registers(const std::vector<InstructionInfo>& info, std::uint32_t slots) {
   std::vector<std::uint64_t> constants((slots + 63) / 64), computed(constants.size());
   for (const InstructionInfo& instruction : info) {
@@ -180,8 +180,8 @@ Kernel decode_kernel(const ptx::Module& module, const ptx::Function& function, c
                      TargetArch target, TargetArch device) {
   Kernel kernel;
   kernel.name = function.name;
-  // Compilers give every value a register of its own. The first pass finds out which are alive together, the
-  // second packs them: a warp's registers then stay in the host's cache.
+  // Compilers give every value its own register. The first pass finds which are live together, the second
+  // packs them, so that a warp's registers stay in the host's cache.
   Symbols declared(module, function, layout);
   decode_body(function, target, device, declared, kernel);
   const FlowGraph graph = flow_graph(kernel.info);

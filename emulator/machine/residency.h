@@ -1,4 +1,4 @@
-// How many clusters of a grid run at once, and whether they only wait for each other.
+// Limits how many clusters of a grid run at once, and detects when they only wait for each other.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,24 @@ namespace jit::emulator {
 /// Shared by the host threads that run a grid. Thread safe.
 class Residency {
  public:
-  /// `most` clusters at once; 0: any number.
+  /// `most`: clusters at once; 0: any number.
   Residency(std::uint64_t most, std::size_t workers) : most_(most), workers_(workers) {}
 
-  /// Takes a place for a cluster. False when the device is full.
+  /// Reserves a slot for a cluster. False when the device is full.
   bool enter();
   /// A cluster has ended.
   void leave();
   std::uint64_t most() const { return most_; }
 
-  /// The number of changes so far that others can see, or that made room for others.
+  /// Number of changes so far that others can see, or that freed a slot.
   std::uint64_t changes() const;
   void note_change();
 
-  /// All clusters of a host thread have only polled since `changes`, as `waits` says, and it cannot begin another.
-  /// Returns what all say when that is true of every host thread, and nothing has changed: nobody will ever go on.
+  /// Notes that a host thread's clusters have all only polled since `changes`, as `waits` says, and that it
+  /// cannot begin another. When all host threads do so and nothing has changed: a deadlock; returns all
+  /// `waits`.
   std::optional<std::string> note_polling(std::size_t worker, std::uint64_t changes, std::string waits);
-  /// A host thread has no cluster and will have none.
+  /// Notes that a host thread has no cluster left.
   void note_end(std::size_t worker);
 
  private:

@@ -1,4 +1,4 @@
-// A launch with all that it needs to run.
+// A launch with all the state of its run.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,8 @@ namespace jit::emulator {
 
 class RunningLaunch {
  public:
-  /// For `workers` host threads at most. The parameters must stay. Throws std::invalid_argument, as `launch` does.
+  /// For at most `workers` host threads. `parameters` must outlive it. Throws std::invalid_argument, as
+  /// `launch` does.
   RunningLaunch(const Function& function, const LaunchShape& shape, std::span<const std::byte> parameters,
                 Memory& memory, const LaunchOptions& options, std::size_t workers);
   RunningLaunch(const RunningLaunch&) = delete;
@@ -29,7 +30,7 @@ class RunningLaunch {
   std::atomic<bool>& stopped() { return stopped_; }
   std::span<const std::unique_ptr<Worker>> workers() const { return workers_; }
 
-  /// When all workers have ended. Rethrows what one of them failed with.
+  /// The result once all workers have ended. Rethrows a worker's exception.
   LaunchResult result();
 
  private:

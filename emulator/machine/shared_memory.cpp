@@ -29,7 +29,7 @@ Record record_of(const Access& access) {
   return record;
 }
 
-// Calls f(index of the cell, which of its bytes) for all cells that the bytes lie in.
+// Calls f(cell index, byte mask in the cell) for all cells that the bytes overlap.
 template <class F>
 [[gnu::always_inline]] inline void for_each_cell(std::uint32_t offset, std::uint32_t bytes, F f) {
   std::uint32_t index = offset / cell_bytes, start = offset % cell_bytes;
@@ -50,10 +50,10 @@ template <class F>
 
 struct SharedMemory::Stores {
   Offsets offsets;
-  std::uint32_t done;  // lanes that have written
+  std::uint32_t done;  // lanes that have stored
   const std::byte* value;
 
-  // A lane that has written the same bytes; −1: none.
+  // A lane that has stored to the same bytes; −1: none.
   int earlier(std::uint32_t offset) const {
     int found = -1;
     for_each_lane(done, [&](int lane) {

@@ -1,4 +1,4 @@
-// Reports of SharedMemory about an access that is wrong.
+// Reports of faulty accesses to SharedMemory.
 #include <bit>
 
 #include <fmt/format.h>

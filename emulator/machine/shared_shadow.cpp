@@ -15,7 +15,7 @@ ByteMask without(ByteMask bytes, ByteMask taken) { return static_cast<ByteMask>(
 
 }  // namespace
 
-// calloc leaves pages that nobody touches to the system.
+// calloc leaves untouched pages to the system.
 Shadow::Shadow(std::size_t bytes)
     : cells_(static_cast<Cell*>(std::calloc((bytes + cell_bytes - 1) / cell_bytes + 1, sizeof(Cell)))),
       spilled_(1) {
@@ -94,8 +94,8 @@ void Shadow::remove(Record& first, std::uint32_t& more, ByteMask bytes) {
   if (list.empty()) give_back(more);
 }
 
-// Adds a record beside those of other agents. Of what the same agent did to the same bytes it takes the place
-// where that lies in the past, and joins what was done at the same time; of the rest its own lanes go.
+// Adds a record beside those of other agents. It replaces the same agent's records of the same bytes that
+// happen before it, merges with those of the same time, and removes its own lanes from the others.
 template <class Precedes>
 void Shadow::combine(Record& first, std::uint32_t& more, const Access& access, Record record,
                      Precedes precedes) {

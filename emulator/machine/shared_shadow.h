@@ -1,4 +1,4 @@
-// Shadow of shared memory: what the race detector remembers of each byte. For SharedMemory alone.
+// Shadow of shared memory: the race detector's records of each byte. Used only by SharedMemory.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@ inline constexpr std::uint32_t cell_bytes = 16;
 using ByteMask = std::uint16_t;
 inline constexpr ByteMask whole_cell = 0xffff;
 
-/// An access that may still matter to a later one.
+/// An access that can still conflict with a later one.
 struct Record {
   Agent agent = 0;
   std::uint32_t time = 0;
-  std::uint32_t lanes = 0;  ///< who did it: of several each, or all together
+  std::uint32_t lanes = 0;  ///< lanes that made it: each by itself, or jointly
   std::uint32_t pc = 0;
-  ByteMask bytes = 0;  ///< of the cell, those that it still holds for
+  ByteMask bytes = 0;  ///< bytes of the cell that it still describes
   std::uint16_t warp : 5 = 0;
   std::uint16_t rank : 4 = 0;  ///< of the warp's block in the cluster
   std::uint16_t together : 1 = 0;
@@ -33,16 +33,16 @@ struct Record {
 };
 static_assert(sizeof(Record) == 20);
 
-/// Sixteen bytes of shared memory. Zero bytes are a cell that nobody has touched.
+/// Sixteen bytes of shared memory. All zeros: an untouched cell.
 struct Cell {
   ByteMask written;    ///< initialized
-  ByteMask in_flight;  ///< an asynchronous write was issued and is still to come; its record is there already
+  ByteMask in_flight;  ///< an asynchronous write was issued and has not completed; its record exists already
   ByteMask mbarrier;
-  std::uint16_t has_strong;               ///< whether a write among the records is strong
+  std::uint16_t has_strong;               ///< whether a record of a write is strong
   std::uint32_t more_writes, more_reads;  ///< index in Shadow's lists; 0: none
-  Record write, read;                     ///< the first of each; without bytes: none
+  Record write, read;                     ///< first record of each list; without bytes: empty
 
-  /// All bytes initialized, and nothing of the rest.
+  /// Whether all bytes are initialized and no other flag is set.
   bool is_ordinary() const {
     std::uint64_t all;
     std::memcpy(&all, this, sizeof(all));
@@ -58,12 +58,12 @@ struct Cell {
   }
 };
 
-/// The lanes of the record that `access` does not know by its own order of instructions.
+/// The record's lanes whose order with `access` does not follow from program order.
 inline std::uint32_t others(const Record& record, const Access& access) {
   return record.agent == access.agent && !access.together ? record.lanes & ~access.lanes : record.lanes;
 }
 
-/// Whether an earlier write by all lanes of the record lies in the past of `access`, proxies aside.
+/// Whether a write by all lanes of the record happens before `access`, ignoring proxies.
 inline bool write_precedes(const Record& write, const Access& access) {
   const VectorClock& past = access.knowledge->past;
   if (past.at(write.agent) >= write.time) return true;
@@ -71,15 +71,15 @@ inline bool write_precedes(const Record& write, const Access& access) {
   return lanes == 0 || (lanes & ~past.lanes_at(write.agent, write.time)) == 0;
 }
 
-/// Whether an earlier read lies in the past of `access`. One of several lanes together is over for all when
-/// it is over for one: nobody goes on from an ldmatrix, or a wait for wgmma, before the matrix has been read.
+/// Whether a read happens before `access`. A joint read of several lanes has ended for all when it has for
+/// one: no lane continues after an ldmatrix, or a wait for wgmma, before the matrix has been read.
 inline bool read_precedes(const Record& read, const Access& access) {
   if (!read.together) return write_precedes(read, access);
   if (read.agent == access.agent && (access.lanes & ~read.lanes) == 0) return true;
   return (read.lanes & access.knowledge->past.lanes_at(read.agent, read.time)) != 0;
 }
 
-/// Whether the async proxy sees an earlier write by the generic one.
+/// Whether the async proxy sees an earlier generic write.
 inline bool is_fenced(const Record& write, const Access& access) {
   const VectorClock& past = access.knowledge->async_past;
   if (past.at(write.agent) >= write.time) return true;
@@ -110,29 +110,29 @@ struct Conflict {
   bool with_read;
 };
 
-/// The cells of one block.
+/// Cells of one block.
 ///
-/// A cell has a list of records for writes, and one for reads. Weak writes cover each byte at most once; of
-/// reads and of strong writes there are those that nothing orders: at most one by each thread for each byte,
-/// and those of lanes at the same time are one.
+/// A cell has a list of records for writes, and one for reads. Weak writes cover each byte at most once.
+/// Reads and strong writes are kept while unordered: at most one per thread and byte; those of lanes at the
+/// same time share a record.
 class Shadow {
  public:
   explicit Shadow(std::size_t bytes);
 
   Cell& operator[](std::size_t index) { return cells_.get()[index]; }
 
-  // The common cases, quickly: notes the access of the record's bytes and returns true; or false, and the
-  // functions below have to find out.
+  // Fast paths for the common cases: they note the access and return true; false: the functions below have to
+  // check.
   bool try_read(Cell& cell, const Access& access, const Record& record);
   bool try_write(Cell& cell, const Access& access, const Record& record);
 
-  /// The first conflict of a read, or write, of `bytes` with what is recorded.
+  /// The first conflict of a read, or write, of `bytes` with the records.
   std::optional<Conflict> check_read(const Cell& cell, const Access& access, ByteMask bytes) const;
   std::optional<Conflict> check_write(const Cell& cell, const Access& access, ByteMask bytes) const;
   void note_read(Cell& cell, const Access& access, const Record& record);
-  /// A weak write puts an end to all records of its bytes: whoever is ordered behind it is behind those, too.
+  /// A weak write removes all records of its bytes: whatever is ordered after it is also ordered after them.
   void note_write(Cell& cell, const Access& access, const Record& record);
-  /// The record of the write to the lowest of `bytes`.
+  /// The record of the last write to the lowest of `bytes`.
   std::optional<Record> last_write(const Cell& cell, ByteMask bytes) const;
 
  private:
@@ -140,10 +140,10 @@ class Shadow {
     void operator()(Cell* cells) const { std::free(cells); }
   };
 
-  // A list is its first record, which holds bytes unless the list is empty, and the spilled ones behind it.
+  // A list is its first record, with bytes unless the list is empty, and the following spilled ones.
   void add(Record& first, std::uint32_t& more, const Record& record);
   void clear(Record& first, std::uint32_t& more);
-  /// Takes bytes out of all records.
+  /// Removes bytes from all records.
   void remove(Record& first, std::uint32_t& more, ByteMask bytes);
   template <class Precedes>
   void combine(Record& first, std::uint32_t& more, const Access& access, Record record, Precedes precedes);
@@ -165,8 +165,8 @@ inline bool Shadow::try_read(Cell& cell, const Access& access, const Record& rec
       if (conflicts(write)) return false;
     }
   }
-  // A read that repeats one by the same agent, or comes after the only one, takes its place. What other lanes
-  // read at the same time joins it.
+  // A read replaces an earlier one by the same agent, or a single earlier read that it follows; lanes that
+  // read at the same time are merged.
   const auto joins = [&](Record& read) {
     if (read.agent != record.agent || read.time != record.time || read.bytes != record.bytes ||
         read.together != record.together || read.strong != record.strong) {
@@ -214,7 +214,7 @@ inline bool Shadow::try_write(Cell& cell, const Access& access, const Record& re
       if (was_read(read)) return false;
     }
   }
-  // Writes: the one that this takes the place of, or all.
+  // The write record that this one replaces, or all.
   const auto conflicts = [&](const Record& write) { return after_write(write, access) != Verdict::fine; };
   Record* old = cell.write.bytes == record.bytes || cell.write.bytes == 0 ? &cell.write : nullptr;
   if (cell.more_writes != 0) {

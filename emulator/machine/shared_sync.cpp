@@ -19,7 +19,7 @@ void SharedSync::write(Warp& warp, int lane, std::uint32_t offset, const Orderin
     released = warp.block.shared.sync().fenced(warp, lane);
   }
   if (!released) {
-    // An atomic hands on what it has read: the word stays as it is.
+    // An atomic passes on the releases that it has read, so they stay.
     if (!update) words_.erase(offset);
   } else if (update) {
     words_[offset].join(*released);

@@ -12,12 +12,12 @@
 
 namespace jit::emulator {
 
-/// Whose threads an operation is ordered for.
+/// The threads that a scope covers.
 enum class Scope : std::uint8_t { cta, cluster, gpu, sys };
 inline constexpr std::size_t scopes = 4;
 
-/// How an access takes part in synchronization: `.weak`, or strong with the semantics of its name.
-/// `.volatile` is relaxed, of scope sys.
+/// Memory ordering of an access: `.weak`, or strong with the named semantics. `.volatile` is relaxed with
+/// scope sys.
 struct Ordering {
   bool strong = false;
   bool acquires = false;
@@ -25,27 +25,28 @@ struct Ordering {
   Scope scope = Scope::gpu;
 };
 
-/// Words of one block's shared memory that strong accesses have written, and fences of its threads. Scopes of
-/// accesses to shared memory are not told apart.
+/// Words of one block's shared memory that strong accesses have written, and fences by its threads. Scopes
+/// are not distinguished for shared memory.
 class SharedSync {
  public:
-  /// A strong write at `offset` by a lane of any block of the cluster. An `update` (atomic) passes on what it
-  /// read.
+  /// A strong write at `offset` by a lane of any block of the cluster. An `update` (atomic) keeps the
+  /// releases that it read.
   void write(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering, bool update);
   /// A strong read.
   void read(Warp& warp, int lane, std::uint32_t offset, const Ordering& ordering);
   /// fence.acq_rel or .sc, by the lanes `exec` of a warp of this block: earlier relaxed reads acquire, later
   /// relaxed writes release.
   void fence(Warp& warp, Scope scope);
-  /// Knowledge that the lane's last fence of this scope, or a wider one, has released; null without one.
+  /// Knowledge released by the lane's last fence of this scope, or a wider one; null: no fence.
   std::shared_ptr<const Knowledge> fenced(const Warp& warp, int lane, Scope scope = Scope::cta) const;
-  /// A relaxed read has met a release, which a fence of this scope, or a wider one, makes an acquire of.
+  /// Records that a relaxed read has observed a release; a later fence of this scope, or a wider one, makes
+  /// it an acquire.
   void observe(const Warp& warp, int lane, Scope scope, const Knowledge& released);
 
  private:
   struct Fenced {
-    std::array<std::shared_ptr<const Knowledge>, scopes> released;  // by the last fence, by scope
-    std::array<Knowledge, scopes> observed;                         // by relaxed reads since, by scope
+    std::array<std::shared_ptr<const Knowledge>, scopes> released;  // by the last fence, per scope
+    std::array<Knowledge, scopes> observed;                         // by later relaxed reads, per scope
   };
   static std::uint64_t thread(const Warp& warp, int lane);
 

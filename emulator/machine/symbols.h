@@ -1,4 +1,4 @@
-// Names of a kernel, and the registers handed out for them.
+// Names of a kernel, and their registers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace jit::emulator {
 
-/// Where the variables of a module lie.
+/// Offsets of a module's variables.
 struct ModuleLayout {
   std::unordered_map<std::string, std::size_t>
       globals;  ///< offset in Program::globals, of .global and .const
@@ -23,8 +23,8 @@ struct ModuleLayout {
 
 class Symbols {
  public:
-  /// Throws ptx::PtxError for a name that is declared twice or a type that is not known.
-  /// `assignment`, unless null, says where declared registers go instead of one place for each.
+  /// Throws ptx::PtxError for a name that is declared twice or a type that is not known. `assignment`, unless
+  /// null, gives the units of declared registers, which otherwise get one each.
   Symbols(const ptx::Module& module, const ptx::Function& function, const ModuleLayout& layout,
           const RegisterAssignment* assignment = nullptr);
 
@@ -34,29 +34,29 @@ class Symbols {
   };
   std::optional<Register> find_register(std::string_view name) const;
 
-  /// Address of a variable in its own space.
+  /// A variable's address in its space.
   struct Address {
     ptx::Space space;
     std::uint64_t value;  ///< of a global: offset in Program::globals
   };
   std::optional<Address> find_variable(std::string_view name) const;
-  /// The preset that a special register such as %tid.x is; nothing for another name.
+  /// The preset of a special register such as %tid.x; nothing for another name.
   static std::optional<PresetSlot::What> find_special(std::string_view name);
   std::optional<std::uint32_t> find_label(const std::string& name) const;
   const std::vector<std::string>* find_branch_targets(const std::string& name) const;
 
-  /// The slot that holds this from the start; the same one for the same question.
+  /// The slot that initially holds this preset; equal presets share one slot.
   Slot preset(PresetSlot::What what, std::uint64_t value, bool wide);
   Slot new_slot(bool wide);
-  /// A slot of its own that starts as 0.
+  /// A new slot, initially 0.
   Slot scratch(bool wide);
   Predicate new_predicate() { return predicates_++; }
-  /// A predicate that is true, or false, in every lane.
+  /// A predicate with this value in every lane.
   Predicate constant_predicate(bool value);
 
-  /// For each unit of the declared registers, whether a 64-bit register begins there.
+  /// Units of the declared registers: true where a 64-bit register begins.
   const std::vector<bool>& declared() const { return declared_; }
-  /// Writes what the kernel needs to know of registers, parameters and shared memory.
+  /// Writes the kernel's registers, parameters and shared memory.
   void finish(Kernel& kernel) const;
 
  private:

@@ -1,8 +1,8 @@
 // Tensor memory of a block (PTX ISA, "Tensor Memory"), and the race detector over it: 128 lanes of 512 columns of 32
 // bits.
 //
-// A cell is what instructions touch at least: a column of 16 neighboring lanes. It remembers its last write, the reads
-// since, and whether an operation in flight is still to write it.
+// A cell is the smallest unit that instructions access: a column of 16 neighboring lanes. It has the last
+// write, later reads, and the number of writes in flight.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ inline constexpr int tensor_columns = 512;
 inline constexpr int cell_lanes = 16;
 inline constexpr int cell_rows = tensor_lanes / cell_lanes;
 
-/// An address: lane in the upper half, column in the lower one.
+/// An address: its upper half is the lane, its lower half the column.
 struct TensorPlace {
   int lane = 0, column = 0;
 
@@ -31,7 +31,7 @@ struct TensorPlace {
   }
 };
 
-/// Cells that an operation touches: one bit of `rows` for each 16 lanes, and columns.
+/// Cells of an operation: one bit of `rows` for each 16 lanes, and columns.
 struct TensorRegion {
   std::uint8_t rows = 0;
   int first = 0, columns = 0;
@@ -39,33 +39,33 @@ struct TensorRegion {
 
 /// One access to tensor memory, as the race detector sees it.
 struct TensorAccess {
-  const Warp& warp;            ///< for the report: who issued it
+  const Warp& warp;            ///< for the report: the issuer
   std::uint32_t pc = 0;        ///< for the report
   int lane = -1;               ///< for the report
-  Agent agent = 0;             ///< operations of one agent follow each other in order
+  Agent agent = 0;             ///< operations of one agent are ordered
   std::uint32_t time = 0;      ///< the agent's
-  const VectorClock& ordered;  ///< what lies in its past by the rules of the launch
-  const VectorClock& seen;     ///< and by barriers alone, without fences
+  const VectorClock& ordered;  ///< its past by the rules of LaunchOptions::level
+  const VectorClock& seen;     ///< its past by barriers alone, without fences
 };
 
 class TensorMemory {
  public:
   TensorMemory();
 
-  /// Row of a lane, by column.
+  /// The words of a lane, by column.
   std::uint32_t* row(int lane) { return words_.data() + static_cast<std::size_t>(lane) * tensor_columns; }
 
-  // Each reports what is wrong with the access, once for an instruction.
+  // Each reports faults of the access, once per instruction.
   void note_read(const TensorAccess& access, const TensorRegion& region);
   void note_write(const TensorAccess& access, const TensorRegion& region);
-  /// Reports words that are the sums of a product, where a product reads elements or scales.
+  /// Reports words that hold sums of a product, where a product reads elements or scales.
   void expect_no_sums(const TensorAccess& access, const TensorRegion& region);
-  /// A write that takes effect later: until `land` the words are in flight.
+  /// A write that takes effect later: its words are in flight until `land`.
   void begin_write(const TensorAccess& access, const TensorRegion& region);
   void land(const TensorRegion& region);
-  /// Whether an operation in flight is to write the word.
+  /// Whether an operation in flight will write the word.
   bool is_in_flight(int lane, int column) const { return cell(lane / cell_lanes, column).in_flight != 0; }
-  /// The columns belong to nobody any more: an access against all that came before.
+  /// Frees the columns: conflicts with all earlier accesses that are not ordered before.
   void give_back(const TensorAccess& access, const TensorRegion& region);
 
  private:
@@ -91,7 +91,7 @@ class TensorMemory {
   void for_each_cell(const TensorRegion& region, F f);
   static Record record_of(const TensorAccess& access);
   static Verdict check(const TensorAccess& access, const Record& record);
-  /// The worst of them, with the record that it is about.
+  /// Reports conflicts with the recorded reads.
   void check_reads(const TensorAccess& access, const Cell& cell, int row, int column, const char* verb);
   void check_write(const TensorAccess& access, const Cell& cell, int row, int column, const char* verb);
   static void report(const TensorAccess& access, Verdict verdict, const Record& other, const char* verb,

@@ -34,13 +34,13 @@ enum class Type : std::uint8_t {
   e5m2,
   e4m3x2,
   e5m2x2,
-  // In descriptors of tensor cores alone:
+  // Only in descriptors of tensor cores:
   e2m3,
   e3m2,
   e2m1,
 };
 
-/// The type of "u32" and the like; nothing for another text.
+/// The type with this name, such as "u32"; nothing for another text.
 std::optional<Type> parse_type(std::string_view text);
 std::string_view to_string(Type type);
 /// Width in bits; tf32 and packed pairs of 16 bits count 32, pred 1.

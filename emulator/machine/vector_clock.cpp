@@ -27,7 +27,7 @@ void VectorClock::raise(Agent agent, std::uint32_t lanes, std::uint32_t time) {
   if (news == 0) return;
   ahead_.push_back({agent, news, time});
   std::erase_if(ahead_, [](const Ahead& ahead) { return ahead.lanes == 0; });
-  // Where every lane is ahead, all have come as far as the last of them.
+  // When every lane has an entry ahead, the common time rises to the least of them.
   std::uint32_t covered = 0, least = time;
   for (const Ahead& ahead : ahead_) {
     if (ahead.agent != agent) continue;
@@ -92,7 +92,7 @@ void GridClock::set(Entries entries) {
 
 void GridClock::join(const GridClock& other) {
   if (!other.entries_ || other.entries_ == entries_) return;
-  // Who knows the most is shared, so that the next time there is nothing to compare.
+  // The larger clock is shared, so that the next comparison is by pointer.
   if (!entries_ || covers(*other.entries_, *entries_)) {
     entries_ = other.entries_;
     return;

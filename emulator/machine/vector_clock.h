@@ -1,4 +1,4 @@
-// Times of agents: those of a cluster, and those of the other clusters of the grid.
+// Times of agents: those of one cluster, and those of the grid's other clusters.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ using Agent = std::uint32_t;
 
 inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 
-/// The last time of each agent's lanes that is known to lie in the past; 0 of those that nothing is known of.
-/// Of an mbarrier all lanes do the same.
+/// The last time of each agent's lanes that is known to be in the past; 0: none. All lanes of an mbarrier's
+/// agent have the same time.
 class VectorClock {
  public:
   /// The time of all lanes of an agent.
@@ -29,10 +29,10 @@ class VectorClock {
   void raise(Agent agent, std::uint32_t lanes, std::uint32_t time);
   void join(const VectorClock& other);
   bool empty() const { return times_.empty() && ahead_.empty(); }
-  /// Whether all that `other` knows is known here, too.
+  /// Whether all knowledge of `other` is also known here.
   bool covers(const VectorClock& other) const;
 
-  /// The meet: what lies in the past of both.
+  /// The meet: the common past of both.
   static VectorClock meet(const VectorClock& a, const VectorClock& b);
 
  private:
@@ -48,15 +48,15 @@ class VectorClock {
   std::vector<Ahead> ahead_;
 };
 
-/// Knowledge of the agents of other clusters, by the cluster's number in the grid; of the own cluster it may
-/// know less than others do. Copies share what they hold.
+/// Knowledge of other clusters' agents, by cluster number in the grid. Its entry for the own cluster may lag
+/// behind. Copies share their entries.
 class GridClock {
  public:
-  /// Null where nothing is known.
+  /// Null: nothing is known.
   const VectorClock* of(std::uint32_t cluster) const;
   void join(const GridClock& other);
   void learn(std::uint32_t cluster, VectorClock past);
-  /// Whether the two share what they hold: a quick way to see that there is nothing to join.
+  /// Whether both share their entries: a fast test that a join changes nothing.
   bool is_shared_with(const GridClock& other) const { return entries_ == other.entries_; }
   bool empty() const { return !entries_; }
 

@@ -17,12 +17,12 @@
 namespace jit::emulator {
 namespace {
 
-// Registers that the assembler does not need in a thread: a warp has 63 uniform ones for what all lanes
-// share, and addresses and constants are computed again where they are used (estimate).
+// Registers that the assembler keeps out of a thread's own: a warp has 63 uniform ones for values that all
+// lanes share; addresses and constants are recomputed at their uses (estimate).
 constexpr int uniform_registers = 63;
 constexpr int recomputed_registers = 56;
 
-// A register that was never written is no zero.
+// An unwritten register is not zero.
 constexpr std::uint32_t unwritten = 0xdeadbeefu;
 
 std::uint32_t* new_registers(std::uint32_t slots) {
@@ -33,8 +33,8 @@ std::uint32_t* new_registers(std::uint32_t slots) {
   return registers;
 }
 
-/// Lanes of the warp that wait for each other at an instruction such as shfl.sync. Over when the warp says
-/// so.
+/// Lanes of the warp that wait for each other at an instruction such as shfl.sync. The warp ends the wait
+/// itself.
 class Meeting final : public Waitable {
  public:
   bool is_over(std::uint64_t) const override { return false; }
@@ -213,7 +213,7 @@ void Warp::fill_presets() {
   }
 }
 
-/// The running of a warp's paths: what of a Warp changes hands while it runs.
+/// Runs a warp's paths; holds the state of a Warp that changes as paths switch.
 class Runner {
  public:
   explicit Runner(Warp& warp)
@@ -229,7 +229,7 @@ class Runner {
         continue;
       }
       if (warp_.pc == kernel_.code.size()) {
-        // The end of the body without ret.
+        // The body ends without ret: the lanes exit.
         warp_.exec = warp_.active;
         exit_lanes();
         if (!pick_path()) return executed;
@@ -338,7 +338,7 @@ class Runner {
     join = {};
   }
 
-  // The lanes `exec` of the current path end.
+  // Ends the lanes `exec` of the current path.
   void exit_lanes() {
     const std::uint32_t lanes = warp_.exec;
     warp_.alive &= ~lanes;
@@ -355,7 +355,7 @@ class Runner {
       if (place.expected == 0) place = {};
       join = parent;
     }
-    // Others of the warp may have waited for these lanes alone.
+    // Other lanes of the warp may have waited for only these.
     for (std::size_t i = 0; i < warp_.paths.size(); ++i) {
       if (warp_.paths[i].wait.on == &meeting) release_if_met(warp_.paths[i]);
     }
@@ -418,7 +418,7 @@ class Runner {
 };
 
 std::uint64_t Warp::run(std::uint64_t budget) {
-  // Paths of one warp take turns, so that one that polls does not starve another.
+  // Paths of one warp alternate, so that a polling path does not starve another.
   if (paths.size() > 1) current = (current + 1) % paths.size();
   return Runner(*this).run(budget);
 }

@@ -1,4 +1,4 @@
-// A warp while it runs.
+// A running warp.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace jit::emulator {
 
-struct CpAsyncState;   // operations/cp_async.h
-struct BulkState;      // operations/bulk.h
+struct CpAsyncState;   // operations/copies/cp_async.h
+struct BulkState;      // operations/copies/bulk.h
 struct RegisterWatch;  // operations/warps/register_watch.h
 class Warpgroup;       // operations/warps/warpgroup.h
-class WarpBarrier;     // operations/barrier.h
+class WarpBarrier;     // operations/barriers/barrier.h
 
 inline constexpr int warp_lanes = 32;
 
@@ -32,7 +32,7 @@ class Waitable {
   virtual ~Waitable() = default;
   /// Whether a wait that began with `token` is over.
   virtual bool is_over(std::uint64_t token) const = 0;
-  /// Called once when a wait that is not retried is over, before the warp goes on.
+  /// Called once when a wait without retry ends, before the warp continues.
   virtual void wake(Warp&) const {}
   /// Whether blocks outside of the cluster may end the wait.
   virtual bool may_end_from_outside() const { return false; }
@@ -48,19 +48,19 @@ struct Wait {
   explicit operator bool() const { return on != nullptr; }
 };
 
-/// Where the sides of a branch meet again: the lanes that come there wait for the rest.
+/// The reconvergence point of a branch: lanes that arrive wait for the rest.
 struct Join {
   std::uint32_t pc = 0;
-  std::uint32_t expected = 0;  ///< lanes that took part in the branch and have not exited
+  std::uint32_t expected = 0;  ///< lanes of the branch that have not exited
   std::uint32_t arrived = 0;
   int parent = -1;  ///< index in Warp::joins of the enclosing one
 };
 
-/// Lanes that go on together. Paths of one warp run in any order (independent thread scheduling).
+/// Lanes that execute together. Paths of one warp run in any order (independent thread scheduling).
 struct Path {
   std::uint32_t pc = 0;
   std::uint32_t lanes = 0;
-  int join = -1;  ///< index in Warp::joins of the innermost place where they meet others
+  int join = -1;  ///< index in Warp::joins of its innermost reconvergence point
   Wait wait = {};
 };
 
@@ -73,15 +73,15 @@ struct Warp {
   Block& block;
   const int id;               ///< in the block
   const Agent agent;          ///< in the cluster
-  bool is_held_back = false;  ///< has its turn when the others wait
+  bool is_held_back = false;  ///< runs mainly while the others wait
 
-  std::uint32_t pc = 0;      ///< of the instruction that is being executed
+  std::uint32_t pc = 0;      ///< of the current instruction
   std::uint32_t active = 0;  ///< lanes of the current path
-  std::uint32_t exec = 0;    ///< of those, the ones whose guard holds
-  std::uint32_t alive = 0;   ///< lanes that exist and have not exited
-  std::vector<Path> paths;   ///< those that are not waiting at a join
+  std::uint32_t exec = 0;    ///< lanes of `active` whose guard holds
+  std::uint32_t alive = 0;   ///< existing lanes that have not exited
+  std::vector<Path> paths;   ///< paths that do not wait at a join
   std::vector<Join> joins;
-  std::size_t current = 0;  ///< index in `paths` of the one that is running; its pc is stale meanwhile
+  std::size_t current = 0;  ///< index in `paths` of the running one, whose pc is stale
   Wait wait;                ///< of the running path, set by wait_for
 
   int register_limit = 0;   ///< per thread, set by setmaxnreg; 0: as launched
@@ -89,22 +89,21 @@ struct Warp {
 
   LaneKnowledge knowledge;
 
-  /// The name that GlobalShadow has for accesses of this warp, so that one that is made again at the same
-  /// time has one name.
+  /// GlobalShadow's index for accesses of this warp; an access repeated at the same time reuses it.
   struct RecentAccess {
     std::uint32_t pc = 0, time = 0;
     std::uint32_t index = 0;
   };
   std::array<RecentAccess, 8> recent_accesses = {};
 
-  /// Strong reads of global memory that find again what they found before, as in a loop that waits for another block.
+  /// Strong reads of global memory that return unchanged values, as in a loop that waits for another block.
   struct Polling {
     struct Read {
       std::uint32_t pc = 0;
       std::uint64_t address = 0, value = 0;
     };
-    static constexpr std::size_t places = 512;  ///< of a loop: reads of one place in it are told from others
-    std::vector<Read> reads;                    ///< by place; none before the first
+    static constexpr std::size_t places = 512;  ///< hash slots for reads of a loop, by pc
+    std::vector<Read> reads;                    ///< by hash slot; empty before the first
     std::uint64_t in_a_row = 0, count = 0;
     std::uint64_t steps_since = 0;  ///< warp instructions since the last one
   };
@@ -113,11 +112,11 @@ struct Warp {
   void note_poll(std::uint64_t address, std::uint64_t value);
   bool is_polling() const;
 
-  std::unique_ptr<CpAsyncState> cp_async;  ///< made at the first use
+  std::unique_ptr<CpAsyncState> cp_async;  ///< created at the first use
   std::unique_ptr<BulkState> bulk;
   std::unique_ptr<RegisterWatch> watch;  ///< of wgmma, or of loads of tensor memory
   std::shared_ptr<Warpgroup> group;
-  std::vector<std::unique_ptr<WarpBarrier>> barriers;  ///< of bar.warp.sync, one for each set of lanes
+  std::vector<std::unique_ptr<WarpBarrier>> barriers;  ///< of bar.warp.sync, one per lane mask
   std::vector<std::byte> local;                        ///< 32 × Kernel::local_bytes, lane by lane
 
   // Registers: `r32(slot)[lane]`.
@@ -135,36 +134,36 @@ struct Warp {
   InstructionCounts& count() const { return block.cluster.counts[pc]; }
   bool whole() const { return exec == all_lanes; }
 
-  /// Who takes part in a barrier that the lanes `exec` come to: those that have exited do so with the last.
+  /// Lanes that take part in a barrier at which the lanes `exec` arrive: exited lanes take part with the last
+  /// path.
   std::uint32_t participants() const { return exec == alive ? all_lanes : exec; }
 
-  /// An access to memory by a lane, now.
+  /// An immediate access by a lane.
   Access access(int lane, Proxy proxy = Proxy::generic) {
     const LaneKnowledge::View& view = knowledge.of(lane);
     return {this, pc, agent, knowledge.time(), 1u << lane, false, proxy, &view.known, view.fenced};
   }
-  /// For the functions of SharedMemory that take many lanes: by each for itself.
+  /// An immediate access for SharedMemory's many-lane functions; each lane acts for itself.
   Access access_by_each() { return access(std::countr_zero(exec)); }
   /// By the lanes `exec` together.
   Access access_together(Proxy proxy = Proxy::generic) {
     return {this, pc, agent, knowledge.time(), exec, true, proxy, &knowledge.common(exec)};
   }
 
-  /// Leaves the current instruction waiting; what to return from Operation::execute.
+  /// Makes the current instruction wait. Operation::execute returns its result.
   Flow wait_for(const Waitable& on, std::uint64_t token, bool retry) {
     wait = {&on, token, retry};
     return retry ? Flow::wait_then_retry : Flow::wait_then_next;
   }
 
-  /// Runs one of the paths that can go on, for at most `budget` instructions. Returns how many were executed:
-  /// 0 when all wait.
+  /// Runs a path that can continue, for at most `budget` instructions. Returns the number executed: 0 when
+  /// all wait.
   std::uint64_t run(std::uint64_t budget);
-  /// For instructions that lanes execute together (shfl.sync and the like): true when all living lanes of
-  /// `members` are in `exec`. Else the path waits here until the others have come (return
-  /// Flow::wait_then_retry).
+  /// For instructions that lanes execute together (shfl.sync etc.): returns whether all live lanes of
+  /// `members` are in `exec`. Otherwise the path waits here for the others (return Flow::wait_then_retry).
   bool meet(std::uint32_t members);
-  /// Splits the current path, whose lanes `sides` part among themselves; they meet again at the reconvergence
-  /// of the current instruction. What to return from Operation::execute.
+  /// Splits the current path: `sides` partition its lanes, which reconverge at the current instruction's
+  /// reconvergence point. Operation::execute returns its result.
   struct Side {
     std::uint32_t pc = 0;
     std::uint32_t lanes = 0;

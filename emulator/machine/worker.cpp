@@ -16,13 +16,13 @@
 namespace jit::emulator {
 namespace {
 
-// A cluster that has run for so long may be polling for what another one writes: others get their turn.
+// Budget after which a cluster yields, since it may be polling for another cluster's write.
 constexpr std::uint64_t slice = std::uint64_t{1} << 22;
-// And for about so long, where blocks read what others write, before the next one begins: as on a GPU they run side by
-// side, and some have begun before others end.
+// When blocks read other blocks' writes, clusters run about so long before the next one begins: on a GPU they
+// overlap, and some begin before others end.
 constexpr std::uint32_t slices_of_beginners = 12;  // powers of 2
 
-// Whether blocks of the grid may wait for others: they read words that others write at the same time.
+// Whether blocks of the grid may wait for others: the kernel has strong accesses to shared words.
 bool asks_other_blocks(const Kernel& kernel) {
   return std::any_of(kernel.info.begin(), kernel.info.end(), [](const InstructionInfo& instruction) {
     return instruction.name.starts_with("ld.relaxed.gpu") || instruction.name.starts_with("ld.acquire.gpu") ||
@@ -88,7 +88,7 @@ Worker::Turn Worker::take_turn() noexcept {
 void Worker::end() {
   launch_.residency->note_end(index_);
   steps_ = steps();
-  // Blocks hold state that refers to each other: they go here, within the launch.
+  // Blocks refer to each other's state: they must end before the launch does.
   resident_.clear();
 }
 
@@ -124,16 +124,16 @@ Worker::Turn Worker::step() {
   return only_poll ? Turn::only_polls : Turn::goes_on;
 }
 
-// A slice of any order of magnitude.
+// A random budget of any order of magnitude.
 std::uint64_t Worker::short_slice() {
   return 1 + random_.below(std::uint32_t{1} << random_.below(slices_of_beginners));
 }
 
-// Gives the blocks a multiprocessor that has room for them, where several share one.
+// Assigns the blocks to a multiprocessor with room, when blocks share one.
 void Worker::place(Cluster& cluster) {
   if (!shares_tensor_memory_) return;
   const auto most = static_cast<long>(launch_.options.blocks_per_multiprocessor);
-  // Each block that runs there holds a reference, beside the worker's.
+  // Use count: one for the worker, and one for each block that runs there.
   auto found = std::find_if(multiprocessors_.begin(), multiprocessors_.end(),
                             [&](const auto& columns) { return columns.front().use_count() <= most; });
   if (found == multiprocessors_.end()) {
@@ -144,7 +144,7 @@ void Worker::place(Cluster& cluster) {
   for (const auto& block : cluster.blocks) block->shared_columns = (*found)[block->rank];
 }
 
-// False where there is none left, or no room for it.
+// Returns false when no cluster is left, or the device is full.
 bool Worker::begin_cluster() {
   if (all_taken_ || !launch_.residency->enter()) return false;
   const std::uint64_t number = grid_.take();

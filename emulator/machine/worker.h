@@ -34,7 +34,7 @@ class Grid {
   }
   std::uint64_t count() const { return count_; }
   std::uint64_t take() { return next_.fetch_add(1); }
-  /// The next of those that were not taken.
+  /// The next cluster that no thread has taken.
   std::uint64_t next() const { return next_; }
   /// ctaid of the first block of a cluster.
   Size3 first_block(std::uint64_t number) const {
@@ -50,7 +50,8 @@ class Grid {
   std::atomic<std::uint64_t> next_ = 0;
 };
 
-/// Rounding to nearest, with subnormals, in this thread: a caller may compute in another way, as XLA's threads do.
+/// Round-to-nearest with subnormals in this thread, since callers may have set another mode, as XLA's threads
+/// do.
 class DefaultArithmetic {
  public:
   DefaultArithmetic() {
@@ -74,13 +75,14 @@ class Worker {
   void run() noexcept;
 
   enum class Turn { ended, goes_on, only_polls };
-  /// Lets each cluster go on for a while, in a group of devices for a short one. Never throws: what goes wrong ends it.
+  /// Runs each cluster for a slice, a short one in a device group. Never throws: an exception ends the
+  /// worker.
   Turn take_turn() noexcept;
-  /// The words that the clusters poll: "; block (1, 0, 0) warp 0 polls …"
+  /// The words that its clusters poll: "; block (1, 0, 0) warp 0 polls …"
   std::string describe_polling() const;
-  /// The block that has no room to begin: "; block (5, 0, 0) has not begun, …"
+  /// The block that cannot begin: "; block (5, 0, 0) has not begun, …"
   std::string describe_next() const;
-  /// Ends the launch, which only polls, with a finding. Never throws.
+  /// Ends a launch that only polls, with a finding. Never throws.
   void stop_as_deadlock(std::string text) noexcept;
 
   const Counts& counts() const { return counts_; }
@@ -103,10 +105,11 @@ class Worker {
   const bool begin_together_, shares_tensor_memory_;
   Random random_;
   std::vector<std::unique_ptr<Cluster>> resident_;
-  /// By multiprocessor and rank of its blocks: columns of tensor memory, kept by those that end without giving them back.
+  /// Tensor-memory columns by multiprocessor and block rank; blocks that end without freeing theirs keep
+  /// them.
   std::vector<std::vector<std::shared_ptr<TensorColumns>>> multiprocessors_;
   bool all_taken_ = false;
-  std::uint64_t steps_ = 0;  // of clusters that have ended
+  std::uint64_t steps_ = 0;  // of ended clusters
   std::exception_ptr failure_;
 };
 

@@ -1,5 +1,5 @@
-// Programs of the instructions that Blackwell brought. No GPU has recorded them yet: whoever owns one does so with
-// `jit-attention record`.
+// Programs for Blackwell's new instructions. No GPU has recorded them yet; `jit-attention record` on one
+// does.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace jit::conformance {
 
-/// The version of PTX that these programs are written in.
+/// The programs' PTX version.
 inline constexpr const char* blackwell_ptx = "8.8";
 
-/// Programs that run where PTX for `target` does, such as "sm_100a"; tensor memory is of sm_10x, scaled mma.sync of
-/// sm_12x. Throws std::invalid_argument for a target of another kind.
+/// Programs for `target`, such as "sm_100a": with tensor memory for sm_10x, scaled mma.sync for sm_12x.
+/// Throws std::invalid_argument for a target of another kind.
 std::vector<Family> blackwell_families(const std::string& target);
 
-// One per file of that name.
+// Each is defined in the file of its name.
 std::vector<MicroKernel> packed_instructions(const std::string& target);
 std::vector<MicroKernel> warp_products(const std::string& target, bool with_scales);
 std::vector<MicroKernel> tensor_memory_moves(const std::string& target);

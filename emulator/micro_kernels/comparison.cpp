@@ -17,7 +17,7 @@ std::uint64_t element_at(std::span<const std::byte> bytes, Element element, std:
   return bits;
 }
 
-// Place of a float in the order of all floats of its type; the two zeros have one place.
+// A float's position in the order of all floats of its type; both zeros have the same one.
 double place(Element element, std::uint64_t bits) {
   const int width = static_cast<int>(bytes_of(element)) * 8;
   const std::uint64_t magnitude = bits & ((std::uint64_t{1} << (width - 1)) - 1);
@@ -42,7 +42,7 @@ bool agree(const Comparison& comparison, std::uint64_t expected, std::uint64_t g
   return comparison.absolute > 0 && std::fabs(expected_value - got_value) <= comparison.absolute;
 }
 
-// The operands of the thread that wrote an element, where each thread has one or two elements of each input.
+// The operands of the thread that wrote an element, when each thread has one or two elements of each input.
 std::string operands_of(const MicroKernel& kernel, std::size_t index) {
   const std::size_t threads = threads_of(kernel);
   if (kernel.output.count % threads != 0) return "";

@@ -1,4 +1,4 @@
-// Results against recordings.
+// Comparison of results with recordings.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Mismatches {
   std::string first;  ///< the first few, one on a line: place, operands where they are simple, both values
 };
 
-/// Both are of the size of the kernel's output.
+/// Both have the size of the kernel's output.
 Mismatches compare(const MicroKernel& kernel, std::span<const std::byte> expected,
                    std::span<const std::byte> got);
 

@@ -1,4 +1,4 @@
-// Inputs that bring out how tensor cores multiply and add.
+// Inputs that expose how tensor cores multiply and add.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct Distribution {
   Pattern sum;
 };
 
-/// Distributions that make sense for the operands' type.
+/// Distributions that suit the operands' type.
 inline std::vector<Distribution> distributions(Element element) {
   if (!is_float(element)) return {{"bits", Pattern::bits, Pattern::bits, Pattern::bits}};
   return {{"integers", Pattern::integers, Pattern::integers, Pattern::integers},

@@ -7,7 +7,8 @@
 namespace jit::conformance {
 namespace {
 
-// Calls f(first byte, guard) for each 16 bytes that every thread moves; the last time maybe for some of them.
+// Calls f(first byte, guard) for each 16 bytes per thread that a copy moves; the guard disables surplus
+// threads of the last round.
 template <class F>
 void for_each_part(unsigned bytes, unsigned threads, F f) {
   if (bytes % 16 != 0) throw std::logic_error("shared memory is moved by 16 bytes");

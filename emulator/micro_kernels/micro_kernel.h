@@ -1,5 +1,5 @@
-// A micro-kernel: PTX that isolates one instruction, with all that a run of it needs. A GPU and the emulator
-// are given the same one and must write the same bytes.
+// A micro-kernel: PTX that isolates one instruction, with its buffers and launch shape. A GPU and the
+// emulator run the same one and must write the same bytes.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ using TensorElement = emulator::TensorMap::Element;
 using TensorSwizzle = emulator::TensorMap::Swizzle;
 using TensorFill = emulator::TensorMap::OutOfBounds;
 
-/// The arguments of cuTensorMapEncodeTiled, over one of the kernel's buffers; enumerators have its numbers.
+/// Arguments of cuTensorMapEncodeTiled for one of the kernel's buffers; enumerators have its values.
 struct TensorMap {
   int buffer = 0;  ///< of MicroKernel::inputs; −1: the output
   TensorElement type = TensorElement::f16;
@@ -30,16 +30,16 @@ struct TensorMap {
   TensorFill fill = TensorFill::zero;
 };
 
-/// How an output is held against the recording, element by element.
+/// Tolerance between an output and the recording, per element.
 struct Comparison {
   Element element = Element::i32;
-  double ulps = 0;       ///< most units in the last place between the two; 0: the same bits
-  double absolute = 0;   ///< or else the most that they may differ
-  bool any_nan = false;  ///< a NaN is as good as another
+  double ulps = 0;       ///< largest difference in units in the last place; 0: the same bits
+  double absolute = 0;   ///< or the largest absolute difference
+  bool any_nan = false;  ///< any NaN equals any other
 };
 
 struct MicroKernel {
-  std::string name;  ///< unique; begins with what is tested: "add.rz.f32"
+  std::string name;  ///< unique; begins with the tested instruction: "add.rz.f32"
   /// One entry, `micro`, with the parameters: address of the output, addresses of the inputs, tensor maps
   /// (.align 64 .b8[128]).
   std::string ptx;
@@ -49,7 +49,7 @@ struct MicroKernel {
   unsigned dynamic_smem = 0;
   int registers = 0;  ///< per thread, where the text says .maxnreg
   std::vector<Buffer> inputs;
-  Buffer output;  ///< what is in it before the launch
+  Buffer output;  ///< its contents before the launch
   std::vector<TensorMap> maps;
   Comparison comparison;
 };
@@ -59,7 +59,7 @@ unsigned threads_of(const MicroKernel& kernel);
 
 /// Contents of the input `index`, or of the output before the launch for −1.
 std::vector<std::byte> contents(const MicroKernel& kernel, int index);
-/// The hash of all of them guards the recordings against a change of the generator.
+/// Hash of all contents; it detects changes of the generator after a recording.
 std::uint64_t hash_of_contents(const MicroKernel& kernel);
 
 /// Micro-kernels that belong together.

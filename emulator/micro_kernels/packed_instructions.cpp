@@ -1,4 +1,4 @@
-// Arithmetic of pairs of floats, extremes of three, conversions that softmax needs, and the elected lane.
+// Arithmetic on pairs of floats, three-operand min and max, conversions for softmax, and elect.sync.
 #include <string>
 
 #include "micro_kernels/blackwell.h"
@@ -35,7 +35,7 @@ std::vector<MicroKernel> packed_instructions(const std::string& target) {
       {"cvt.rn.satfinite.e4m3x2.f16x2", "xH"},
       {"cvt.rn.f16x2.e4m3x2", "Hx"},
       {"cvt.rn.f16x2.e5m2x2", "HX"},
-      // The elected lane, twice as it must be the same, and the one of the odd lanes.
+      // Elects twice, since the result must repeat, and once among the odd lanes.
       {"elect.sync", "ii",
        "elect.sync $0|%q0, 0xffffffff;\nelect.sync %x0|%q1, 0xffffffff;\nselp.b32 %x1, 256, 0, %q0;\n"
        "selp.b32 %x2, 512, 0, %q1;\nadd.u32 $0, $0, %x1;\nadd.u32 $0, $0, %x2;\nshl.b32 %x0, %x0, 16;\n"

@@ -1,4 +1,4 @@
-// A recording of a device: the results of micro-kernels in one file.
+// A recording: a device's results of micro-kernels, in one file.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,17 @@ struct Recording {
 /// By the micro-kernel's name.
 using Recordings = std::map<std::string, Recording>;
 
-/// A file of recordings in memory, and back; `name` is the file's. Throws std::runtime_error for text that is none.
+/// Conversion of recordings to a file's text and back; `name` is the file's. Throws std::runtime_error for
+/// invalid text.
 std::string to_text(const Recordings& recordings);
 Recordings parse_recordings(std::string_view text, const std::string& name);
 
-/// Empty where there is no such file. Throws as parse_recordings does.
+/// Empty when the file does not exist. Throws as parse_recordings does.
 Recordings read_recordings(const std::filesystem::path& path);
 /// Throws std::runtime_error when the file cannot be written.
 void write_recordings(const std::filesystem::path& path, const Recordings& recordings);
 
-/// Whether the recording is of this kernel as it is now.
+/// Whether the recording matches the kernel's present text and contents.
 bool is_of(const Recording& recording, const MicroKernel& kernel);
 
 }  // namespace jit::conformance

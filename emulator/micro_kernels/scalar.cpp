@@ -58,7 +58,7 @@ Letter letter(char name) {
 }  // namespace
 
 MicroKernel scalar_kernel(const Scalar& scalar, const std::string& target, const char* version) {
-  // Enough for all pairs of edge values, and others behind them.
+  // Threads for all pairs of edge values, and more with other operands.
   const bool is_unary = scalar.signature.size() == 2;
   const unsigned thread_count = is_unary ? 192 : 352;
   MicroKernel kernel;

@@ -1,4 +1,4 @@
-// Pieces of programs on tensor memory: one block of 128 threads, thread t beside lane t.
+// Parts of programs on tensor memory: one block of 128 threads, where thread t accesses lane t.
 #pragma once
 
 #include <string>
@@ -17,20 +17,21 @@ inline constexpr unsigned tensor_threads = 128;
 MicroKernel with_tensor_memory(MicroKernel kernel, const std::string& target, int columns,
                                const std::string& shared, const std::string& body);
 
-/// Words of an input into columns from `column` on, and of those into the output; word t of 128 is lane t's. Both use
-/// %r50 to %r57; `count` is a multiple of 8.
+/// Copies words of an input to columns from `column`, and columns to the output; word t of 128 is lane t's.
+/// Both use %r50 to %r57; `count` is a multiple of 8.
 std::string fill_columns(int column, int count, int input);
 std::string store_columns(int column, int count);
 
-/// All threads meet, and what they did to tensor memory is done.
+/// Synchronizes all threads; their tensor-memory operations are then complete.
 std::string meet();
-/// Thread 0 commits, all wait for what it issued.
+/// Thread 0 commits; all threads wait for its operations.
 std::string commit_and_wait();
 
-/// %d`to` becomes a descriptor of shared memory from `at` on with these bits.
+/// Sets %d`to` to a descriptor with these bits of shared memory from `at`.
 std::string make_descriptor(int to, unsigned at, std::uint64_t bits);
 
-/// The bits for rows of 16-byte pieces without swizzle: groups of 8 rows behind each other, then the next pieces.
+/// Descriptor bits for rows of 16-byte pieces without swizzle: groups of 8 rows follow each other, then the
+/// next pieces.
 std::uint64_t plain_descriptor(unsigned rows);
 
 }  // namespace jit::conformance

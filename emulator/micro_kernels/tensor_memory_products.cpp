@@ -1,4 +1,5 @@
-// tcgen05.mma: operands are random bytes of shared memory, so that an element that silicon looks for elsewhere shows.
+// tcgen05.mma: operands are random bytes of shared memory, so that an element read from the wrong address
+// shows.
 #include <string>
 
 #include <fmt/format.h>
@@ -10,9 +11,9 @@
 namespace jit::conformance {
 namespace {
 
-constexpr unsigned line_bytes = 32;  // of a row of A along k, of all kinds
+constexpr unsigned line_bytes = 32;  // of a row of A along k, for all kinds
 
-// How an operand lies in shared memory.
+// Layout of an operand in shared memory.
 struct Layout {
   bool along_k = true;
   unsigned swizzle = 128;

@@ -155,7 +155,7 @@ class Generator {
       last_ = with_exponent(bias_ - 1 + static_cast<int>(below(3)));
       return last_;
     }
-    // The opposite of the neighbor, now and then off by its last bit.
+    // The negated neighbor, sometimes off by its last bit.
     const std::uint64_t opposite = last_ ^ assemble(1, 0, 0);
     return below(4) == 0 ? opposite ^ assemble(0, 0, 1) : opposite;
   }
@@ -244,7 +244,7 @@ class Generator {
 
   const Buffer& buffer_;
   int width_;
-  std::mt19937_64 random_;  // its outputs are the same everywhere; those of distributions are not
+  std::mt19937_64 random_;  // portable, unlike the outputs of std distributions
   Format format_{};
   int bias_ = 0;
   int last_exponent_ = 0;

@@ -1,4 +1,4 @@
-// Inputs of micro-kernels. They are not stored: the same seed gives the same bytes on every machine.
+// Inputs of micro-kernels, generated rather than stored: the same seed gives the same bytes on every machine.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ enum class Pattern : std::uint8_t {
   wide,        ///< all finite exponents
   subnormals,  ///< half of them subnormal, the rest among the smallest normals
   specials,    ///< normals with a few infinities, NaNs, zeros and largest values
-  canceling,   ///< neighbors nearly opposite; with `mirrored` as the other operand, their products too
+  canceling,   ///< neighbors nearly cancel; with `mirrored` as the other operand, so do their products
   mirrored,    ///< neighbors equal
-  ties,        ///< few bits set, so that sums and products often lie half way
+  ties,        ///< few bits set, so that sums and products are often halfway cases
   range,       ///< evenly over [low, high]
   index,       ///< 0, 1, 2, …
   filler,      ///< every byte 0xcd
@@ -32,13 +32,13 @@ enum class Pattern : std::uint8_t {
 };
 std::string_view to_string(Pattern pattern);
 
-/// A piece of device memory and what is in it before the launch.
+/// A device buffer and its contents before the launch.
 struct Buffer {
   Element element = Element::i32;
   Pattern pattern = Pattern::bits;
   std::size_t count = 0;  ///< elements
-  int operand = 0;        ///< of `edges`: which of the operands that are combined, from 0; −1: the only one
-  double low = 0;         ///< of `range`; `edges` draws from it too where it is not empty
+  int operand = 0;        ///< of `edges`: index of the combined operand, from 0; −1: the only one
+  double low = 0;         ///< of `range`; also of `edges` when not empty
   double high = 0;
 
   std::size_t bytes() const { return count * bytes_of(element); }

@@ -1,5 +1,4 @@
-// mma.sync as Blackwell has it. The inputs are random fragments, so that nothing here depends on where an element of a
-// matrix lies.
+// Blackwell's mma.sync. The inputs are random fragments, so that the layout of a matrix does not matter here.
 #include <string>
 
 #include <fmt/format.h>

@@ -61,7 +61,7 @@ class ConstantParser {
   }
 
  private:
-  // One more expression within an expression; refused beyond a bound, since each takes stack.
+  // Nesting depth of expressions; bounded, since each level takes stack.
   struct Deeper {
     explicit Deeper(ConstantParser& parser) : parser(parser) {
       if (++parser.depth_ > deepest_expression) {
@@ -106,7 +106,7 @@ class ConstantParser {
     return value;
   }
 
-  // A sign or parentheses in front of an operand.
+  // A sign or parentheses before an operand.
   Constant compound(const Token& token) {
     const Deeper deeper(*this);
     if (token.is("-") || token.is("+") || token.is("~") || token.is("!")) {
@@ -205,7 +205,7 @@ class ConstantParser {
     if (right.bits == 0) throw PtxError(right.line, "a constant expression divides by zero");
     if (is_unsigned) return wants_quotient ? left.bits / right.bits : left.bits % right.bits;
     const auto a = static_cast<std::int64_t>(left.bits), b = static_cast<std::int64_t>(right.bits);
-    if (b == -1) return wants_quotient ? 0 - left.bits : 0;  // the least integer has no opposite
+    if (b == -1) return wants_quotient ? 0 - left.bits : 0;  // the least integer has no negation
     return static_cast<std::uint64_t>(wants_quotient ? a / b : a % b);
   }
 

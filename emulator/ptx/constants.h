@@ -1,4 +1,4 @@
-// Constant expressions (PTX ISA, "Constant Expressions"): evaluated while they are read.
+// Constant expressions (PTX ISA, "Constant Expressions"), evaluated while parsing.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,11 @@ struct Constant {
   int line = 0;
 };
 
-/// Whether a constant can begin with this token. Signs, '!' and '~' count.
+/// Whether a constant can begin with this token, including signs, '!' and '~'.
 bool begins_constant(const Token& token);
 
 /// Reads a constant expression: numbers, WARP_SZ, the operators of C, casts to .s64 and .u64. Real numbers
-/// are read but not computed with, except for a sign. `unary`: an operator in front that was taken already.
-/// Throws PtxError.
+/// allow only a sign. `unary`: a preceding operator that was already taken. Throws PtxError.
 Constant parse_constant(Tokens& tokens, std::string_view unary = {});
 
 }  // namespace jit::emulator::ptx

@@ -12,7 +12,7 @@
 namespace jit::emulator::ptx {
 namespace {
 
-// A short text can ask for much memory, by the length of an array or by values far apart; this bounds it.
+// Bounds memory: a short text can ask for much by an array's length or by values far apart.
 constexpr std::uint64_t most_declared_bytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t most_initial_bytes = std::uint64_t{1} << 26;
 constexpr int most_alignment = 1 << 20;

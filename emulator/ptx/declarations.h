@@ -11,7 +11,7 @@
 
 namespace jit::emulator::ptx {
 
-/// Each range of registers may have as many; those of a function together may not have more.
+/// Limit for each range of registers, and for all of a function.
 constexpr int most_registers = 1 << 20;
 
 struct DeclaredRegisters {
@@ -19,7 +19,7 @@ struct DeclaredRegisters {
   int line = 0;
 };
 
-/// The space of ".global" and the like; nothing for another text.
+/// The space with this name, such as ".global"; nothing for another text.
 std::optional<Space> parse_space(std::string_view dotted);
 
 /// Reads declarations of one module. Every failure throws PtxError.
@@ -27,11 +27,11 @@ class DeclarationParser {
  public:
   explicit DeclarationParser(Tokens& tokens) : tokens_(tokens) {}
 
-  /// The variables of one declaration, from behind its space to behind its ';'.
+  /// The variables of one declaration, from after its space to after its ';'.
   std::vector<Variable> variables(Space space, bool is_extern);
   /// ( parameters ), the parentheses included.
   std::vector<Variable> parameters();
-  /// The registers of one declaration, from behind ".reg" to behind its ';'.
+  /// The registers of one declaration, from after ".reg" to after its ';'.
   std::vector<DeclaredRegisters> registers();
   /// ( anything ), the parentheses included.
   void skip_parentheses();

@@ -261,7 +261,7 @@ void FunctionParser::location() {
       tokens_.expect_integer(what, INT32_MAX);
     }
   }
-  // Line 0 stands for code that no line of the source asked for.
+  // Line 0 marks code without a source line.
   source_ = place.line == 0 ? std::nullopt : std::optional(place);
 }
 

@@ -15,10 +15,10 @@ namespace jit::emulator::ptx {
 /// Reads one function. Every failure throws PtxError.
 class FunctionParser {
  public:
-  /// `statics` gets the .global and .const variables that the body declares.
+  /// `statics` receives the .global and .const variables declared in the body.
   FunctionParser(Tokens& tokens, DeclarationParser& declarations, std::vector<Variable>& statics);
 
-  /// From behind ".entry" or ".func" to behind the body. Nothing for a declaration without a body.
+  /// Parses from after ".entry" or ".func" to after the body. Nothing for a declaration without one.
   std::optional<Function> parse(bool is_entry);
 
  private:

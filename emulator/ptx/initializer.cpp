@@ -107,8 +107,8 @@ class InitializerParser {
     return address;
   }
 
-  // 0xFF00(address) is the second byte of the address. All eight stand side by side, lowest first, where an
-  // address lies in packed bytes.
+  // 0xFF00(address) is the second byte of the address. An address in packed bytes has all eight, lowest
+  // first.
   void byte_of_address(std::uint64_t offset, const Constant& mask) {
     const int line = tokens_.line();
     const SymbolAddress address = symbol_address();
@@ -154,7 +154,7 @@ class InitializerParser {
     if (variable_.type == "f64" || variable_.type == "b64") return std::bit_cast<std::uint64_t>(number);
     if (variable_.type == "f32" || variable_.type == "b32") {
       if (value.is_single) return value.bits;
-      // Beyond the range the conversion has no defined result.
+      // The conversion is undefined out of range.
       const double largest = std::numeric_limits<float>::max();
       if (number > largest || number < -largest) {
         throw PtxError(value.line, fmt::format("{} is beyond the range of .{}", number, variable_.type));
@@ -187,7 +187,7 @@ class InitializerParser {
   std::vector<std::uint64_t>& lengths_;
   const std::uint64_t most_bytes_;
   std::vector<std::uint64_t> strides_;
-  std::uint64_t bytes_of_address_ = 0;  // given so far by masks
+  std::uint64_t bytes_of_address_ = 0;  // taken so far by masks
   SymbolAddress address_in_bytes_;
 };
 

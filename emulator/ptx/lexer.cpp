@@ -61,7 +61,7 @@ Lexer::Lexer(std::string_view text) : text_(text) {
   if (text.size() > longest_text) {
     throw PtxError(0, fmt::format("a text of {} bytes; at most {} can be read", text.size(), longest_text));
   }
-  // NVRTC counts the zero that ends its string.
+  // NVRTC's size includes the terminating zero.
   while (!text_.empty() && text_.back() == '\0') text_.remove_suffix(1);
 }
 
@@ -165,7 +165,7 @@ Token Lexer::number() {
         base = is_digit(text_[position_ + 1]) ? 8 : 10;
     }
   }
-  // Decimal digits that the base does not have are taken too, and refused as a whole.
+  // Digits beyond the base are taken too, so that the whole number is refused.
   const int accepted = base == 16 ? 16 : 10;
   const auto radix = static_cast<std::uint64_t>(base);
   std::uint64_t value = 0;
@@ -193,7 +193,7 @@ Token Lexer::number() {
   return token;
 }
 
-// `end` lies behind the leading digits.
+// `end`: after the leading digits.
 Token Lexer::decimal_real(std::size_t end) {
   if (at(end, '.')) ++end;
   while (end < text_.size() && is_digit(text_[end])) ++end;

@@ -1,4 +1,4 @@
-// PTX text cut into tokens (PTX ISA, "Syntax").
+// Tokens of PTX text (PTX ISA, "Syntax").
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct Token {
   enum class Kind {
     end,
     word,    ///< identifier: "%r1", "mov", "$L__BB0_2", "_"
-    dotted,  ///< ".shared::cta", ".x4": the dot and what belongs to it
+    dotted,  ///< ".shared::cta", ".x4": the dot and its word
     integer,
     real,
     string,  ///< `text` without the quotes
@@ -37,7 +37,7 @@ class Lexer {
  public:
   explicit Lexer(std::string_view text);
 
-  /// The next token; `end` again and again after the last. Throws PtxError.
+  /// The next token; `end` repeatedly after the last. Throws PtxError.
   Token next();
 
  private:

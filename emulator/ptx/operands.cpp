@@ -7,7 +7,7 @@
 namespace jit::emulator::ptx {
 namespace {
 
-// A vector as a coordinate list of an address is the deepest form there is.
+// The deepest form: a vector as the coordinate list of an address.
 constexpr int deepest_operand = 4;
 
 class OperandParser {
@@ -66,7 +66,7 @@ class OperandParser {
 
   std::string name() {
     std::string text(tokens_.expect_word("a name"));
-    // The components of a vector, such as %tid.x, are part of the name.
+    // A vector's component, such as that of %tid.x, is part of the name.
     if (tokens_.peek().kind == Token::Kind::dotted) {
       const std::string_view part = tokens_.peek().text;
       if (part == ".x" || part == ".y" || part == ".z" || part == ".w") text += tokens_.take().text;
@@ -99,7 +99,7 @@ class OperandParser {
     return result;
   }
 
-  // The offset that follows a name: "+4", "+-4", or nothing.
+  // The offset after a name: "+4", "+-4", or nothing.
   std::int64_t offset() {
     if (tokens_.peek().is("-")) tokens_.fail_expected("'+' before an offset, as in [%rd1+-4]");
     if (!tokens_.accept("+")) return 0;

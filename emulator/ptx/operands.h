@@ -6,7 +6,7 @@
 
 namespace jit::emulator::ptx {
 
-/// Reads one operand. Names stand as they are written. Throws PtxError.
+/// Reads one operand. Names stay as written. Throws PtxError.
 Operand parse_operand(Tokens& tokens);
 /// Reads the results or the arguments of a call, with the parentheses around them, as a vector; it may be
 /// empty.

@@ -7,7 +7,7 @@
 namespace jit::emulator::ptx {
 namespace {
 
-// Leaving a block looks at the instructions in it, so this bounds how often each one is looked at.
+// Bounds repeated scans: leaving a block visits its instructions.
 constexpr std::size_t deepest_scope = 64;
 constexpr std::size_t most_digits = 9;
 
@@ -16,7 +16,7 @@ struct Numbered {
   std::uint64_t number = 0;
 };
 
-// "%r12" as "%r" and 12; a prefix that is empty when the name has no number, or a very large one.
+// "%r12" as "%r" and 12; an empty prefix when the name has no number, or a very large one.
 Numbered split_number(std::string_view name) {
   std::size_t digits = name.size();
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
@@ -70,7 +70,7 @@ bool Scopes::close(Function& function) {
 }
 
 std::string Scopes::unique(std::string_view name) const {
-  // '@' is no part of any name in PTX.
+  // No PTX name contains '@'.
   const int number = scopes_.back().number;
   return number == 0 ? std::string(name) : fmt::format("{}@{}", name, number);
 }
@@ -150,7 +150,7 @@ void Scopes::resolve(std::string& name) const {
     if (numbered.prefix.empty()) continue;
     if (const auto found = scope.ranges.find(numbered.prefix);
         found != scope.ranges.end() && numbered.number < static_cast<std::uint64_t>(found->second.count)) {
-      // `numbered` looks into `name`.
+      // `numbered` refers to `name`.
       name = found->second.final_prefix + std::to_string(numbered.number);
       return;
     }

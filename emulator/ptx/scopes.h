@@ -1,5 +1,5 @@
-// The names that a function declares, and their scopes: what a block { … } declares is renamed so that the
-// function as a whole has each name once.
+// Names that a function declares, and their scopes: names of a block { … } are renamed so that each is unique
+// in the function.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,28 @@ namespace jit::emulator::ptx {
 
 class Scopes {
  public:
-  /// `line` is that of the function. Its names are the only ones that stay as they are.
+  /// `line`: the function's. Only names of its outermost scope stay unchanged.
   explicit Scopes(int line);
 
   /// Enters a block. Throws PtxError when too many are open.
   void open(int line, const Function& function);
-  /// Leaves the innermost block: branches in it to its labels get their final names. Returns false when that
-  /// was the function itself.
+  /// Leaves the innermost block: branches to its labels get their final names. Returns false when it was the
+  /// function itself.
   bool close(Function& function);
   /// Line of the '{' of the innermost block.
   int line() const { return scopes_.back().line; }
 
-  // Each declares a name in the innermost block and returns the one to use for it. Throws PtxError when the
-  // block has it already.
+  // Each declares a name in the innermost block and returns the final one. Throws PtxError for a duplicate.
   std::string declare(std::string_view name, int line);
   std::string declare_label(std::string_view name, int line);
   /// The registers prefix0 … prefix(count - 1).
   std::string declare_range(std::string_view prefix, int count, int line);
-  /// For a variable that is to lie outside the function.
+  /// Declares a variable that is placed outside the function.
   std::string declare_static(std::string_view name, int line, std::string_view function);
-  /// A list of labels, which close() gives their final names. It must stay where it is.
+  /// Adds a list of labels; close() gives their final names. Its address must stay valid.
   void add_targets(std::vector<std::string>& targets) { targets_.push_back(&targets); }
 
-  /// Replaces the names of registers and variables in it by their final ones. Labels are left for close().
+  /// Replaces names of registers and variables by their final ones. close() replaces labels.
   void resolve(Operand& operand) const;
   void resolve(std::string& name) const;
 
@@ -53,7 +52,7 @@ class Scopes {
     int count;
     int line;
   };
-  // Asked with std::string_view.
+  // Lookups use std::string_view.
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
@@ -73,7 +72,7 @@ class Scopes {
     bool has_labels = false;
     Table<Name> names = {};
     Table<Range> ranges = {};
-    /// By what stands before trailing digits: the least number with which a name is declared alone.
+    /// The least number of a single declared name, by its prefix before trailing digits.
     Table<Single> least_singles = {};
   };
 
@@ -84,7 +83,7 @@ class Scopes {
   std::vector<Scope> scopes_;
   std::vector<std::vector<std::string>*> targets_;  ///< lists of labels, in the order of the text
   int opened_ = 0;
-  int renaming_ = 0;  ///< open scopes that rename
+  int renaming_ = 0;  ///< number of open scopes that rename
 };
 
 }  // namespace jit::emulator::ptx

@@ -1,5 +1,5 @@
-// A PTX module as the parser leaves it: what was written, checked for form and not yet for meaning
-// (PTX ISA, "Syntax" to "Directives"). Plain values.
+// A PTX module after parsing: its text, checked for syntax but not for semantics (PTX ISA, "Syntax" to
+// "Directives"). Plain values.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Operand {
   std::vector<Operand> elements = {};
 };
 
-/// Where a line of PTX comes from: a `.loc` directive, the innermost place for inlined code.
+/// The source of a PTX line: a `.loc` directive, the innermost place for inlined code.
 struct SourceLine {
   int file = 0;  ///< index in Module::files
   int line = 0;
@@ -100,7 +100,7 @@ struct Function {
   std::vector<RegisterRange> registers;  ///< names of inner scopes are made unique by the parser
   std::vector<Variable> variables;       ///< .local and .shared
   std::vector<Instruction> body;
-  std::map<std::string, int> labels;  ///< index in `body` of what follows; may be body.size()
+  std::map<std::string, int> labels;  ///< index in `body` of the next statement; may be body.size()
   /// Lists of labels that `.branchtargets` declares, by the name of the list.
   std::map<std::string, std::vector<std::string>> branch_targets;
   int line = 0;
@@ -117,8 +117,8 @@ struct Module {
   std::vector<Function> functions;
 };
 
-/// Parses a whole PTX text. Throws PtxError. Any bytes are fine: time and memory stay proportional to their
-/// number (array sizes included: a variable of more than 1 GiB is refused).
+/// Parses a whole PTX text. Throws PtxError. Accepts any bytes: time and memory are proportional to the text
+/// and its arrays, of which none may exceed 1 GiB.
 Module parse(std::string_view text);
 
 }  // namespace jit::emulator::ptx

@@ -1,4 +1,4 @@
-// The tokens of a PTX text, one looked at ahead, with the questions that the parser asks of them.
+// Tokens of a PTX text with one token of lookahead.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace jit::emulator::ptx {
 
-/// Every function that expects something throws PtxError "expected WHAT, found '…'" with the token's line.
+/// Functions that expect something throw PtxError "expected WHAT, found '…'" with the token's line.
 class Tokens {
  public:
   explicit Tokens(std::string_view text) : lexer_(text), ahead_(lexer_.next()) {}
@@ -22,7 +22,7 @@ class Tokens {
     ahead_ = lexer_.next();
     return taken;
   }
-  /// Takes the symbol when it stands there. Returns whether it did.
+  /// Takes the symbol if it is next. Returns whether it was.
   bool accept(std::string_view symbol) {
     const bool found = ahead_.is(symbol);
     if (found) ahead_ = lexer_.next();
@@ -35,7 +35,7 @@ class Tokens {
   }
   /// `where` ends the sentence: "expected ';' " + where.
   void expect(std::string_view symbol, std::string_view where);
-  /// `what` says what the word is: "a label".
+  /// `what` describes the word: "a label".
   std::string_view expect_word(std::string_view what);
   void expect_word_of(std::string_view word, std::string_view where);
   /// A number from 0 to `largest`.

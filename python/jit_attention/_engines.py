@@ -1,6 +1,6 @@
-"""Shared by the attention backends for engines."""
+"""Code shared by the attention backends for engines."""
 
-#: Keys in a span where bits must not depend on the batch: docs/batch-invariance.md.
+#: Keys per split when bits must not depend on the batch: docs/batch-invariance.md.
 SPLIT_KEYS = 512
 
 

@@ -1,7 +1,7 @@
-"""Functions that the extension calls for frameworks whose array types carry no table of C functions.
+"""Functions that the extension calls for frameworks whose array types lack a table of C functions.
 
-An adapter reads arrays (`export`), says where a framework's work goes (`stream`), and makes arrays to write
-results to (`empty`), which `finish` turns into what the caller gets.
+An adapter reads arrays (`export`), returns the framework's current stream (`stream`), and creates output arrays
+(`empty`), which `finish` converts to the caller's results.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-#: DLPack's device types of CPU memory: plain, and pinned for CUDA.
+#: DLPack's device types of CPU memory: pageable, and pinned for CUDA.
 _CPU_KINDS = (1, 3)
 
-#: Types that NumPy and CuPy have from ml_dtypes: how their bits travel, and what they are.
+#: ml_dtypes' types in NumPy and CuPy: the type that carries their bits, and their own.
 _BITS = {
     "bfloat16": ("uint16", "bf16"),
     "float8_e4m3fn": ("uint8", "fp8_e4m3"),
@@ -29,15 +29,15 @@ _NUMPY_NAMES = {
     "fp8_e5m2": "float8_e5m2",
 }
 
-#: Those that NumPy has from ml_dtypes.
+#: The types that NumPy gets from ml_dtypes.
 _FROM_ML_DTYPES = ("bf16", "fp8_e4m3", "fp8_e5m2")
 
 
 def adapter_of(array_type):
-    """The adapter for arrays of this type, or None when they are no arrays."""
+    """The adapter for arrays of this type; None when they are no arrays."""
     if not hasattr(array_type, "__dlpack__") and not hasattr(array_type, "__cuda_array_interface__"):
         return None
-    for base in array_type.__mro__:  # subclasses are read as what they derive from
+    for base in array_type.__mro__:  # subclasses are read like their bases
         package = str(base.__module__).partition(".")[0]
         if package in _ADAPTERS:
             return _ADAPTERS[package]()
@@ -53,13 +53,13 @@ def is_on_host(array):
 
 
 def are_numpys(*arrays):
-    """Whether these are arrays of NumPy, which need not be there."""
+    """Whether these are NumPy arrays; does not import NumPy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and all(isinstance(array, numpy.ndarray) for array in arrays)
 
 
 def copy_on_host(array):
-    """`array` itself where NumPy can read it, else a copy in CPU memory, made as its framework makes it."""
+    """`array` itself if NumPy can read it, else its framework's copy in CPU memory."""
     if is_on_host(array):
         return array
     for method in ("cpu", "get"):  # of PyTorch, of CuPy
@@ -69,20 +69,20 @@ def copy_on_host(array):
 
 
 class _Adapter:
-    """Arrays that speak DLPack or the CUDA array interface. Results speak DLPack, or are of NumPy in CPU memory."""
+    """Arrays with DLPack or the CUDA array interface. Results have DLPack, or are NumPy's in CPU memory."""
 
-    #: Without a stream to order later work by, results must be complete when they are handed over.
+    #: Without a stream that orders later work, results must be complete when they are returned.
     needs_complete_results = True
 
     #: Whether results may be written to arrays that the caller gives.
     writable = True
 
-    #: None where arrays speak for themselves; else a method that takes an array and returns an object that speaks one of
-    #: the protocols, and the name of its element type where it cannot say it.
+    #: None when arrays need no conversion; else a method that takes an array and returns an object with one of the
+    #: protocols, and the name of its element type if the object cannot express it.
     export = None
 
     def stream(self, device):
-        """Number of the stream that the framework's work goes to; 0 is the default stream."""
+        """Number of the framework's current stream; 0 is the default stream."""
         return 0
 
     def empty(self, like, shape, dtype):
@@ -94,7 +94,7 @@ class _Adapter:
         return _host_empty(like, shape, dtype) if kind in _CPU_KINDS else _core.device_array(device, shape, dtype)
 
     def place(self, like, array):
-        """An array of NumPy's where `like` is; None where that is not known how."""
+        """A NumPy array copied to the device of `like`; None when unsupported."""
         kind = like.__dlpack_device__()[0] if hasattr(like, "__dlpack_device__") else None
         return array if kind in _CPU_KINDS else None
 
@@ -103,7 +103,7 @@ class _Adapter:
 
 
 def _dtype(name, like=None):
-    """NumPy's type for results; as the caller holds them where `like` has bits of 16 bits."""
+    """NumPy's type for results; the caller's type if `like` carries 16-bit values as bits."""
     import numpy
 
     if name in ("bf16", "fp16") and like is not None and like.kind in "iu" and like.itemsize == 2:
@@ -167,7 +167,7 @@ class _CuPy(_Adapter):
 
 
 class _Jax(_Adapter):
-    """Arrays of JAX cannot be written: results are made as for any array, and handed over."""
+    """JAX arrays are immutable: results are generic arrays that JAX then imports."""
 
     writable = False
 
@@ -194,7 +194,7 @@ class _Jax(_Adapter):
 
 
 class _Torch(_Adapter):
-    """PyTorch from before its tensors had a table of C functions."""
+    """PyTorch before its tensors had a table of C functions."""
 
     needs_complete_results = False
 

@@ -1,4 +1,4 @@
-"""Calls that do not fit a function's parameters, answered by one sentence with the right keyword."""
+"""Error messages for calls that do not match a function's parameters: one sentence with the right keyword."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Function = typing.TypeVar("Function", bound=Callable[..., Any])
 #: The annotation of ``**unknown``: type checkers refuse every keyword there.
 Nothing = NoReturn
 
-#: Names that flash-attn, PyTorch, FlashInfer, xFormers, cuDNN, JAX, Transformers and vLLM have for a parameter.
+#: Other libraries' names of parameters: flash-attn, PyTorch, FlashInfer, xFormers, cuDNN, JAX, Transformers, vLLM.
 _OTHER_NAMES = {
     "q": ("query", "queries"),
     "k": ("key", "keys"),
@@ -66,7 +66,7 @@ _OTHER_NAMES = {
     "score": ("score_mod",),
 }
 
-#: Options of others that are written in another way here: the parameter, and what to give.
+#: Other libraries' options that this one expresses differently: the parameter and its value.
 _WRITTEN_AS = {
     "causal": ("mask", "mask=jit_attention.mask.causal()"),
     "is_causal": ("mask", 'mask=jit_attention.mask.causal("top_left")'),
@@ -154,7 +154,7 @@ def wrong_call(name: str, parameters: str, count: int, keywords: Iterable[str]) 
 
 
 def hides_unknown(function: Function) -> Function:
-    """Leaves ``**unknown``, which `refuse_unknown` answers, out of a function's signature."""
+    """Removes ``**unknown``, which `refuse_unknown` handles, from a function's signature."""
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -162,7 +162,7 @@ def hides_unknown(function: Function) -> Function:
 
 
 def answers_unknown(kind: type[Any]) -> None:
-    """Lets a dataclass answer keywords that are none of its fields."""
+    """Makes a dataclass report keywords that are not its fields."""
     signature = inspect.signature(kind)
 
     def new(cls: type[Any], *values: Any, **fields: Any) -> Any:
@@ -175,13 +175,13 @@ def answers_unknown(kind: type[Any]) -> None:
 
 
 def refuse_unknown(function: Callable[..., Any], unknown: Iterable[str]) -> NoReturn:
-    """Raises TypeError for the first of the keywords that a function does not have."""
+    """Raises TypeError for the first keyword that the function lacks."""
     known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
     raise TypeError(_unknown(function.__qualname__, known, next(iter(unknown))))
 
 
 def _unknown(name: str, known: list[str], keyword: str) -> str:
-    """The sentence about a keyword that is none of a function's."""
+    """The message about a keyword that the function lacks."""
     known = [parameter for parameter in known if parameter != "self"]
     return f"{name}() has no argument {keyword!r}; {_advice(name, known, keyword)}"
 

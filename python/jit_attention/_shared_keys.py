@@ -1,7 +1,7 @@
-"""Caches that ranks share out, as engines' decode context parallelism has it: runs of positions go to ranks in turn.
+"""Caches sharded over ranks, as in engines' decode context parallelism: runs of positions go to ranks in turn.
 
-Every rank attends to its keys with the query heads of all ranks, and what they return is merged by LSE. Masks see positions
-of whole sequences, so that windows, and requests of several new tokens, need nothing else.
+Every rank attends to its keys with all ranks' query heads, and the results are merged by LSE. Masks see positions in
+whole sequences, so that windows, and requests of several new tokens, need nothing else.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import torch
 
 
 def lengths_here(lengths, rank, ranks, run):
-    """How many of so many keys a rank holds, in the dtype of `lengths`."""
+    """Number of keys that a rank holds for these lengths, in the dtype of `lengths`."""
     rounds = lengths // (ranks * run)
     return rounds * run + (lengths - rounds * (ranks * run) - rank * run).clamp(0, run)
 
 
 def places_here(rank, ranks, run, device):
-    """Where a rank's keys stand, as `k_positions` of attention, int32 (1, 1, 4)."""
+    """Positions of a rank's keys, as `k_positions` of attention, int32 (1, 1, 4)."""
     return torch.tensor([[[0, rank * run, run, ranks * run]]], dtype=torch.int32, device=device)
 
 
@@ -37,12 +37,12 @@ class SharedKeys:
     are_new: bool = False
 
     def arguments(self):
-        """The result of attention."""
+        """Keyword arguments for attention."""
         return dict(k_positions=self.places, seqused_k=self.seqused_k, global_seqlens=self.lengths)
 
 
 def with_sinks(o, lse, sinks):
-    """o (tokens, heads, head_dim) over the keys of all ranks, with LSE (tokens, heads), as it is with sinks (heads), which
+    """o (tokens, heads, head_dim) over all ranks' keys, with LSE (tokens, heads), corrected for sinks (heads), which
     count once. Without keys o is 0."""
     if sinks is None:
         return o

@@ -22,7 +22,7 @@ namespace {
 
 using namespace nb::literals;
 
-constexpr int scales_of_rows = 3;  // dimensions of scales that are found: pages, page_size, heads_kv
+constexpr int scales_of_rows = 3;  // rank of dynamic scales: pages, page_size, heads_kv
 
 // The spec of the arrays themselves.
 AppendSpec spec_of_arrays(const AppendArguments& a) {
@@ -42,7 +42,7 @@ AppendSpec spec_of_arrays(const AppendArguments& a) {
   if (has_scales_of_rows && stored.is_stored()) spec.scale_per = ScaleKind::token;
   spec.norm = a.k_norm_weight.is_present();
   if (spec.norm) spec.norm_dtype = a.k_norm_weight.dtype;
-  // Packed rows begin anywhere.
+  // Packed rows need no alignment.
   const bool begins_anywhere = stored.numbers > 1 || stored.row_bytes != 0;
   const int of_caches =
       begins_anywhere ? 16 : common_alignment({&a.k_cache, &a.v_cache}) * (stored.is_stored() ? 2 : 1);
@@ -60,7 +60,7 @@ void add_head(TensorView& view) {
   view.strides[2] = std::exchange(view.strides[1], view.shape[2]);
 }
 
-// Where types that cannot say so are of fp8.
+// Sets cache types that the arrays cannot express.
 void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
   const std::optional<DType> meaning = stored_dtype_of(cache_dtype, "cache_dtype");
   if (!meaning) return;
@@ -94,7 +94,7 @@ void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& argume
   }
 }
 
-// Refuses options of rotation and norm where nothing is rotated or normalized.
+// Refuses options of rotation and norm that have no effect.
 void check_have_effect(const AppendSpec& spec) {
   const bool rotates = spec.rotary_dim > 0;
   const char* const no_table =
@@ -108,7 +108,7 @@ void check_have_effect(const AppendSpec& spec) {
   if (spec.norm_eps != AppendSpec{}.norm_eps && !spec.norm) refuse("norm_eps", no_weight);
 }
 
-// Engines' backends call this for each layer of each step; see attend_to_pages.
+// Hot path: engines' backends call this for each layer and step; see attend_to_pages.
 void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
                      nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale,
                      nb::handle v_scale) {

@@ -1,4 +1,5 @@
-// How errors name arguments: the library knows a spec's fields and its own arguments, callers of Python their functions'.
+// Argument names in errors: the library names a spec's fields and its own arguments, Python callers use their
+// function's parameters.
 #pragma once
 
 #include <initializer_list>
@@ -11,24 +12,24 @@
 
 namespace jit::python {
 
-/// A name of the library (a spec's field "dtype", an argument "o") and the function's argument for it.
+/// A library name (a spec's field "dtype", an argument "o") and the function's argument for it.
 struct ArgumentName {
   std::string_view known, name;
 };
 
-/// `error` about an argument that the library knows by another name.
+/// `error` with the library's argument renamed.
 Error renamed_argument(const Error& error, std::initializer_list<ArgumentName> names);
 
-/// `error` about a field of a spec that was made of a call's arguments, whose caller knows no spec. Fields that are in none
-/// of `names` are arguments themselves.
+/// `error` about a spec's field, renamed for a caller who passed only arguments. Fields that are not in
+/// `names` are arguments themselves.
 Error renamed_field(const Error& error, std::initializer_list<ArgumentName> names);
 
-/// `error` in a layout of heads before tokens, of what the library was given with tokens before heads: those of `operands`
-/// with four dimensions, others being varlen, and those of `scales`, which have no head_dim, with three.
+/// `error` for a heads-first caller, where the library got tokens first: swaps shapes of `operands` with four
+/// dimensions (others are varlen) and of `scales`, which lack head_dim, with three.
 Error with_heads_first(const Error& error, std::initializer_list<const TensorView*> operands,
                        const std::vector<const TensorView*>& scales = {});
 
-/// A view with its second and third dimension of four, or of three where it has no head_dim, exchanged.
+/// A view with the second and third of its four dimensions swapped, or of three without head_dim.
 TensorView with_middle_swapped(TensorView view);
 
 }  // namespace jit::python

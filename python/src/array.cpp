@@ -27,7 +27,7 @@ std::optional<DType> dtype_of_dlpack(dlpack::DataType type, std::optional<DType>
   return is_integer && type.bits == 16 ? sixteen_bits : std::nullopt;
 }
 
-// "float64 elements", as far as the type has such a name.
+// "float64 elements", or a description of a type without a name.
 std::string elements_of(dlpack::DataType type) {
   const char* kind = type.code == dlpack::signed_int     ? "int"
                      : type.code == dlpack::unsigned_int ? "uint"
@@ -59,7 +59,7 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
   std::int64_t dense = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
     array.view.shape[i] = tensor.shape[i];
-    // Strides of an array without elements mean nothing; NumPy exports zeros.
+    // Strides of an empty array are arbitrary; NumPy exports zeros.
     array.view.strides[i] = tensor.strides != nullptr && !empty ? tensor.strides[i] : dense;
     if (__builtin_mul_overflow(dense, tensor.shape[i], &dense))
       refuse(argument, "has more elements than 64 bits can count");
@@ -74,7 +74,7 @@ Array array_of(const dlpack::Tensor& tensor, const char* argument, std::optional
 
 template <class Managed>
 std::shared_ptr<void> take(Managed* managed, nb::handle capsule, const char* used_name) {
-  PyCapsule_SetName(capsule.ptr(), used_name);  // from here on the memory is ours to give back
+  PyCapsule_SetName(capsule.ptr(), used_name);  // from here on this object owns the memory
   return {managed, [](void* pointer) {
             auto* tensor = static_cast<Managed*>(pointer);
             if (tensor->deleter == nullptr) return;
@@ -106,15 +106,14 @@ Array array_of_capsule(nb::handle capsule, const char* argument, std::optional<D
   refuse(argument, "has a __dlpack__ that returns no DLPack capsule");
 }
 
-// The protocol's number of a stream, None where there are none.
+// DLPack's number of a stream; None for devices without streams.
 nb::object stream_number(dlpack::Device device, Stream stream) {
   if (device.type != dlpack::cuda && device.type != dlpack::cuda_managed) return nb::none();
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
   return nb::int_(number == 0 ? 1 : number);  // 1: the default stream
 }
 
-// Constants that each call hands to Python, made once. They are never destroyed: Python may end before static
-// objects are destroyed.
+// Cached Python constants for each call. Never destroyed: Python may end before static objects are destroyed.
 struct DlpackWords {
   PyObject* name = PyUnicode_InternFromString("__dlpack__");
   PyObject* both = nb::make_tuple(nb::str("stream"), nb::str("max_version")).release().ptr();
@@ -129,7 +128,7 @@ nb::object call_dlpack(nb::handle array, dlpack::Device device, Stream stream) {
   const std::size_t self_alone = 1 | PY_VECTORCALL_ARGUMENTS_OFFSET;
   nb::object capsule = nb::steal(PyObject_VectorcallMethod(words.name, arguments, self_alone, words.both));
   if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {
-    PyErr_Clear();  // only producers from before DLPack 1 know no max_version
+    PyErr_Clear();  // only producers before DLPack 1 lack max_version
     capsule = nb::steal(PyObject_VectorcallMethod(words.name, arguments, self_alone, words.stream_alone));
   }
   if (!capsule.is_valid()) throw nb::python_error();
@@ -146,7 +145,7 @@ dlpack::DataType type_of_typestr(const std::string& typestr) {
     case 'i':
       return {dlpack::signed_int, bits, 1};
     case 'u':
-    case 'V':  // how bf16 shows where NumPy has no name for it
+    case 'V':  // NumPy's type of bf16 without ml_dtypes
       return {dlpack::unsigned_int, bits, 1};
     case 'b':
       return {dlpack::boolean, 8, 1};
@@ -192,11 +191,11 @@ Array array_of_interface(nb::dict interface, const char* argument, Stream stream
 }
 
 bool is_true(nb::object flag) {
-  if (!flag.is_valid()) PyErr_Clear();  // not every framework knows it
+  if (!flag.is_valid()) PyErr_Clear();  // not every framework has it
   return flag.ptr() == Py_True;
 }
 
-// Whether a framework records work for gradients; where it cannot be asked, it may.
+// Whether a framework records operations for gradients; true when unknown.
 bool records_work(const Framework& framework) {
   if (!framework.is_grad_enabled.is_valid()) return true;
   const nb::object enabled = nb::steal(PyObject_CallNoArgs(framework.is_grad_enabled.ptr()));
@@ -204,7 +203,7 @@ bool records_work(const Framework& framework) {
   return enabled.ptr() != Py_False;
 }
 
-// The level of forward-mode differentiation that a framework is at; below 0 it is at none.
+// The framework's level of forward-mode differentiation; negative: none.
 long forward_level(const Framework& framework) {
   static PyObject* const current_level = PyUnicode_InternFromString("_current_level");
   if (!framework.forward_ad.is_valid()) return -1;
@@ -214,7 +213,7 @@ long forward_level(const Framework& framework) {
   return number;
 }
 
-// Whether forward mode would lose something. Beneath an operator's own rule PyTorch cannot tell, and it may.
+// Whether a tangent would be lost. Inside an operator's own rule PyTorch cannot tell, so it may.
 bool may_have_tangent(const GivenArray& given) {
   try {
     return !given.framework.forward_ad.attr("unpack_dual")(given.object).attr("tangent").is_none();
@@ -223,7 +222,7 @@ bool may_have_tangent(const GivenArray& given) {
   }
 }
 
-// Gradients and tangents of an array, which the table of C functions does not tell and which would be lost …
+// Refuses gradients and tangents, which the table of C functions does not show and which would be lost.
 void require_no_gradient(const GivenArray& given, Gradients gradients) {
   const auto& [array, argument, framework] = given;
   static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -242,8 +241,8 @@ void require_no_gradient(const GivenArray& given, Gradients gradients) {
   }
 }
 
-// … and PyTorch's views whose elements are to be negated by whoever reads them, as imaginary parts of conjugates are:
-// none of integers or of 8 bits.
+// Refuses PyTorch's lazily negated views, such as imaginary parts of conjugates. Integers and 8-bit types
+// have none.
 void require_no_negation(const GivenArray& given, dlpack::DataType type) {
   const auto& [array, argument, framework] = given;
   const bool may_be = type.code == dlpack::floating || type.code == dlpack::bfloat;
@@ -253,7 +252,7 @@ void require_no_negation(const GivenArray& given, dlpack::DataType type) {
     refuse(argument, "is a view that negates its elements; give resolve_neg()");
 }
 
-// Turns an exception of a framework's own code into an error that names the argument.
+// Converts an exception of a framework into an error that names the argument.
 template <class Read>
 auto reading(const char* argument, const Read& read) {
   try {
@@ -305,7 +304,7 @@ dlpack::Device device_of(const GivenArray& given) {
       if (framework.exchange->borrow(array.ptr(), &tensor) != 0) throw nb::python_error();
       return tensor.device;
     }
-    if (framework.exporter.is_valid()) framework.exporter(array);  // refuses what cannot be read at all
+    if (framework.exporter.is_valid()) framework.exporter(array);  // refuses unreadable arrays
     if (framework.speaks_dlpack || nb::hasattr(array, "__dlpack_device__")) {
       const nb::object pair = array.attr("__dlpack_device__")();
       return {static_cast<dlpack::DeviceType>(nb::cast<int>(pair[0])), nb::cast<std::int32_t>(pair[1])};
@@ -336,7 +335,7 @@ Array import_array(const GivenArray& given, dlpack::Device device, Stream stream
     }
     if (!framework.exporter.is_valid() && framework.speaks_dlpack)
       return array_of_capsule(call_dlpack(array, device, stream), argument, dtype);
-    // NumPy has no bf16: its adapter gives the bits, and their name.
+    // NumPy has no bf16: its adapter returns the bits and the type's name.
     nb::object bits = nb::borrow(array);
     std::optional<DType> meaning;
     if (framework.exporter.is_valid()) {

@@ -37,7 +37,7 @@ nb::object run(Call& call, const AttentionSpec& spec, const Launch& launch) {
   return call.result();
 }
 
-// Returns what `work` does; errors name what the call was given, where there is one.
+// Runs `work`; errors name the call's arguments, if there is a call.
 template <class Work>
 auto by_names_of(const std::optional<Call>& call, const Work& work) {
   try {
@@ -55,7 +55,7 @@ void check_sizes(const GivenBlockMask& block_mask, const Call& call, const Seque
   block_mask.check({given.q, given.k, given.cu_seqlens_q, given.cu_seqlens_k, given.page_table, lengths});
 }
 
-// How many leading columns of k are the values, where there is no v.
+// Number of leading columns of k that are the values when v is absent.
 std::optional<int> value_columns(nb::handle v, std::optional<int> head_dim_v) {
   if (v.is_none()) {
     if (!head_dim_v)
@@ -90,7 +90,7 @@ nb::object attend_arrays(CallInputs inputs, nb::handle mask, nb::handle score, n
   }
 }
 
-// A call of which only sizes, and what mask and score read, matter: `inputs` without a result, a stream or LSE.
+// Reads a call for its sizes and functor tensors only: `inputs` need no result, stream or LSE.
 void read_sizes(const CallInputs& inputs, const AttentionSpec& spec, std::optional<Call>& call) {
   const bool has_v = !inputs.v.is_none() || (spec.values_in_keys && !inputs.q.is_none());
   if (inputs.q.is_none() != inputs.k.is_none() || inputs.q.is_none() != !has_v)
@@ -110,7 +110,7 @@ void read_sizes(const CallInputs& inputs, const AttentionSpec& spec, std::option
 // A spec's kernels on one device.
 struct Prepared {
   Attention attention;
-  nb::object spec;  ///< as the caller gave it
+  nb::object spec;  ///< the caller's object
   int device = 0;
 
   nb::object call(CallInputs inputs, nb::handle block_mask) const {
@@ -167,15 +167,15 @@ Prepared prepare(nb::handle spec_object, CallInputs inputs, nb::handle config, n
     if (call) {
       fresh.prepare(call->arguments());
     } else {
-      fresh.kernel();  // loads it on this device, too
+      fresh.kernel();  // also loads it on this device
     }
     return fresh;
   });
   return {prepared, nb::borrow(spec_object), ordinal};
 }
 
-// Engines' backends call this for each layer of each step. Its arguments are positional: for so many keywords
-// Python would make a dict at each call, and look each of them up among all that `attention` has.
+// Hot path: engines' backends call this for each layer and step. Positional, since for many keywords Python
+// would build a dict in each call and look each one up among all of `attention`'s.
 nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle out, std::int64_t rows,
                            nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle tensors,
                            nb::handle sinks, int split_keys, nb::handle cu_seqlens_q, nb::handle page_table,
@@ -203,11 +203,11 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
                        /*interpolated_exponentials=*/false, context_for(std::nullopt));
 }
 
-// The array of sequence_arrays with this number in a list of parameters.
+// The sequence_arrays entry with this index, as a parameter.
 template <std::size_t>
 using SequenceHandle = nb::handle;
 
-// Keywords for sequences are rows of sequence_arrays, in every function that takes them.
+// Keyword parameters for sequence_arrays, shared by all functions that take sequences.
 template <std::size_t... rows>
 void bind_calls(nb::module_& module, std::index_sequence<rows...>) {
   define(

@@ -1,4 +1,4 @@
-// attention(), prepare() and what prepare() returns.
+// attention(), prepare() and its result.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Returns what `work` does; errors name what the caller gave.
+// Runs `work`; errors name the caller's arguments.
 template <class Work>
 auto by_arguments(const Work& work) {
   try {
@@ -65,7 +65,7 @@ std::vector<CompiledKernel> prepare_gradients(const BackwardInputs& inputs, cons
   });
 }
 
-// A function of these parameters, which `f` computes of what is given.
+// A function with these parameters, computed by `f`.
 template <class F>
 void define_gradients(nb::module_& module, const char* name, F f) {
   const auto call = [f](nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,

@@ -18,7 +18,8 @@
 namespace jit::python {
 namespace {
 
-// (batch, heads, seqlen, head_dim) as (batch, seqlen, heads, head_dim); varlen tensors have one layout.
+// Converts (batch, heads, seqlen, head_dim) to (batch, seqlen, heads, head_dim); varlen tensors have one
+// layout.
 void apply_layout(TensorView& view, Layout layout) {
   if (layout == Layout::bhsd && view.rank == 4) view = with_middle_swapped(view);
 }
@@ -32,12 +33,12 @@ void check_operand(const TensorView& view, const char* name, bool is_varlen, boo
   }
 }
 
-// Whether an array has no dimension, which views of it do not say.
+// Whether an array has no dimension, which its view hides.
 bool is_number(nb::handle array) {
   return nb::hasattr(array, "shape") && nb::len(nb::object(array.attr("shape"))) == 0;
 }
 
-/// Gradients of tensors that the caller asks for, by name: a dict of arrays (None for a new one), or names.
+/// The requested gradients of tensors, by name: a dict of arrays (None for a new one), or names.
 nb::object wanted_gradients(nb::handle d_tensors) {
   if (d_tensors.is_none() || PyDict_Check(d_tensors.ptr())) return nb::borrow(d_tensors);
   nb::dict wanted;
@@ -47,7 +48,7 @@ nb::object wanted_gradients(nb::handle d_tensors) {
   return wanted;
 }
 
-/// None where the gradient of sinks is not wanted, True for a new array, or an array.
+/// d_sinks: None for no gradient of sinks, True for a new array, or an array.
 bool is_wanted(nb::handle d_sinks) { return !d_sinks.is_none() && d_sinks.ptr() != Py_False; }
 
 }  // namespace
@@ -186,7 +187,7 @@ void BackwardCall::bind_gradient_of_sinks() {
   results_.back().bind(call_);
 }
 
-// Also when views have got copies on an emulated device: arguments hold the views themselves.
+// Also needed after views became copies on an emulated device: arguments hold the views themselves.
 void BackwardCall::name_tensors() {
   arguments_.tensors = {};
   arguments_.d_tensors = {};
@@ -196,7 +197,7 @@ void BackwardCall::name_tensors() {
   for (const NamedArray& array : wanted_) arguments_.d_tensors.add({array.name, wanted_views_[at++]});
 }
 
-// Tensors that an output functor reads at places of o lie as o does in this layout, and so do their gradients.
+// Tensors that an output functor reads per element of o have o's layout, and so have their gradients.
 void BackwardCall::place_output_tensors(Layout layout) {
   if (layout == Layout::bshd) return;
   for (const FunctorTensorSpec& read : spec_.output.tensors()) {

@@ -1,4 +1,4 @@
-// One call for gradients: its arrays, the problem that they pose, and what it returns.
+// A call for gradients: its arrays, the problem, and its results.
 #pragma once
 
 #include <optional>
@@ -28,11 +28,11 @@ struct BackwardInputs {
   nb::handle d_lse, mean_score, d_mean_score, sinks, d_sinks, d_tensors, block_mask;
 };
 
-/// Its parts refer to each other, so that it stays where it is. All but `complete` needs the interpreter lock.
+/// Members refer to each other, so the object cannot move. All but `complete` needs the interpreter lock.
 class BackwardCall {
  public:
-  /// Reads all arrays, and on an emulated device copies them there. Throws Error invalid_argument, invalid_spec, or a
-  /// Python TypeError, that names the argument.
+  /// Reads all arrays and, on an emulated device, copies them there. Throws Error invalid_argument or
+  /// invalid_spec, or a Python TypeError, that names the argument.
   explicit BackwardCall(const BackwardInputs& inputs);
   BackwardCall(const BackwardCall&) = delete;
   BackwardCall& operator=(const BackwardCall&) = delete;
@@ -43,18 +43,18 @@ class BackwardCall {
   Stream stream() const { return call_.stream(); }
   /// After the launch, without the interpreter lock.
   void complete() const { call_.complete(); }
-  /// dq, dk, dv and what else was asked for, as attention_backward returns it.
+  /// dq, dk, dv and other requested gradients, as attention_backward returns them.
   nb::tuple results() const;
-  /// `error` with shapes in the layout of the call.
+  /// `error` with shapes in the call's layout.
   Error renamed(const Error& error) const;
 
  private:
-  /// A gradient that is written: to the caller's array, or to a new one of the shape and type of what it is of.
+  /// A gradient output: the caller's array, or a new one with the shape and type of the array `of`.
   struct Result {
     nb::handle given;
     std::string name;
     const TensorView* of;
-    std::optional<dlpack::DataType> type;  ///< as the framework has the elements of `of`
+    std::optional<dlpack::DataType> type;  ///< the framework's type of `of`
     TensorView* view;
     std::optional<std::size_t> made = {};
     bool is_number = false;  ///< `of` is an array without a dimension
@@ -76,17 +76,17 @@ class BackwardCall {
 
   const BackwardInputs inputs_;
   const GivenBlockMask over_;
-  const std::optional<DType> sixteen_bits_;  ///< what 16-bit integers stand for
+  const std::optional<DType> sixteen_bits_;  ///< meaning of 16-bit integers
   OperationCall call_;
   BackwardArguments arguments_;
   AttentionSpec spec_;
-  std::optional<dlpack::DataType> q_type_;  ///< as q's framework has its elements
-  const NamedArrays named_;                 ///< what mask and score read
+  std::optional<dlpack::DataType> q_type_;  ///< the type in q's framework
+  const NamedArrays named_;                 ///< arrays that mask and score read
   std::vector<TensorView> named_views_;
   std::vector<std::optional<dlpack::DataType>> named_types_;
-  const NamedArrays wanted_;  ///< whose gradients are
+  const NamedArrays wanted_;  ///< arrays with requested gradients
   std::vector<TensorView> wanted_views_;
-  std::vector<Result> results_;  ///< dq, dk, dv, those of `wanted_`, that of sinks
+  std::vector<Result> results_;  ///< dq, dk, dv, gradients of `wanted_`, then of sinks
 };
 
 }  // namespace jit::python

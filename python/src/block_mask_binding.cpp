@@ -22,7 +22,7 @@ using namespace nb::literals;
 
 constexpr std::int64_t unknown = -1;
 
-// Calls a method that only a BlockMask has; returns None for None.
+// Calls a method of a BlockMask; returns None for None.
 template <class... Arguments>
 nb::object ask(nb::handle block_mask, const char* method, Arguments... arguments) {
   if (block_mask.is_none()) return nb::none();

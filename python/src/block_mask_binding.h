@@ -1,4 +1,4 @@
-// jit_attention._core.make_block_mask, and calls of attention that are given such a mask.
+// jit_attention._core.make_block_mask, and attention calls with a block mask.
 #pragma once
 
 #include <jit/tensor.h>
@@ -8,16 +8,15 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// The BlockMask of a call, or None; with None, mask and tensors are the arguments themselves. Needs the
-/// interpreter lock.
+/// A call's BlockMask, or None; then mask and tensors are the arguments. Needs the interpreter lock.
 class GivenBlockMask {
  public:
-  /// Throws Error invalid_argument when the table is of another mask or tensor than those given beside it, a Python
+  /// Throws Error invalid_argument when the table's mask or tensors differ from the given ones, a Python
   /// TypeError for anything but a BlockMask and None.
   GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle score, nb::handle tensors);
-  /// A BlockMask beside kernels that were prepared for `spec`.
+  /// A BlockMask for kernels prepared for `spec`.
   static GivenBlockMask for_prepared(nb::handle block_mask, nb::handle spec, nb::handle tensors);
-  /// A BlockMask beside gradients, which evaluate the mask of the table rather than look up its mask bits.
+  /// A BlockMask for gradients, which evaluate the table's mask instead of reading its mask bits.
   static GivenBlockMask for_gradients(nb::handle block_mask, nb::handle mask, nb::handle score,
                                       nb::handle tensors);
 
@@ -26,21 +25,21 @@ class GivenBlockMask {
   /// Whether there is a BlockMask.
   bool is_given() const { return !block_mask_.is_none(); }
 
-  /// The sizes and lengths that tell which tables are right.
+  /// Sizes and lengths that a table must match.
   struct Sizes {
     const TensorView& q;  ///< (batch, seqlen_q, heads_q, head_dim), or varlen
     const TensorView& k;
     const TensorView& cu_seqlens_q;
     const TensorView& cu_seqlens_k;
     const TensorView& page_table;
-    const nb::dict& lengths;  ///< names and arrays, those of sequences' lengths that the call has among them
+    const nb::dict& lengths;  ///< sequence lengths of the call, by name, possibly with other arrays
   };
   /// Throws Error invalid_argument when the BlockMask was made for other sizes or lengths. Requires a
   /// BlockMask.
   void check(const Sizes& sizes) const;
 
  private:
-  /// `over` is what the BlockMask says in place of mask and tensors, or None.
+  /// `over`: the BlockMask's replacement of mask and tensors, or None.
   GivenBlockMask(nb::handle block_mask, nb::handle mask, nb::handle tensors, nb::object over);
 
   nb::object block_mask_, mask_, tensors_;

@@ -19,13 +19,13 @@
 namespace jit::python {
 namespace {
 
-// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in what the middle sizes mean. `rank` is
-// that of a tensor with all of them, or with all but head_dim.
+// (batch, heads, seqlen, head_dim) and (batch, seqlen, heads, head_dim) differ in the order of the middle
+// dimensions. `rank`: that of such a tensor, or of one without head_dim.
 TensorView in_layout(TensorView view, Layout layout, int rank = 4) {
   return layout == Layout::bhsd && view.rank == rank ? with_middle_swapped(view) : view;
 }
 
-// The type that 16-bit integers stand for, where a type is expected.
+// The meaning of 16-bit integers: the wanted type, if any.
 std::optional<DType> sixteen_bits(std::optional<DType> wanted) {
   return wanted && size_of(*wanted) == 2 ? wanted : std::nullopt;
 }
@@ -72,7 +72,7 @@ Call::Call(const CallInputs& inputs)
   arguments_.lse = lse_.array.view;
 }
 
-// Names, or a mapping whose arrays are raised; those of None are made.
+// Reads names, or a mapping with arrays to accumulate into; entries of None are new.
 void Call::read_aux() {
   const nb::handle given = inputs_.return_aux;
   if (given.is_none()) return;
@@ -114,7 +114,7 @@ void Call::read_aux() {
   }
 }
 
-// Tensors that an output functor reads at places of o lie as o does in this layout.
+// Tensors that an output functor reads per element of o have o's layout.
 void Call::place_output_tensors(const AttentionSpec& spec) {
   if (inputs_.layout == Layout::bshd || spec.output.is_none()) return;
   const std::vector<FunctorTensorSpec> read = spec.output.tensors();
@@ -148,7 +148,7 @@ void Call::read_sequences() {
   }
   for (TensorView* scales : {&arguments_.k_block_scales, &arguments_.v_block_scales}) {
     *scales = in_layout(*scales, inputs_.layout);
-    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;  // bytes all the same
+    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;  // they are bytes in any case
   }
   for (TensorView* scales : {&arguments_.q_descale, &arguments_.k_descale})
     *scales = in_layout(*scales, inputs_.layout, 3);
@@ -159,7 +159,7 @@ void Call::read_sequences() {
   arguments_.dropout_p = static_cast<float>(inputs_.sequences.dropout_p);
 }
 
-// Scales of heads are those of all their rows.
+// Scales per head apply to all rows of the head.
 void Call::place_output_scales() {
   TensorView& scales = arguments_.o_descale;
   if (!scales.is_present() || scales.rank != 1) return;
@@ -174,7 +174,7 @@ void Call::place_output_scales() {
   scales = rows;
 }
 
-// Scales of values beside fp8 queries are one for each column at most.
+// Values with fp8 queries have at most one scale per column.
 bool Call::has_value_rows() const { return !facts(arguments_.q.dtype).is_fp8(); }
 
 TensorView Call::read_operand(nb::handle object, const char* name, bool is_varlen) {
@@ -190,7 +190,7 @@ TensorView Call::read_operand(nb::handle object, const char* name, bool is_varle
   return in_layout(view, inputs_.layout);
 }
 
-// Reads q, which has 16-bit elements, or 8-bit ones that may be held as bytes.
+// Reads q, with 16-bit elements, or 8-bit ones that may be given as bytes.
 TensorView Call::read_queries(nb::handle object, bool is_varlen) {
   TensorView view = read_operand(object, "q", is_varlen);
   const std::optional<DType> wanted = dtype_of_inputs();
@@ -202,7 +202,7 @@ TensorView Call::read_queries(nb::handle object, bool is_varlen) {
   return view;
 }
 
-// k or v: of q's type, or of 8 bits, which may be held as bytes.
+// Reads k or v: of q's type, or 8-bit elements that may be given as bytes.
 TensorView Call::read_keys(nb::handle object, const char* name, bool is_varlen) {
   TensorView view = read_operand(object, name, is_varlen);
   const bool as_q = !inputs_.kv_dtype && facts(q().dtype).is_fp8() && view.dtype == DType::uint8;
@@ -236,11 +236,11 @@ int Call::alignment() const {
                        ? "starts at an odd address; rows must lie at even ones"
                        : "starts at an odd address; elements of 16 bits must lie at even ones");
   }
-  // Rows of latents keep what their format has.
+  // Rows of latents have their format's alignment.
   if (facts(k().dtype).row_bytes != 0) return std::max(2, common_alignment({&q(), &arguments_.o}));
   const int inputs = common_alignment({&q(), &k(), &v()}),
             all = common_alignment({&q(), &k(), &v(), &arguments_.o});
-  // Rows of 8-bit o may be multiples of 8 bytes under any alignment.
+  // Rows of an 8-bit o may be multiples of 8 bytes, whatever the alignment.
   const bool is_odd = size_of(arguments_.o.dtype) == 1 && !facts(q().dtype).is_fp8() && v().is_present() &&
                       v().shape[v().rank - 1] % 16 != 0;
   return std::max(2, is_odd && all >= 8 ? inputs : all);
@@ -248,7 +248,7 @@ int Call::alignment() const {
 
 void Call::make_outputs(const AttentionSpec& spec) {
   place_output_tensors(spec);
-  // The launch checks all arguments. Sizes that no output can be made of are checked here.
+  // The launch checks all arguments; sizes from which no output can be made are checked here.
   if (const int rank = q().rank; rank != 3 && rank != 4) check_inputs(spec, arguments_);
   try {
     make_missing_outputs(spec);
@@ -307,9 +307,9 @@ void Call::make_missing_outputs(const AttentionSpec& spec) {
 }
 
 void Call::stage(const AttentionSpec& spec) {
-  validate(spec);                     // first, as where nothing is copied
-  check_arguments(spec, arguments_);  // of copies the call could not tell which share memory
-  // Copies wait for launches of other threads, which want the lock now and then.
+  validate(spec);                     // before copies, like without copies
+  check_arguments(spec, arguments_);  // the call cannot detect shared memory in copies
+  // Copies wait for launches of other threads, which need the lock at times.
   const Unlocked unlocked;
   const auto copy = [&](const TensorView& host) {
     return staged_inputs_.emplace_back(device(), host, true).view();

@@ -1,5 +1,4 @@
-// The arrays of one call: read, checked to be in one place, and, on an emulated device, copied into its
-// memory.
+// The arrays of one call: read, checked to be on one device, and copied to an emulated device.
 #pragma once
 
 #include <optional>
@@ -20,7 +19,7 @@ namespace jit::python {
 enum class Layout { bshd, bhsd };
 Layout parse_layout(nb::handle layout);
 
-/// Arguments of attention beside the spec.
+/// Arguments of attention besides the spec.
 struct CallInputs {
   nb::handle q, k;
   nb::handle v;                    ///< None with values_in_keys
@@ -29,21 +28,21 @@ struct CallInputs {
   nb::handle stream = nb::none();  ///< None, a number, or an object with __cuda_stream__
   Layout layout = Layout::bshd;
   std::optional<DType> dtype =
-      {};  ///< that q must hold; what 16-bit integers, and bytes of q, k and v, stand for
-  std::optional<DType> spec_dtype = {};  ///< the same, when a spec says it
-  std::optional<DType> kv_dtype = {};    ///< that k and v must hold; what their bytes stand for
+      {};  ///< required type of q; meaning of 16-bit integers and of bytes in q, k and v
+  std::optional<DType> spec_dtype = {};  ///< the same, from a spec
+  std::optional<DType> kv_dtype = {};    ///< required type of k and v; meaning of their bytes
   std::optional<DType> out_dtype = {};   ///< of the result; not given: as the spec has it
   std::optional<int> device = {};  ///< that arrays in CPU memory are computed on; others are where they are
-  std::optional<std::int64_t> rows = {};  ///< of varlen q and out, the first so many, where they have more
-  bool values_in_keys = false;            ///< a call may have no v: the spec says which columns of k they are
-  nb::handle return_lse = Py_False;       ///< a bool, or an array to write it to
+  std::optional<std::int64_t> rows = {};  ///< of varlen q and out: use only the first `rows`
+  bool values_in_keys = false;            ///< v may be absent: the spec then gives the columns of k
+  nb::handle return_lse = Py_False;       ///< a bool, or an array for the result
   nb::handle return_aux =
-      nb::none();  ///< None, names of outputs, or a dict of names and None or arrays to raise
+      nb::none();  ///< None, names of outputs, or a dict of names with None or arrays to accumulate into
   SequenceInputs sequences = {};
 };
 
-/// One call: read, then `make_outputs`, then `arguments` are launched, `complete`, `result`. All but
-/// `complete` needs the interpreter lock.
+/// One call, in this order: construction, `make_outputs`, a launch with `arguments`, `complete`, `result`.
+/// All but `complete` needs the interpreter lock.
 class Call {
  public:
   /// Reads the inputs. Throws Error invalid_argument, or a Python TypeError, that names the argument.
@@ -55,31 +54,30 @@ class Call {
   int device() const { return arrays_.device(); }
   Stream stream() const { return arrays_.stream(); }
 
-  /// Whether `tensors` has one of this name.
+  /// Whether `tensors` has an entry with this name.
   bool has_tensor(std::string_view name) const { return tensors_.has(name); }
 
-  /// Whether the caller says what bytes of k and v stand for.
+  /// Whether the caller gave the meaning of bytes in k and v.
   bool has_kv_dtype() const { return inputs_.kv_dtype.has_value(); }
 
-  /// The largest of 16, 8, 4 and 2 that all rows of q, k, v and a given output are aligned to.
+  /// The largest of 16, 8, 4 and 2 that aligns all rows of q, k, v and a given output.
   int alignment() const;
 
-  /// Makes room for the results and, on an emulated device, copies the inputs there. Throws Error invalid_argument when
-  /// there is no room because q, k and v are not what `spec` wants; the launch checks all arguments.
+  /// Allocates the results and, on an emulated device, copies the inputs there. Throws Error invalid_argument
+  /// when q, k and v do not fit `spec` so that it cannot; the launch checks all arguments.
   void make_outputs(const AttentionSpec& spec);
-  /// Adds the outputs that `spec` asks for, of a call of which only sizes matter.
+  /// Adds the outputs that `spec` requests, for a call where only sizes matter.
   void add_outputs(const AttentionSpec& spec);
-  /// Sets the fields of `spec` that ask for the outputs of return_aux.
+  /// Sets the fields of `spec` that request the outputs of return_aux.
   void ask_for_outputs(AttentionSpec& spec) const;
-  /// With `make_outputs` done: what attention takes.
+  /// The arguments of attention; requires `make_outputs`.
   const AttentionArguments& arguments() const { return arguments_; }
-  /// After the launch, without the interpreter lock: waits and copies back where the results must be
-  /// complete.
+  /// After the launch, without the interpreter lock: waits and copies back when results must be complete.
   void complete() const;
-  /// o, lse and a dict of outputs, in a tuple if there is more than o.
+  /// o, or a tuple of o, lse and a dict of outputs when more was requested.
   nb::object result() const;
 
-  /// `error` as the caller knows the arguments: o is `out`.
+  /// `error` with the caller's argument names: o is `out`.
   Error renamed(const Error& error) const;
 
  private:
@@ -101,7 +99,7 @@ class Call {
   dlpack::DataType q_type_ = {};
   AttentionArguments arguments_;
   NamedArrays tensors_;
-  // An output of return_aux.
+  // An output requested by return_aux.
   struct Aux {
     const OutputField* field = nullptr;
     Output output;
@@ -109,7 +107,7 @@ class Call {
   };
 
   Output out_, lse_, raw_;
-  bool wants_raw_ = false;  ///< o before the output functor, by return_aux
+  bool wants_raw_ = false;  ///< return_aux requests o before the output functor
   std::vector<Aux> aux_;
   std::vector<Staged> staged_inputs_;
   Staged staged_out_, staged_lse_, staged_raw_;

@@ -63,8 +63,8 @@ void CallArrays::check_place(dlpack::Device device, const char* name) const {
                            to_string(device), first_.argument, to_string(where_)));
 }
 
-// Returns import(). An exporter may refuse to hand over an array that lies on another device; then the error
-// names the device, which is the better reason.
+// Returns import(). When an exporter refuses an array on another device, the error names the device instead,
+// the better reason.
 template <class Import>
 auto CallArrays::here(const GivenArray& given, const Import& import) const {
   try {
@@ -77,7 +77,7 @@ auto CallArrays::here(const GivenArray& given, const Import& import) const {
 
 void CallArrays::take(const GivenArray& given, Array& array) {
   check_place(array.device, given.argument);
-  // Work on the array may be under way elsewhere than where the call goes.
+  // The array's pending work may be on another stream than the call's.
   const dlpack::ExchangeApi* exchange = given.framework.exchange;
   if (exchange != nullptr && exchange != ordered_after_ && array.on_gpu()) {
     const CurrentDevice scope(device_);

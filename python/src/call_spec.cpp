@@ -14,12 +14,12 @@
 namespace jit::python {
 namespace {
 
-// The elements that share a scale of keys and values, found by the shapes of the scales.
+// The granularity of the scales of keys and values, from the scales' shapes.
 ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
-  // Under queries of fp8 a value has no scale of its own.
+  // Values with fp8 queries have no scale per row.
   const bool has_fp8_q = has_fp8_queries(spec);
   if (has_fp8_q && arguments.q_descale.rank > 2) {
-    // With one row and one block, both kinds have the same shape.
+    // With one row and one block, both granularities have the same shape.
     const auto is_each = [](const TensorView& scales, const TensorView& rows) {
       return scales.rank < 3 || rows.rank < 4 || scales.shape[1] == rows.shape[1];
     };
@@ -39,9 +39,9 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
     const std::int64_t batch =
         spec.sequences_q == SequenceKind::varlen ? arguments.cu_seqlens_q.shape[0] - 1 : arguments.q.shape[0];
     const std::int64_t blocks = (keys + scale_block_rows - 1) / scale_block_rows;
-    // Which requests alone have as many of by chance: quantize_qkv says what its scales are for.
+    // Only a coincidental number of requests has this many: quantize_qkv states its scales' granularity.
     if (has_fp8_q && rows == blocks && rows != keys && rows != batch) return ScaleKind::block;
-    if (rows != keys || rows == 1) return ScaleKind::head;  // of one key in all, both are the same
+    if (rows != keys || rows == 1) return ScaleKind::head;  // equivalent for a single key
     if (rows != batch) return ScaleKind::token;
     refuse(name, fmt::format("has {} rows, and there are as many requests as keys in all; say with "
                              "descale_per=\"head\" or \"token\" whose they are",
@@ -50,7 +50,7 @@ ScaleKind kind_by_shape(const AttentionArguments& arguments, const AttentionSpec
   return ScaleKind::head;
 }
 
-// The granularity of the scales of FP8 values beside FP8 q, by their shape.
+// The granularity of FP8 values' scales with FP8 q, from their shape.
 ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const AttentionSpec& spec) {
   const TensorView& scales = arguments.v_descale;
   if (!has_fp8_queries(spec) || !scales.is_present() || scales.rank < 2) return ScaleKind::head;
@@ -67,7 +67,7 @@ ScaleKind value_kind_by_shape(const AttentionArguments& arguments, const Attenti
                      heads, columns, heads, columns));
 }
 
-// Values that are k's first columns, by the names of a call's arguments: the spec's own are none of them.
+// Checks values that are k's first columns, naming the call's arguments instead of the spec's fields.
 void check_latents(const AttentionSpec& spec, bool has_kv_dtype) {
   if (!spec.values_in_keys) return;
   if (has_narrow_keys(spec) && facts(spec.key_dtype()).row_bytes == 0)

@@ -19,7 +19,7 @@ namespace {
 
 using namespace nb::literals;
 
-/// A with-block whose launches on emulated devices are collected.
+/// A with-block that collects launches on emulated devices.
 class Trace {
  public:
   Trace& enter() {

@@ -5,7 +5,7 @@
 
 namespace jit::python {
 
-/// devices, the class Device, and what launches on emulated devices did.
+/// Binds devices, the class Device, and the trace of launches on emulated devices.
 void bind_devices(nanobind::module_& module);
 
 }  // namespace jit::python

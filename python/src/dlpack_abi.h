@@ -1,7 +1,7 @@
-// The parts of DLPack 1.3's binary interface that arrays are exchanged through: tensors, the two kinds of
-// managed tensor, and the table of C functions that a framework's array type carries as
-// `__dlpack_c_exchange_api__`. Source: https://dmlc.github.io/dlpack/latest/c_api.html. Declared here because
-// headers that distributions carry are older than the table.
+// The parts of DLPack 1.3's binary interface for exchanging arrays: tensors, the two kinds of managed tensor,
+// and the table of C functions that a framework's array type carries as `__dlpack_c_exchange_api__`. Source:
+// https://dmlc.github.io/dlpack/latest/c_api.html. Declared here because distributions' headers predate the
+// table.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct Version {
 
 inline constexpr std::uint64_t read_only_flag = 1;
 
-/// The content of a capsule named "dltensor_versioned". Only `version` and `deleter` may be touched when the
-/// major version is not 1.
+/// The content of a capsule named "dltensor_versioned". Only `version` and `deleter` may be accessed unless
+/// the major version is 1.
 struct ManagedTensorVersioned {
   Version version;
   void* manager;
@@ -68,7 +68,7 @@ struct ExchangeApi {
                   void (*set_error)(void* error_context, const char* kind, const char* message));
   int (*to_managed)(void* object, ManagedTensorVersioned** out);
   int (*to_object)(ManagedTensorVersioned* stolen, void** out);
-  int (*borrow)(void* object, Tensor* out);  ///< may be null; valid as long as the object is untouched
+  int (*borrow)(void* object, Tensor* out);  ///< may be null; valid while the object is unmodified
   int (*current_work_stream)(DeviceType type, std::int32_t id, void** out);
 };
 

@@ -1,5 +1,5 @@
-// Documentation of classes, members and functions, read from _core.pyi, so that types and texts have one
-// place, which tools read, too.
+// Documentation of classes, members and functions from _core.pyi, the single source of types and texts, also
+// for tools.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The emulator's public face for jit_attention/emulator.py, which makes Python's of it.
+// The emulator's bindings; jit_attention/emulator.py builds its classes on them.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -9,12 +9,11 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// From here on a jit::Error that leaves a function of this module is an exception of jit_attention.errors
-/// with the same fields.
+/// Makes every jit::Error that leaves a function of this module an exception of jit_attention.errors with the
+/// same fields.
 void translate_errors();
 
-/// Any text of the library as a str: bytes that are no UTF-8, as in names of files or in a piece of what the user
-/// wrote, become U+FFFD.
+/// A str from any text of the library: invalid UTF-8, as in file names or user input, becomes U+FFFD.
 nb::str readable(std::string_view text);
 
 }  // namespace jit::python

@@ -39,7 +39,7 @@ std::vector<void*> addresses_of(nb::handle peers) {
   return addresses;
 }
 
-// The number of rows or heads that a rank receives of all.
+// The rows or heads of a total that a rank receives.
 std::int64_t part_of(std::int64_t all, std::int64_t rank, std::int64_t ranks) {
   return all * (rank + 1) / ranks - all * rank / ranks;
 }
@@ -64,7 +64,7 @@ nb::object exchange_merge_arrays(nb::handle o, nb::handle lse, nb::handle peers,
   if (nbytes < 0) refuse("nbytes", fmt::format("is {}; it must not be negative", nbytes));
   if (rank < 0 || rank >= ranks) refuse("rank", fmt::format("is {}; ranks go from 0 to {}", rank, ranks - 1));
   ExchangeMergeSpec spec{.ranks = ranks, .share = share_of(share)};
-  // Arrays of the host are of the emulated device whose buffer the rank has.
+  // Host arrays belong to the emulated device that owns the rank's buffer.
   const auto own = reinterpret_cast<std::uintptr_t>(buffers[static_cast<std::size_t>(rank)]);
   OperationCall call(o, "o", stream, dtype_of(dtype, "dtype"), device_of_address("peers", own));
   ExchangeMergeArguments arguments;
@@ -135,7 +135,7 @@ std::optional<std::string> fault_of(std::uint64_t address, nb::handle stream) {
   return fault->to_string();
 }
 
-/// Memory of one device that others access.
+/// Memory of one device that other devices access.
 class Buffer {
  public:
   Buffer(std::int64_t nbytes, int device, const std::vector<int>& peers) {

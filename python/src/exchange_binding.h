@@ -1,4 +1,4 @@
-// jit_attention.exchange_merge, and what belongs to it.
+// jit_attention.exchange_merge and its classes.
 #pragma once
 
 #include <nanobind/nanobind.h>

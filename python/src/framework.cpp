@@ -16,7 +16,7 @@ const dlpack::ExchangeApi* exchange_api(nb::handle type) {
   return api != nullptr && api->borrow != nullptr ? api : nullptr;
 }
 
-// PyTorch, for its own types and those that are made of them.
+// PyTorch, if a type or a base of it is PyTorch's.
 nb::object module_with_gradients(nb::handle type) {
   const nb::dict modules = nb::cast<nb::dict>(nb::module_::import_("sys").attr("modules"));
   for (const nb::handle base : nb::cast<nb::tuple>(type.attr("__mro__"))) {
@@ -26,7 +26,8 @@ nb::object module_with_gradients(nb::handle type) {
   return {};
 }
 
-// PyTorch's tensors that stand for a causal mask, of memory that was never written.
+// Whether a type is PyTorch's CausalBias, a tensor that stands for a causal mask and has uninitialized
+// memory.
 bool is_causal_bias(nb::handle type) {
   return nb::cast<std::string>(nb::str(type.attr("__module__"))) == "torch.nn.attention.bias" &&
          nb::cast<std::string>(nb::str(type.attr("__name__"))) == "CausalBias";
@@ -59,8 +60,8 @@ Framework examine(nb::handle type) {
 }  // namespace
 
 const Framework& framework_of(nb::handle array, const char* argument) {
-  // Guarded by the interpreter lock. Never destroyed: Python may be gone before static objects are. The types
-  // are kept alive, so that none is mistaken for another one at its address.
+  // Guarded by the interpreter lock. Never destroyed: Python may end before static objects are destroyed.
+  // Types are kept alive, so that their addresses are not reused.
   static auto& known = *new std::unordered_map<PyObject*, std::unique_ptr<Framework>>;
   static std::pair<PyObject*, const Framework*> latest = {};  // arrays of a call are mostly of one type
   const nb::handle type = array.type();

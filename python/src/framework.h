@@ -1,5 +1,4 @@
-// The library that an array comes from: how its arrays are read, where its work goes, and how it makes new
-// ones.
+// The framework of an array: reading its arrays, its current stream, and making new arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,28 +9,28 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// Facts about one array type. Found once per type and kept.
+/// Facts about one array type, determined once.
 struct Framework {
-  /// The type's C functions; null: `adapter` does it in Python.
+  /// The type's C functions; null: the Python `adapter` replaces them.
   const dlpack::ExchangeApi* exchange = nullptr;
-  /// Beside C functions, what they do not tell: the type's `is_neg`, and whether work is recorded for gradients, a
-  /// function of the module that the type or one of its bases is from. Empty: there is none.
+  /// Facts that C functions lack: the type's `is_neg`, and the module function that tells whether gradients
+  /// are recorded. Empty: none.
   nb::object is_neg;
   nb::object is_grad_enabled;
-  /// `autograd.forward_ad` of that module, of derivatives that are computed along with results. Empty: there is none.
+  /// The module's `autograd.forward_ad`, for forward-mode derivatives. Empty: none.
   nb::object forward_ad;
-  /// An object of jit_attention._frameworks, and what it says of all its arrays.
+  /// An adapter of jit_attention._frameworks, and its properties.
   nb::object adapter;
-  nb::object exporter;                  ///< its `export`; empty: arrays speak for themselves
+  nb::object exporter;                  ///< its `export`; empty: arrays need none
   bool speaks_dlpack = false;           ///< the type has __dlpack__ and __dlpack_device__
   bool writable = true;                 ///< results may be written to arrays that the caller gives
-  bool needs_complete_results = false;  ///< there is no stream that later work is ordered by
+  bool needs_complete_results = false;  ///< no stream orders later work
 };
 
 /// Throws a Python TypeError that names the argument when `array` is none.
 const Framework& framework_of(nb::handle array, const char* argument);
 
-/// An array as a caller gives it, borrowed, and the name that the caller knows it by.
+/// A caller's array, borrowed, and its argument name.
 struct GivenArray {
   /// Throws a Python TypeError that names the argument when `object` is no array.
   GivenArray(nb::handle object, const char* argument)

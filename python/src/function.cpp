@@ -9,7 +9,7 @@
 namespace jit::python {
 namespace {
 
-// Immutable, and part of no cycle of references. Written for the limited API, which the wheel of all Pythons is made of.
+// Immutable, and in no reference cycle. Written for the limited API, as the wheel for all Pythons needs.
 struct Function {
   PyObject ob_base;
   vectorcallfunc vectorcall;
@@ -21,14 +21,14 @@ const Function& function_of(PyObject* self) { return *reinterpret_cast<Function*
 
 nb::module_ keywords() { return nb::module_::import_("jit_attention._keywords"); }
 
-// Replaces the error of a call that does not fit the parameters. Others stay as they are.
+// Replaces the error of a call whose arguments do not match the parameters; keeps other errors.
 void explain(const Documentation& called, std::size_t positional, PyObject* names) {
   nb::python_error raised;
   nb::object sentence = nb::none();
   try {
     sentence = keywords().attr("wrong_call")(called.name, called.parameters, positional,
                                              names != nullptr ? nb::borrow(names) : nb::make_tuple());
-  } catch (nb::python_error&) {  // the first error tells more
+  } catch (nb::python_error&) {  // the first error is more informative
   }
   if (sentence.is_none()) {
     raised.restore();
@@ -54,7 +54,8 @@ void deallocate(PyObject* self) {
 
 PyObject* bind(PyObject* self, PyObject* object, PyObject*) {
   if (object == nullptr || object == Py_None) return Py_NewRef(self);
-  // Methods are called without being bound (Py_TPFLAGS_METHOD_DESCRIPTOR): this is for those that are kept.
+  // Python calls methods without binding them (Py_TPFLAGS_METHOD_DESCRIPTOR); this binds those that are
+  // stored.
   try {
     return nb::module_::import_("types")
         .attr("MethodType")(nb::borrow(self), nb::borrow(object))
@@ -96,7 +97,7 @@ PyObject* repr_of(PyObject* self) {
   return PyUnicode_FromFormat("<function jit_attention.%s>", function_of(self).documentation->name);
 }
 
-// Pickled by its name.
+// Pickled by name.
 PyObject* reduce(PyObject* self, PyObject*) { return qualified_name_of(self, nullptr); }
 
 PyMemberDef members[] = {
@@ -114,7 +115,7 @@ void* slot(F* function) {
   return reinterpret_cast<void*>(function);
 }
 
-// Its module is the one that instances are found in.
+// The type's module is the one in which its instances are found.
 PyTypeObject* type() {
   static PyTypeObject* const made = [] {
     PyType_Slot slots[] = {{Py_tp_members, members},

@@ -1,4 +1,5 @@
-// Functions as Python's tools expect them: nanobind's have no signature, and answer a wrong keyword with all parameters.
+// Functions with the attributes that Python's tools expect: nanobind's lack signatures, and answer a wrong
+// keyword by listing all parameters.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,8 +10,8 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// Replaces `scope.name`, a function or method of nanobind, by one that calls it and has `__signature__`, `__doc__` and
-/// `__reduce__`. A call that does not fit its parameters raises TypeError with the sentence of
+/// Replaces nanobind's function or method `scope.name` by a wrapper with `__signature__`, `__doc__` and
+/// `__reduce__`. A call with wrong arguments raises TypeError with the message of
 /// jit_attention._keywords.wrong_call.
 void publish(nb::handle scope, const char* name, const Documentation& documentation);
 

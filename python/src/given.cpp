@@ -15,7 +15,7 @@ constexpr Py_ssize_t longest_shown = 40;
   throw nb::type_error(fmt::format("{} must be {}, not {}", name, wanted, shown(object)).c_str());
 }
 
-// Python's own int of an int, or of NumPy's.
+// A Python int from an int or a NumPy integer.
 nb::object index_of(nb::handle object, const char* name) {
   if (!PyIndex_Check(object.ptr()) || PyBool_Check(object.ptr())) refuse_type(object, name, "an int");
   nb::object index = nb::steal(PyNumber_Index(object.ptr()));
@@ -41,7 +41,7 @@ std::string shown(nb::handle object) {
   if (object.is_none() || is_number || PyUnicode_Check(object.ptr())) {
     const nb::object text = nb::steal(PyObject_Repr(object.ptr()));
     if (!text.is_valid()) {
-      PyErr_Clear();  // Python refuses to write numbers of thousands of digits
+      PyErr_Clear();  // Python refuses to print integers of thousands of digits
     } else if (PyUnicode_GetLength(text.ptr()) <= longest_shown) {
       return nb::cast<std::string>(text);
     }

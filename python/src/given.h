@@ -1,4 +1,4 @@
-// Arguments of Python's functions that are no arrays: converted in one place, which knows their names.
+// Conversion of arguments other than arrays, in one place that knows their names.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// A type's name, with NumPy's in front, whose bool is none of Python's.
+/// A type's name, qualified for NumPy, whose bool differs from Python's.
 std::string type_of(nb::handle object);
-/// A value as a sentence about a wrong argument shows it: a number, a short text, None, or the type of anything else.
+/// An argument as shown in an error message: a number, a short text, None, or the type of anything else.
 std::string shown(nb::handle object);
 
-// Each throws TypeError with one sentence that names the argument, its value and what it must be.
+// Each throws TypeError with one sentence: the argument, its value and the expected type.
 bool truth_of(nb::handle object, const char* name);
 double real_of(nb::handle object, const char* name);
 std::string text_of(nb::handle object, const char* name);
@@ -39,12 +39,12 @@ std::filesystem::path path_of(nb::handle object, const char* name);
 std::vector<std::string> texts_of(nb::handle object, const char* name);
 std::array<int, 3> three_of(nb::handle object, const char* name);
 nb::iterable items_of(nb::handle object, const char* name);
-/// Throws Error invalid_argument for a number beyond the limits.
+/// Throws Error invalid_argument for a number out of range.
 std::int64_t whole_of(nb::handle object, const char* name, std::int64_t least, std::int64_t most);
-/// Throws Error invalid_argument for a number that is negative or needs more than 64 bits.
+/// Throws Error invalid_argument for a negative number, or one of more than 64 bits.
 std::uint64_t natural_of(nb::handle object, const char* name);
 
-/// An argument as Python gave it, which signatures show as a T.
+/// An unconverted Python argument; signatures show it as a T.
 template <class T>
 struct Given {
   nb::handle object;
@@ -59,7 +59,7 @@ inline constexpr bool is_given =
     IsGiven<T>::value || std::is_same_v<T, nb::handle> || std::is_same_v<T, std::string> ||
     std::is_same_v<T, std::filesystem::path> || std::is_same_v<T, std::vector<std::string>> ||
     std::is_same_v<T, std::optional<std::array<int, 3>>> || std::is_same_v<T, nb::iterable>;
-/// How a function takes an argument of type `T` from nanobind.
+/// The C++ parameter that nanobind gets for an argument of type `T`.
 template <class T>
 using given_as = std::conditional_t<is_given<std::decay_t<T>>, Given<std::decay_t<T>>, T>;
 
@@ -92,7 +92,7 @@ T converted(Given<T> given, const char* name) {
     return converted(Given<typename T::value_type>{object}, name);
   }
 }
-/// Arguments of other types are nanobind's to convert.
+/// nanobind converts arguments of other types.
 template <class T>
 T&& converted(T&& argument, const char*) {
   return std::forward<T>(argument);
@@ -129,9 +129,9 @@ auto name_in(const T& extra) {
 
 }  // namespace detail
 
-/// `scope.def(name, f, extras...)` of a module's function or a class's method, each of whose arguments has a name among
-/// `extras`: what is none of the parameter's type, or out of its range, is one sentence instead of all signatures. What
-/// _core.pyi documents is public: see `publish`.
+/// `scope.def(name, f, extras...)` of a module's function or a class's method, each of whose arguments has a
+/// name among `extras`: a wrong type or range gives one sentence instead of all signatures. Names documented
+/// in _core.pyi are public: see `publish`.
 template <class Scope, class F, class... Extras>
 void define(Scope& scope, const char* name, F f, const Extras&... extras) {
   using Function = typename detail::Signature<F>::type;

@@ -1,4 +1,5 @@
-// Exchanges of keys over addresses, and placements as plain values: jit_attention/distributed/arrive.py has the tensors.
+// Key exchanges with raw addresses, and placements as plain values; jit_attention/distributed/arrive.py has
+// the tensors.
 #include "key_exchange_binding.h"
 
 #include <cstdint>
@@ -28,7 +29,7 @@ namespace nb = nanobind;
 using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 /// (dtype, batch, heads_kv, head_dim, head_dim_v).
 using Sizes = std::tuple<std::string, std::int64_t, std::int64_t, int, int>;
-/// The address of a tensor, and elements from one batch entry to the next; rows are dense.
+/// A tensor's address, and its stride between batch entries in elements; rows are dense.
 using Rows = std::pair<std::uintptr_t, std::int64_t>;
 
 Placement placement_of(std::int64_t seqlen, int granule, const std::vector<Ranges>& runs,
@@ -75,7 +76,8 @@ class Exchange {
                                       .fault = reinterpret_cast<std::uint32_t*>(fault)});
   }
 
-  /// Addresses of k, v and key_arrivals, and rows of the last. Rows of k and v are as far apart as both are long.
+  /// Addresses of k, v and key_arrivals, and rows of the last. k and v are interleaved: their row stride is
+  /// both rows' length.
   std::tuple<std::uintptr_t, std::uintptr_t, std::uintptr_t, std::int64_t> begin(const Rows& k, const Rows& v,
                                                                                  std::uintptr_t stream) {
     const ArrivingKeys keys =

@@ -1,4 +1,4 @@
-// Keys that come from other devices while attention computes.
+// Keys that arrive from other devices during attention.
 #pragma once
 
 #include <nanobind/nanobind.h>

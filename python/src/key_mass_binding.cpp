@@ -16,7 +16,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Whether "heads" asks for those of queries.
+// Whether "heads" requests masses per query head.
 bool is_per_query_head(nb::handle heads) {
   if (PyUnicode_Check(heads.ptr())) {
     if (PyUnicode_CompareWithASCIIString(heads.ptr(), "kv") == 0) return false;

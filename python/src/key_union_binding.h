@@ -1,4 +1,4 @@
-// Unions of lists of keys, as ja.sparse makes them.
+// Unions of key lists for ja.sparse.
 #pragma once
 
 #include <nanobind/nanobind.h>

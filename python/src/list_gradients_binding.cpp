@@ -19,7 +19,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Gradients of the shapes of q, k and v; where there is none, None.
+// Gradients with the shapes of q, k and v; None for those that do not exist.
 nb::tuple list_gradients_of(nb::handle d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,
                             nb::handle lse, nb::handle spec, nb::handle tensors, nb::handle cu_seqlens_q,
                             nb::handle cu_seqlens_k, nb::handle seqused_q, nb::handle seqused_k,

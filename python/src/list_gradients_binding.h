@@ -1,4 +1,4 @@
-// Gradients from lists of keys, as ja.sparse computes them.
+// Gradients of attention over key lists for ja.sparse.
 #pragma once
 
 #include <nanobind/nanobind.h>

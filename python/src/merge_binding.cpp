@@ -34,7 +34,7 @@ std::vector<nb::object> items_of(nb::handle list) {
   return items;
 }
 
-// Shapes of o and lse of the result, by those of the first part.
+// Shapes of the result's o and lse, from the first part's.
 struct ResultShape {
   std::vector<std::int64_t> o, lse;
 };
@@ -72,7 +72,8 @@ Error renamed(const Error& error, bool is_list) {
 
 nb::object merge_arrays(nb::handle outs, nb::handle lses, nb::handle out, nb::handle out_lse,
                         nb::handle out_dtype, nb::handle dtype, nb::handle stream) {
-  // A stack of (batch, seqlen, heads, head_dim_v) has five dimensions, which views do not have: it is its slices.
+  // A stack of (batch, seqlen, heads, head_dim_v) has five dimensions, more than a view: it is passed as
+  // slices.
   const bool is_list = is_sequence(outs) || dimensions(outs) == 5;
   const std::vector<nb::object> o_arrays = is_list ? items_of(outs) : std::vector{nb::borrow(outs)},
                                 lse_arrays = is_list ? items_of(lses) : std::vector{nb::borrow(lses)};

@@ -1,4 +1,4 @@
-// The extension module jit_attention._core: what the Python package is made of.
+// The extension module jit_attention._core, the base of the Python package.
 #include <jit/version.h>
 #include <nanobind/nanobind.h>
 
@@ -35,7 +35,7 @@
 NB_MODULE(_core, module) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
     throw nanobind::import_error("jit_attention works in the main interpreter of a process only");
-  // Contexts and the arrays of calls in flight outlive the interpreter: that is no leak.
+  // Contexts and arrays of pending calls outlive the interpreter by design.
   nanobind::set_leak_warnings(false);
   module.attr("__version__") = JIT_ATTENTION_VERSION;
   jit::python::translate_errors();

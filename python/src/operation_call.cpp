@@ -46,7 +46,7 @@ std::size_t OperationCall::make(DType dtype, std::span<const std::int64_t> shape
 }
 
 void OperationCall::stage_all() {
-  // Copies wait for launches of other threads, which want the lock now and then.
+  // Copies wait for launches of other threads, which need the lock at times.
   const Unlocked unlocked;
   for (Bound& bound : bound_) {
     bound.staged = Staged(device(), *bound.view, true);

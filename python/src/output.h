@@ -1,4 +1,4 @@
-// Results: arrays of the caller's own framework.
+// Results: arrays of the caller's framework.
 #pragma once
 
 #include <span>
@@ -7,28 +7,28 @@
 
 namespace jit::python {
 
-/// An array to write to. `finish` turns it into what the caller gets, once the work is done or on its stream.
+/// An output array. `finish` converts it to the caller's result, once the work is done or is on its stream.
 struct Output {
   Array array;
-  nb::object object;       ///< what `array` views
-  nb::object finish = {};  ///< a Python function of `object`; empty: `object` is what the caller gets
-  bool given = false;      ///< by the caller, rather than new
+  nb::object object;       ///< the object behind `array`
+  nb::object finish = {};  ///< a Python function of `object`; empty: returns `object`
+  bool given = false;      ///< the caller's array rather than a new one
 
   nb::object result() const { return finish.is_valid() ? finish(object) : object; }
 };
 
-/// A new dense array of `like`'s framework, on its device. Its contents are arbitrary. `type` is how the
-/// framework has elements of `dtype`, where that is not plain.
+/// A new dense array of `like`'s framework, on its device. Its contents are arbitrary. `type`: the
+/// framework's type for `dtype`, if not the plain one.
 Output new_output(const GivenArray& like, dlpack::Device device, Stream stream, DType dtype,
                   std::span<const std::int64_t> shape, std::optional<dlpack::DataType> type = {});
 
-/// The caller's own, as import_array reads it. Throws Error invalid_argument when it may not be written.
+/// The caller's array, read by import_array. Throws Error invalid_argument when it is read-only.
 Output given_output(const GivenArray& given, dlpack::Device device, Stream stream, std::optional<DType> dtype,
                     Gradients gradients = Gradients::may_be_recorded);
 
-/// Memory of a device for frameworks whose arrays cannot be written: an object that speaks DLPack.
+/// Device memory for frameworks with immutable arrays: an object with DLPack.
 nb::object device_array(int device, nb::tuple shape, const std::string& dtype);
-/// A new array on the device that holds `address`.
+/// A new array on the device of `address`.
 nb::object device_array_beside(std::uintptr_t address, nb::tuple shape, const std::string& dtype);
 
 }  // namespace jit::python

@@ -35,7 +35,7 @@ nb::dict as_dict(const PackedKernel& kernel) {
   return dict;
 }
 
-// Refuses options of rotation and norm where append rotates or normalizes nothing.
+// Refuses options of rotation and norm when append uses neither.
 void check_have_effect(const PackSizes& sizes, bool has_sections) {
   const AppendSpec& append = sizes.append;
   for (const auto& [is_given, name] : {std::pair{append.rotary_dim != 0, "rotary_dim"},

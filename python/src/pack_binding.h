@@ -1,4 +1,4 @@
-// Packs: all kernels that some problems need, in one file.
+// Packs: one file with all kernels for some problems.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Placements as plain values: jit_attention/distributed/placement.py makes its class of them.
+// Placements as plain values; jit_attention/distributed/placement.py wraps them in its class.
 #include "placement_binding.h"
 
 #include <array>
@@ -41,7 +41,7 @@ nb::list pairs(const std::vector<IndexRange>& ranges) {
   return list;
 }
 
-/// (runs, pieces, needs, remote rows, loads, imbalance, digest, picture), the first five for each rank.
+/// Returns (runs, pieces, needs, remote rows, loads, imbalance, digest, picture), the first five per rank.
 nb::tuple place_granules(nb::handle mask, std::int64_t seqlen, int ranks, int granule,
                          const std::string& mode, std::int64_t stripe, nb::handle chunks,
                          nb::handle documents, nb::handle classes, double partial_weight, double tolerance) {

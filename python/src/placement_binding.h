@@ -1,4 +1,4 @@
-// Which rank computes which queries.
+// Placements: which rank computes which queries.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -27,7 +27,7 @@ namespace {
 constexpr TuningMode modes[] = {TuningMode::off, TuningMode::recorded, TuningMode::first_run,
                                 TuningMode::exhaustive};
 
-// Never destroyed: threads may still compute while the interpreter goes down.
+// Never destroyed: threads may still compute while the interpreter exits.
 std::array<std::unique_ptr<Context>, std::size(modes) + 1>& contexts() {
   static auto& kept = *new std::array<std::unique_ptr<Context>, std::size(modes) + 1>;
   return kept;
@@ -43,11 +43,11 @@ std::atomic<bool>& forked_after_use() {
   return forked;
 }
 
-// How the interpreter goes down while other threads are at work.
+// Coordination of the interpreter's exit with other threads.
 struct Shutdown {
   std::atomic<bool> began = false;
-  std::atomic<std::thread::id> thread = {};  ///< that ends the interpreter, and goes on using it
-  std::atomic<int> at_work = 0;              ///< threads inside of Unlocked that do not wait for the end
+  std::atomic<std::thread::id> thread = {};  ///< the one that ends the interpreter and continues to use it
+  std::atomic<int> at_work = 0;              ///< threads inside Unlocked that do not wait for the exit
 };
 
 Shutdown& shutdown() {
@@ -55,11 +55,10 @@ Shutdown& shutdown() {
   return state;
 }
 
-// Exit handlers of shared libraries, such as NVRTC, must not run during a compile.
+// Exit handlers of shared libraries, such as NVRTC's, must not run during a compile.
 constexpr std::chrono::seconds longest_wait_for_threads(10);
 
-// Before the interpreter goes down: from here on no thread waits for its lock, and those that are at work
-// finish it.
+// Called before the interpreter exits: from now on no thread waits for its lock, and running work completes.
 void at_exit() {
   shutdown().thread = std::this_thread::get_id();
   shutdown().began = true;
@@ -96,13 +95,13 @@ std::string text_of(const Event& event) {
   return event.message;
 }
 
-// The method of a logger: progress is a detail of what is told when it is done.
+// A logger's method for an event: progress is logged below its completion.
 const char* level_of(const Event& event) {
   if (event.kind == Event::Kind::warning) return "warning";
   return event.kind == Event::Kind::tune ? "debug" : "info";
 }
 
-// In the child: locks may be held by threads that are not here.
+// Called in the child: threads that do not exist here may hold locks.
 void after_fork() {
   for (auto& context : contexts()) static_cast<void>(context.release());
   new (&event_queue()) EventQueue;
@@ -128,7 +127,7 @@ Unlocked::~Unlocked() {
 }
 
 bool SignalWatch::has_raised() {
-  // From here on a thread that wants the lock might never get it.
+  // From now on a thread that requests the lock might never get it.
   if (shutdown().began) return false;
   const nb::gil_scoped_acquire locked;
   if (PyErr_CheckSignals() == 0) return false;

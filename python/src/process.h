@@ -1,4 +1,4 @@
-// State that the module keeps between calls: a context for each way of tuning.
+// State between calls: a context for each tuning mode.
 #pragma once
 
 #include <exception>
@@ -10,21 +10,21 @@
 
 namespace jit::python {
 
-/// The context for calls that want `tuning`, or what the environment says; made at the first need, kept until
+/// The context for calls with `tuning`, or the environment's mode; created at its first use and kept until
 /// the process ends. Its events go to Python's logger "jit_attention". Needs the interpreter lock. Throws
 /// what Context's constructor throws.
 const Context& context_for(std::optional<TuningMode> tuning);
 
-/// None, or the name of a mode. Throws Error invalid_argument that lists the names.
+/// None, or a mode's name. Throws Error invalid_argument that lists the names.
 std::optional<TuningMode> parse_tuning(nanobind::handle tuning);
 
-/// Says that this process uses, or used, a device. Throws Error driver_unavailable in a process that was
-/// forked from one that did: the driver does not work there.
+/// Notes that this process uses a device. Throws Error driver_unavailable in a process that was forked from
+/// one that did: the driver does not work there.
 void use_device_here();
 
-/// Gives the interpreter lock to other threads until the end of the scope. A thread that wants it back while
-/// the interpreter goes down waits for the end of the process instead: Python would end the thread, through
-/// C++ frames that cannot be unwound so.
+/// Releases the interpreter lock until the end of the scope. A thread that reacquires it during the
+/// interpreter's exit waits for the process to end: Python would terminate it through C++ frames that cannot
+/// be unwound.
 class Unlocked {
  public:
   Unlocked();
@@ -36,18 +36,18 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-/// Hands events that contexts have told of to the logger. Not done by the contexts themselves: they hold
-/// locks then, and handlers of loggers may do anything, such as to raise what a signal's handler raises.
+/// Passes contexts' events to the logger. Contexts do not do so themselves, since they hold locks, and logger
+/// handlers may do anything, such as raise a signal handler's exception.
 void deliver_events();
 
-/// Lets handlers of signals, such as that of Ctrl-C, run while an emulated launch keeps this thread. What one
-/// raises ends the launch.
+/// Runs signal handlers, such as Ctrl-C's, during an emulated launch in this thread. An exception of one ends
+/// the launch.
 class SignalWatch {
  public:
   SignalWatch() : scope_([this] { return has_raised(); }) {}
-  /// Throws what a handler has raised. Needs the interpreter lock.
+  /// Throws a handler's exception. Needs the interpreter lock.
   void rethrow();
-  /// Runs the handlers of signals that came; true when one has raised. Takes the interpreter lock.
+  /// Runs handlers of pending signals; true when one has raised. Takes the interpreter lock.
   bool has_raised();
 
  private:

@@ -31,7 +31,7 @@ QuantizedScales scales_named(const std::string& text, const char* argument) {
   }
 }
 
-// The shape of (batch, seqlen, heads, columns), or the same without batch, with other sizes behind the batch.
+// The shape (batch, seqlen, heads, columns), or without batch, with other sizes after the batch.
 Shape beside(const TensorView& rows, std::initializer_list<std::int64_t> sizes) {
   Shape shape;
   if (rows.rank == 4) shape.push_back(rows.shape[0]);
@@ -52,7 +52,7 @@ Shape scale_shape(QuantizedScales scales, const TensorView& rows, std::int64_t h
   return beside(rows, {heads_kv});
 }
 
-// An output: what the caller gave to write to, or a new array.
+// An output: the caller's array, or a new one.
 class Result {
  public:
   Result(OperationCall& call, nb::handle given, const char* name, TensorView& view)
@@ -148,7 +148,7 @@ nb::tuple quantize_arrays(nb::handle q, nb::handle k, nb::handle v, nb::handle q
   using A = QuantizeArguments;
   const std::int64_t heads_kv = size_behind_batch(arguments.k, 1);
   std::vector<Result> made;
-  made.reserve(9);  // none is moved
+  made.reserve(9);  // keeps addresses valid
   for (const Rows& row :
        {Rows{&A::q, &A::q_out, &A::q_descale, q_out, q_descale, "q_out", "q_descale", spec.scales},
         Rows{&A::k, &A::k_out, &A::k_descale, k_out, k_descale, "k_out", "k_descale", spec.scales},

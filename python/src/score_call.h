@@ -1,4 +1,4 @@
-// Arguments that operations on scores share: queries and keys, sequences, a mask, a score and the tensors that they read.
+// Common arguments of operations on scores: queries and keys, sequences, a mask, a score and their tensors.
 #pragma once
 
 #include <array>
@@ -14,13 +14,13 @@
 
 namespace jit::python {
 
-/// A Python caller's arguments; each but q and k may be None.
+/// A Python caller's arguments; all but q and k may be None.
 struct ScoreInputs {
   nb::handle q, k, mask, score, softmax_scale, tensors, cu_seqlens_q, cu_seqlens_k;
   nb::handle page_table = nb::none(), seqused_k = nb::none();  // of operations that read pages
 };
 
-/// They, read: views to fill arguments with, which must stay where they are until the call was launched.
+/// The arguments as views, whose addresses must stay valid until the launch.
 class ScoreCall {
  public:
   /// Reads them for `call`, of an operation such as "key masses". Throws Error invalid_argument or a Python TypeError.
@@ -32,7 +32,7 @@ class ScoreCall {
   const TensorView& q() const { return q_; }
   const TensorView& k() const { return k_; }
   const TensorView& page_table() const { return page_table_; }
-  /// Gives an operation's arguments the views as they are now.
+  /// Sets an operation's arguments to the current views.
   template <class Arguments>
   void fill(Arguments& arguments) const {
     arguments.q = q_;
@@ -45,7 +45,7 @@ class ScoreCall {
     }
     for (std::size_t i = 0; i < named_.size(); ++i) arguments.tensors.add(tensors_[i]);
   }
-  /// The library's error in the words of Python's arguments; `result` is what the library calls "out".
+  /// The library's error with Python's argument names; `result` replaces the library's "out".
   static Error renamed(const Error& error, const char* result);
 
  private:

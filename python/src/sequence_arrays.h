@@ -1,4 +1,4 @@
-// The arrays of a call that say where sequences begin and end, and what else is read on the device alone.
+// Arrays with sequence boundaries, and others that only the device reads.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace jit::python {
 
 namespace nb = nanobind;
 
-/// One of them as Python's callers name it.
+/// A sequence array and its Python name.
 struct SequenceArray {
   const char* name;
   TensorView AttentionArguments::*view;
@@ -34,7 +34,7 @@ inline constexpr std::array sequence_arrays = {
     SequenceArray{"rng_state", &AttentionArguments::rng_state},
 };
 
-/// The number of the one for this tensor.
+/// The index of the entry for this tensor.
 constexpr std::size_t sequence_array(TensorView AttentionArguments::*view) {
   std::size_t number = 0;
   while (sequence_arrays[number].view != view) ++number;
@@ -56,7 +56,7 @@ struct SequenceInputs {
     return false;
   }
 
-  /// Names and arrays of those that were given.
+  /// Names and arrays of the given ones.
   nb::dict given() const {
     nb::dict result;
     for (std::size_t i = 0; i < arrays.size(); ++i) {

@@ -21,7 +21,7 @@ template <class... Arguments>
   throw nb::type_error(fmt::format(format, std::forward<Arguments>(arguments)...).c_str());
 }
 
-// The library's value that a Mask or Score of Python carries.
+// The library's value inside a Python Mask or Score.
 template <class Value>
 const Value& native(nb::handle object, const char* argument, const char* wanted) {
   static PyObject* const name = PyUnicode_InternFromString("_native");
@@ -29,12 +29,12 @@ const Value& native(nb::handle object, const char* argument, const char* wanted)
   if (!carried.is_valid()) PyErr_Clear();
   if (!carried.is_valid() || !nb::isinstance<Value>(carried) || !nb::inst_ready(carried))
     type_error("{} must be a {} or None, not a {}", argument, wanted, type_of(object));
-  return *nb::inst_ptr<Value>(carried);  // `object` keeps it
+  return *nb::inst_ptr<Value>(carried);  // `object` keeps it alive
 }
 
 FunctorConstant constant_of(nb::handle value, const std::string& name) {
   if (PyBool_Check(value.ptr())) return nb::cast<bool>(value);
-  if (PyIndex_Check(value.ptr())) {  // int, and NumPy's
+  if (PyIndex_Check(value.ptr())) {  // int, or a NumPy integer
     const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
     int overflow = 0;
     const long long number = index.is_valid() ? PyLong_AsLongLongAndOverflow(index.ptr(), &overflow) : 0;
@@ -88,13 +88,13 @@ nb::dict tensors_of(const Value& value) {
   return names;
 }
 
-// The row of a type that is given by any of its names; null: there is none.
+// The facts of a type, by any of its names; null: unknown.
 const DTypeFacts* dtype_row(nb::handle dtype) {
   if (dtype.is_none()) return nullptr;
-  if (PyUnicode_Check(dtype.ptr())) {  // mostly a name as it is here
+  if (PyUnicode_Check(dtype.ptr())) {  // usually a name in this table
     Py_ssize_t length = 0;
     const char* text = PyUnicode_AsUTF8AndSize(dtype.ptr(), &length);
-    if (text == nullptr) PyErr_Clear();  // a surrogate: no name
+    if (text == nullptr) PyErr_Clear();  // surrogates: no valid name
     const std::string_view name(text == nullptr ? "" : text, static_cast<std::size_t>(length));
     for (const DTypeFacts& row : dtype_table()) {
       if (row.name == name) return &row;
@@ -108,9 +108,9 @@ const DTypeFacts* dtype_row(nb::handle dtype) {
   return nullptr;
 }
 
-// One field of a spec each.
+// Each sets one field of a spec.
 void set(int& member, nb::handle value, const char* field) {
-  if (value.is_none() && member == 0) return;  // what C++ calls 0
+  if (value.is_none() && member == 0) return;  // C++ uses 0 for None
   if (!PyIndex_Check(value.ptr()) || PyBool_Check(value.ptr()))
     type_error("{} must be an int, not a {}", field, type_of(value));
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
@@ -127,7 +127,7 @@ void set(bool& member, nb::handle value, const char* field) {
   if (!PyBool_Check(value.ptr())) type_error("{} must be a bool, not a {}", field, type_of(value));
   member = value.ptr() == Py_True;
 }
-// A kind by its name, read by `parse`.
+// A kind's field; `parse` reads its name.
 template <class Parse>
 auto kind_of(nb::handle value, const char* field, const Parse& parse) {
   if (!PyUnicode_Check(value.ptr())) type_error("{} must be a str, not a {}", field, type_of(value));
@@ -144,7 +144,7 @@ void set(ScaleKind& member, nb::handle value, const char* field) {
   member = kind_of(value, field, parse_scale_kind);
 }
 void set(DType& member, nb::handle value, const char* field) {
-  const DTypeFacts* row = dtype_row(value);  // which the library may refuse, with its reason
+  const DTypeFacts* row = dtype_row(value);  // the library may refuse it with a reason
   if (row == nullptr)
     refuse(field, fmt::format("is {}; it must be \"bf16\" or \"fp16\"", nb::repr(value).c_str()));
   member = row->dtype;
@@ -195,7 +195,7 @@ std::optional<float> scale_of(nb::handle softmax_scale) {
 
 namespace {
 
-// None, or an element type that is one of `wanted`.
+// None, or an element type that satisfies `is_wanted`.
 std::optional<DType> one_of(nb::handle dtype, const char* argument, bool (*is_wanted)(const DTypeFacts&)) {
   if (dtype.is_none()) return {};
   if (const DTypeFacts* row = dtype_row(dtype); row != nullptr && is_wanted(*row)) return row->dtype;

@@ -1,4 +1,4 @@
-// From the values of Python's side to those of the library.
+// Conversion of Python values to the library's.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ std::optional<float> scale_of(nb::handle softmax_scale);
 /// None, or an element type by name or as frameworks show it ("bf16", "bfloat16", torch.bfloat16,
 /// numpy.float16).
 std::optional<DType> dtype_of(nb::handle dtype, const char* argument);
-/// Element types that q may have.
+/// The element type, which q may have.
 std::optional<DType> input_dtype_of(nb::handle dtype, const char* argument);
-/// Element types of results: floats, fp8_e4m3 and int8.
+/// The element type of a result: a float, fp8_e4m3 or int8.
 std::optional<DType> result_dtype_of(nb::handle dtype, const char* argument);
-/// Converts any floating-point type of 16 bits or more.
+/// A floating-point type of at least 16 bits.
 std::optional<DType> float_dtype_of(nb::handle dtype, const char* argument);
-/// Converts an 8-bit floating-point type.
+/// An 8-bit floating-point type.
 std::optional<DType> fp8_dtype_of(nb::handle dtype, const char* argument);
-/// The type of a cache under 16-bit q: fp8, int8, or one of 4 bits, by its name.
+/// The type of a cache with 16-bit q: fp8, int8, or a 4-bit one, by name.
 std::optional<DType> stored_dtype_of(nb::handle dtype, const char* argument);
 /// "head", "token", "channel" or "block"; None: nothing. Throws Error, or a Python TypeError, of field descale_per.
 std::optional<ScaleKind> scale_kind_of(nb::handle descale_per);

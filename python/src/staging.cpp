@@ -11,7 +11,7 @@ namespace {
 struct Extent {
   std::int64_t low = 0;   ///< elements before the first one
   std::int64_t high = 0;  ///< elements after it
-  bool possible = true;   ///< no dimension is empty or negative, and memory could hold it
+  bool possible = true;   ///< no dimension is empty or negative, and the size fits memory
 };
 
 Extent extent_of(const TensorView& view) {
@@ -34,7 +34,7 @@ Extent extent_of(const TensorView& view) {
 
 Staged::Staged(int device, const TensorView& host, bool contents) : view_(host) {
   const Extent extent = extent_of(host);
-  if (!extent.possible) return;  // nothing to copy, or what the checks of the call will refuse
+  if (!extent.possible) return;  // nothing to copy, or the call's checks will refuse it
   const int size = size_of(host.dtype);
   host_first_ = static_cast<std::byte*>(host.data);
   host_begin_ = host_first_ + extent.low * size;
@@ -48,7 +48,7 @@ Staged::Staged(int device, const TensorView& host, bool contents) : view_(host) 
 
 void Staged::download() const {
   if (bytes_ == 0) return;
-  // By way of a copy: gaps between the elements are another's, who may be writing there.
+  // Copies by way of a buffer: others may be writing to the gaps between elements.
   std::vector<std::byte> copy(bytes_);
   buffer_.download(copy.data(), bytes_, offset_);
   const int size = size_of(view_.dtype);

@@ -1,4 +1,4 @@
-// CPU arrays on an emulated device: its memory holds copies of them while it computes.
+// CPU arrays on an emulated device: copies in its memory while it computes.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +8,21 @@
 
 namespace jit::python {
 
-/// A copy of an array of the host in an emulated device's memory, with the same strides and alignment.
+/// A host array's copy in an emulated device's memory, with the same strides and alignment.
 class Staged {
  public:
   Staged() = default;
-  /// Copies the array's contents; with `contents` false only makes room.
+  /// With `contents`, copies the array; else only allocates.
   Staged(int device, const TensorView& host, bool contents);
 
   const TensorView& view() const { return view_; }
-  /// Copies the elements back, and nothing that lies between them.
+  /// Copies the elements back, without the gaps between them.
   void download() const;
 
  private:
   DeviceBuffer buffer_;
-  std::byte* host_first_ = nullptr;  // of the elements by index
-  std::byte* host_begin_ = nullptr;  // of their memory
+  std::byte* host_first_ = nullptr;  // first element by index
+  std::byte* host_begin_ = nullptr;  // lowest address
   std::size_t bytes_ = 0;
   std::size_t offset_ = 0;
   TensorView view_;

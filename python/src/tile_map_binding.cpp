@@ -20,7 +20,7 @@ using namespace nb::literals;
 
 constexpr const char* class_names[] = {"empty", "partial", "full"};
 
-/// A map with the texts of mask and score, for pictures.
+/// A tile map with the texts of mask and score, for pictures.
 struct TitledMap {
   TileMap map;
   std::string title;
@@ -39,7 +39,7 @@ TitledMap tile_map_of(nb::handle mask, nb::handle score, std::int64_t seqlen_q, 
   spec.mask = mask_of(mask);
   spec.score = score_of(score);
   const NamedArrays arrays(tensors);
-  std::vector<Array> read;  // keeps what was exported
+  std::vector<Array> read;  // keeps exported arrays alive
   std::map<std::string, HostTensor, std::less<>> on_host;
   for (const NamedArray& named : arrays) {
     const GivenArray given(named.object, named.name);

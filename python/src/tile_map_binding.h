@@ -1,4 +1,4 @@
-// Which tiles of scores a mask leaves.
+// Tile maps: the tiles of scores that a mask keeps.
 #pragma once
 
 #include <nanobind/nanobind.h>

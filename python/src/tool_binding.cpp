@@ -1,4 +1,4 @@
-// The command-line tool inside of the module: jit_attention/__main__.py runs it.
+// The command-line tool as part of the module, for jit_attention/__main__.py.
 #include "tool_binding.h"
 
 #include <vector>
@@ -11,9 +11,9 @@ namespace nb = nanobind;
 
 namespace {
 
-// Its command line comes as bytes, the name of the program first; its exit status goes back.
+// Takes the command line as bytes, program name first; returns the exit status.
 int run_tool(nb::sequence words) {
-  std::vector<nb::bytes> kept;  // not str: a path may be no UTF-8
+  std::vector<nb::bytes> kept;  // not str: paths may be invalid UTF-8
   for (nb::handle word : words) kept.push_back(nb::cast<nb::bytes>(word));
   std::vector<const char*> arguments;
   for (const nb::bytes& word : kept) arguments.push_back(word.c_str());

@@ -1,4 +1,4 @@
-// The command-line tool, inside of the module.
+// The command-line tool as part of the module.
 #pragma once
 
 #include <nanobind/nanobind.h>

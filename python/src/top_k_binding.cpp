@@ -17,7 +17,7 @@ namespace {
 
 using namespace nb::literals;
 
-// (rows, …) as (rows, 1, …): one list for each row.
+// Converts (rows, …) to (rows, 1, …): one list per row.
 TensorView with_head(const TensorView& view, bool has_heads) {
   if (has_heads || !view.is_present() || view.rank == max_rank) return view;
   TensorView wide = view;

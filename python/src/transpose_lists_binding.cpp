@@ -14,7 +14,7 @@ namespace {
 
 using namespace nb::literals;
 
-// Entries of an array, so that no size overflows: more are refused.
+// The most entries of an array, so that no size overflows.
 constexpr std::int64_t most = std::int64_t{1} << 31;
 
 nb::object transpose_lists_of(nb::handle indices, nb::handle counts, std::int64_t limit, nb::handle stream) {

@@ -1,4 +1,4 @@
-// Transposed lists of keys.
+// Transposition of key lists.
 #pragma once
 
 #include <nanobind/nanobind.h>

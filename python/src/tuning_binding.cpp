@@ -26,7 +26,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
       .batch = batch, .heads_q = heads_q, .seqlen_q = seqlen_q, .seqlen_kv = seqlen_kv};
   if (deterministic && !backward)
     refuse("deterministic", "is True; it is of gradients: backward must be True, too");
-  // Errors of spec and sizes are thrown before a device is looked for.
+  // Refuse invalid specs and sizes before searching for a device.
   backward ? void(sized_backward_arguments(spec, shape)) : void(sized_arguments(spec, shape));
   use_device_here();
   if (device_info(device).emulated)
@@ -35,7 +35,7 @@ nb::dict tune_sizes(nb::handle spec_object, std::int64_t batch, std::int64_t hea
 
   const NamedArrays arrays(tensors);
   NamedTensors named_tensors;
-  std::vector<Array> read;  // keeps what was exported
+  std::vector<Array> read;  // keeps exported arrays alive
   for (const NamedArray& named : arrays) {
     const GivenArray given(named.object, named.name);
     const dlpack::Device place = device_of(given);

@@ -1,4 +1,4 @@
-// tune(): measuring configs ahead of time.
+// tune(): measures configs ahead of time.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -5,7 +5,7 @@
 
 namespace jit::python {
 
-/// Adds the function that registers those of apache-tvm-ffi.
+/// Binds the function that registers apache-tvm-ffi functions.
 void bind_tvm(nanobind::module_& module);
 
 }  // namespace jit::python

@@ -25,7 +25,7 @@ void bind_xla(nb::module_& module) {
       "xla_handlers",
       [] {
         use_device_here();
-        default_context() = context_for(std::nullopt);  // so that they share kernels with other calls
+        default_context() = context_for(std::nullopt);  // shares kernels with other calls
         nb::dict handlers;
         for (const auto& [name, platform, handler] :
              {std::tuple{"forward", "CUDA", &jit_xla_attention_forward},

@@ -5,9 +5,9 @@
     python3 tools/flash_attention_tests CHECKOUT --cases 2 --longest 128 --device emulated:sm_90a
     python3 tools/flash_attention_tests CHECKOUT --list                 tests, how many cases they have, and why not
 
-CHECKOUT is a folder of Dao-AILab/flash-attention; nothing of it is installed or changed. Needed are torch, pytest and
-einops. Cases are drawn at random by --seed from the products that the tests are parametrized with, of which most have
-more than anyone waits for. Exit status: 0 nothing failed; 1 something did; 2 wrong usage.
+CHECKOUT is a folder of Dao-AILab/flash-attention; nothing of it is installed or changed. Requires torch, pytest and
+einops. --seed draws random cases from the products of the tests' parameters, most of which are too large to run in
+full. Exit status: 0 nothing failed; 1 something did; 2 wrong usage.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def positive(text):
 
 
 def part_of(options, part):
-    """Runs one process's share of the cases. Returns what it wrote: outcomes of cases, and tests."""
+    """Runs one process's share of the cases. Returns its outcomes of cases, and its tests."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "part.json"
         command = [sys.executable, __file__, options.checkout, "--cases", options.cases, "--seed", options.seed,

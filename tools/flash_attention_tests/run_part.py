@@ -1,4 +1,4 @@
-"""One process's share of the cases: draws them, and runs them by pytest with stand-ins for the modules they want."""
+"""Draws one process's share of the cases and runs them by pytest, with stand-ins for the modules that they import."""
 
 import contextlib
 import json
@@ -33,17 +33,18 @@ def run_part(options):
     return 0
 
 
-# By these names tests pass over what FlashAttention-4 lacks on Hopper: on no architecture they ask for everything.
+# Tests skip features that FlashAttention-4 lacks on Hopper by these names; with no architecture they test everything.
 _ARCHITECTURE = {"IS_SM90": False, "COMPUTE_CAPABILITY": 0}
 
 
 @contextlib.contextmanager
 def on_cpu(torch):
-    """The tests name the device "cuda"; tensors of an emulated one are the CPU's, and it is an sm_90."""
+    """Runs on the CPU tests that name the device "cuda": an emulated device's tensors are the CPU's, and it is an
+    sm_90."""
     from torch.overrides import TorchFunctionMode
 
     def attention(q, k, v, score_mod=None, enable_gqa=False):
-        """FlexAttention's, which has no gradients on the CPU."""
+        """Stand-in for FlexAttention, which has no gradients on the CPU."""
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v)) if enable_gqa else (k, v)
         scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
         places = [torch.arange(size).reshape([-1] + [1] * (3 - i)) for i, size in enumerate(scores.shape)]
@@ -65,7 +66,7 @@ def on_cpu(torch):
 
 
 class Plugin:
-    """Draws cases, leaves out what does not apply, and keeps what became of each."""
+    """Draws cases, skips those that do not apply, and records outcomes."""
 
     def __init__(self, options):
         self.options = options
@@ -74,7 +75,7 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_generate_tests(self, metafunc):
-        """Parametrizes a test by some of its cases, in place of pytest, which would list all of them."""
+        """Parametrizes a test by some of its cases; pytest would list all of them."""
         node = metafunc.definition
         marks = [mark for mark in node.iter_markers("parametrize")]
         axes = [axis_of(mark, self.options.longest) for mark in marks]
@@ -133,7 +134,7 @@ class Plugin:
 
 
 def axis_of(mark, longest):
-    """Names and values of one parametrize mark, without lengths beyond the longest."""
+    """Names and values of one parametrize mark, except lengths beyond the longest."""
     names, values = mark.args[:2]
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values = [tuple(value) if len(names) > 1 else (value,) for value in values]
@@ -143,7 +144,7 @@ def axis_of(mark, longest):
 
 
 def combination(axes, number):
-    """The values of all axes for the number of a case."""
+    """The values of all axes for a case's number."""
     values = []
     for _, own in axes:
         number, index = divmod(number, len(own))

@@ -1,8 +1,8 @@
-"""The scores of FlashAttention-4's tests, functions of CuTe there, as texts of this library, by name."""
+"""Scores of FlashAttention-4's tests, which are CuTe functions, as this library's texts, by name."""
 
 import jit_attention as ja
 
-# Names of arrays are those that texts read; they are given in the order of the tests' aux_tensors.
+# Array names that the texts read, in the order of the tests' aux_tensors.
 _TEXTS = {
     "identity": ("return score;", ()),
     "causal": ("return q >= k ? score : -INFINITY;", ()),

@@ -1,4 +1,4 @@
-"""Which of FlashAttention-4's tests say something about this library, and why the others do not."""
+"""Selection of FlashAttention-4's tests that apply to this library, with the reasons against the others."""
 
 _INSIDE = "asks about kernels, layouts or caches of FlashAttention-4 itself"
 _BITS = "wants the same bits of pages, or of one query, as of a whole prompt, which only split_keys gives here"
@@ -24,7 +24,7 @@ _LEFT_OUT = {
 
 
 def reason_against(test, parameters):
-    """Why a test, or a case of it with these parameters, is left out; empty: it is run."""
+    """Reason for skipping a test, or its case with these parameters; empty: it runs."""
     if test in _LEFT_OUT:
         return _LEFT_OUT[test]
     mode = parameters.get("cumsum_mode", "jit_cumsum")

@@ -1,4 +1,4 @@
-"""Modules that FlashAttention-4's tests import: their own helpers, and this library's functions in place of kernels."""
+"""Modules that FlashAttention-4's tests import: their helpers, and this library's functions in place of kernels."""
 
 import importlib.util
 import sys
@@ -12,8 +12,8 @@ from scores import score_of
 
 
 def install(checkout):
-    """Puts stand-ins for flash_attn.cute and cutlass into sys.modules; the tests' helpers are those of the checkout."""
-    jit = lambda function: function  # scores are known by their names, and never called
+    """Puts stand-ins for flash_attn.cute and cutlass into sys.modules; the tests' helpers come from the checkout."""
+    jit = lambda function: function  # scores are identified by name, never called
     cute = module("cutlass.cute", jit=jit)
     math = module("cutlass._mlir.dialects.math")
     module("cutlass", Int32=int, Float32=float, cute=cute,
@@ -50,7 +50,7 @@ flash_attn_varlen_func = v4.flash_attn_varlen_func
 
 def forward(q, k, v, *, out=None, lse=None, return_lse=False, score_mod=None, aux_tensors=None, aux_scalars=None,
             window_size_left=None, window_size_right=None, tile_mn=None, pack_gqa=None, **options):
-    """FlashAttention-4's own forward, without gradients. `tile_mn` and `pack_gqa` are hints."""
+    """FlashAttention-4's forward, without gradients. `tile_mn` and `pack_gqa` are hints."""
     with torch.no_grad():
         if score_mod is None:
             o, lse = v4.flash_attn_varlen_func(q, k, v, window_size=(window_size_left, window_size_right),
@@ -64,7 +64,7 @@ def forward(q, k, v, *, out=None, lse=None, return_lse=False, score_mod=None, au
 
 
 def reading(options):
-    """The sequences of a call with a score, and nothing else."""
+    """The sequence arguments of a call with a score; refuses others."""
     known = "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table", "softmax_scale"
     hints = "max_seqlen_q", "max_seqlen_k"
     unknown = [name for name in options if name not in (*known, *hints)]
@@ -76,7 +76,7 @@ def reading(options):
 def backward(q, k, v, out, dout, lse, softmax_scale=None, causal=False, softcap=0.0, *, window_size_left=None,
              window_size_right=None, deterministic=False, dq=None, dk=None, dv=None, score_mod=None,
              score_mod_bwd=None, aux_tensors=None, aux_scalars=None, dlse=None, pack_gqa=None):
-    """FlashAttention-4's own backward: `jit_attention.attention_backward`."""
+    """FlashAttention-4's backward: `jit_attention.attention_backward`."""
     given = problem.problem(softmax_scale=softmax_scale, causal=causal, softcap=softcap,
                             window_size=(window_size_left, window_size_right), window_may_shift=True)
     given.pop("sinks")

@@ -5,7 +5,7 @@
     python3 tools/flash_mla_tests CHECKOUT --largest 2e5 --device emulated:sm_90a
     python3 tools/flash_mla_tests CHECKOUT --list                         how many cases each file has
 
-CHECKOUT is a folder of deepseek-ai/FlashMLA; nothing of it is installed or changed. Needed are torch, numpy and rich.
+CHECKOUT is a folder of deepseek-ai/FlashMLA; nothing of it is installed or changed. Requires torch, numpy and rich.
 Exit status: 0 nothing failed; 1 something did; 2 wrong usage.
 """
 
@@ -60,7 +60,7 @@ def parsed():
 
 
 def of_file(options, stand_ins, folder, name, deadline):
-    """Outcomes of the cases of a file, in their order."""
+    """Outcomes of a file's cases, in their order."""
     test, cases = stand_ins.cases_of(folder / f"test_flash_mla_{name}.py")
     chosen = [number for number, case in enumerate(cases) if stand_ins.scores_of(case) <= options.largest]
     if options.cases is not None and len(chosen) > options.cases:
@@ -80,7 +80,7 @@ def run(test, case):
             result = test(case)
     except Exception:
         return "failed", printed.getvalue() + traceback.format_exc()
-    # One file asserts, one returns whether results are right, and one a struct that says so.
+    # The first file asserts, the second returns whether results are right, the third a struct with is_correct.
     return ("failed", printed.getvalue()) if getattr(result, "is_correct", result) is False else ("passed", "")
 
 

@@ -1,4 +1,5 @@
-"""The environment of FlashMLA's tests: the module flash_mla, a GPU's names on the CPU, and their cases one by one."""
+"""The environment of FlashMLA's tests: a stand-in for flash_mla, CPU tensors for a GPU's, and their cases one by one.
+"""
 
 import ast
 import contextlib
@@ -13,18 +14,20 @@ import torch
 
 
 def install():
-    """Puts this library's functions into sys.modules as flash_mla, and a triton without kernels where there is none."""
+    """Puts this library's functions into sys.modules as flash_mla, and a triton without kernels when it is not
+    installed."""
     from jit_attention import flash_mla
 
     sys.modules["flash_mla"] = flash_mla
     if importlib.util.find_spec("triton") is None:
         sys.modules["triton"] = types.ModuleType("triton")
-        sys.modules["triton"].jit = lambda function: function  # it marks ranges of a profiler
+        sys.modules["triton"].jit = lambda function: function  # marks ranges for a profiler
 
 
 @contextlib.contextmanager
 def on_cpu():
-    """The tests name the device "cuda"; tensors of an emulated one are the CPU's, and it is an sm_90."""
+    """Runs on the CPU tests that name the device "cuda": an emulated device's tensors are the CPU's, and it is an
+    sm_90."""
     names = ("synchronize", "empty_cache", "set_device", "manual_seed")
     silent = {name: lambda *_: None for name in names}  # one each: torch's compiler keeps a table of functions
     with unittest.mock.patch.multiple(torch.cuda, get_device_capability=lambda *_: (9, 0), **silent), \
@@ -35,7 +38,7 @@ def on_cpu():
 
 
 def cases_of(path):
-    """(function that runs a case, cases), without those that only measure time."""
+    """(function that runs a case, cases), except those that only measure time."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -55,7 +58,7 @@ def cases_of(path):
 
 
 def run_main_block(path, module):
-    """The main program of a script, without its end, which reports failures."""
+    """Runs a script's main program except its end, which reports failures."""
     blocks = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.If)]
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(ast.Module(blocks[-1].body, []), str(path), "exec"), vars(module))
@@ -72,7 +75,7 @@ def without_times(case):
 
 
 def scores_of(case):
-    """How many scores a case has, about."""
+    """Estimated number of scores of a case."""
     decode = getattr(case, "decode", None)
     keys = case.topk + (decode.extra_topk or 0 if decode else 0) if hasattr(case, "topk") else case.s_k
     return (decode.b if decode else getattr(case, "b", 1)) * case.s_q * case.h_q * keys

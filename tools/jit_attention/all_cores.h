@@ -1,4 +1,4 @@
-// Work on all cores.
+// Parallel loops over all cores.
 #pragma once
 
 #include <cstddef>

@@ -39,7 +39,7 @@ std::int64_t load_integer(const Array& array, std::size_t i) {
   }
 }
 
-// False when the value does not fit.
+// Returns false when the value does not fit.
 bool store_integer(Array& array, std::size_t i, std::int64_t value) {
   switch (array.dtype) {
     case DType::int32:

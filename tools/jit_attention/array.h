@@ -34,13 +34,13 @@ Array zeros(DType dtype, std::vector<std::int64_t> shape);
 void store(Array& array, std::size_t i, double value);
 
 /// Converts the values to another type: floating point to floating point (rounded to nearest even), integers
-/// to integers (BadInput when one does not fit). `name` is the array's, for messages.
+/// to integers (BadInput when one does not fit). `name` is for messages.
 Array convert(Array array, DType dtype, const std::string& name);
 
 /// "float32 (2, 16, 4, 64)", in numpy's words.
 std::string describe(const Array& array);
 
-/// The array over `data` (its own bytes, or a copy of them in GPU memory). Requires: at most four dimensions.
+/// A view of the array at `data`: its own bytes, or a copy in GPU memory. Requires at most four dimensions.
 TensorView view(const Array& array, void* data);
 
 }  // namespace jit::tool

@@ -1,4 +1,4 @@
-// jit-attention bench: how fast kernels are on the GPU, on random data, with a cold L2 cache.
+// jit-attention bench: times kernels on the GPU with random data and a cold L2 cache.
 #include <memory>
 #include <optional>
 
@@ -33,7 +33,7 @@ struct BenchOptions {
   bool as_json = false;
 };
 
-// Fills in what the configs of the rows take.
+// Sets the arguments that the rows' configs need.
 template <class Arguments>
 void measure(std::vector<BenchRow>& rows, const Problem& problem, const Arguments& arguments, int samples,
              const Context& context) {
@@ -47,7 +47,7 @@ void measure(std::vector<BenchRow>& rows, const Problem& problem, const Argument
   }
 }
 
-// The config that a call would run.
+// The row of the config that a call would run.
 BenchRow chosen_row(const Attention& attention, const AttentionArguments& arguments) {
   const CompiledKernel chosen = attention.kernel(arguments);
   return {.name = "chosen", .why = chosen.why(), .configs = {chosen.config()}};
@@ -56,7 +56,7 @@ BenchRow chosen_row(const Attention& attention, const BackwardArguments& argumen
   BenchRow row{.name = "chosen", .why = {}, .configs = {}};
   for (const CompiledKernel& kernel : attention.backward_kernels(arguments)) {
     row.why = kernel.why();
-    // Kernels around that of one pass have its config.
+    // Kernels around a one-pass kernel share its config.
     if (row.configs.empty() || row.configs.back() != kernel.config()) row.configs.push_back(kernel.config());
   }
   return row;
@@ -100,7 +100,7 @@ int run_bench(BenchOptions& options, const CLI::App& app) {
   options.rows.ladder = !options.ladder.empty();
   Problem problem = build_problem(options.problem);
   validate(options.rows);
-  // Specs without gradients are refused before a device is looked for.
+  // Refuse specs without gradients before searching for a device.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   if (options.backward && options.rows.ladder)
     throw BadInput("--ladder is of forward; leave it or --backward out");

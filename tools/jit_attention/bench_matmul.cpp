@@ -47,7 +47,7 @@ Sizes sizes_of(const MatmulBench& options, const DeviceInfo& device) {
   return sizes;
 }
 
-/// A random matrix on the host and on the device, whose rows begin at multiples of 16 bytes.
+/// A random matrix on the host and on the device, with rows aligned to 16 bytes.
 class Matrix {
  public:
   Matrix(int device, std::int64_t rows, std::int64_t columns)
@@ -64,7 +64,7 @@ class Matrix {
     for (std::uint16_t& bits : bits_) bits = float_to_bits(DType::bf16, normal(random));
     memory_.upload(bits_.data(), memory_.size());
   }
-  /// NaN in every element.
+  /// Writes NaN to every element.
   void poison() {
     std::fill(bits_.begin(), bits_.end(), std::uint16_t{0xffff});
     memory_.upload(bits_.data(), memory_.size());
@@ -83,7 +83,7 @@ class Matrix {
   TensorView view_;
 };
 
-/// The matrices of all rows, and what is wrong with a product of them.
+/// The operands and result of all rows, with the check of a product.
 class Product {
  public:
   Product(int device, const Sizes& sizes)
@@ -107,8 +107,9 @@ class Product {
 
   void poison() { c_.poison(); }
 
-  /// Compares elements of C with sums in double precision: all of a small matrix, else some, corners among them.
-  /// `rounds_shares`: sums of shares of k may be rounded to bf16 before they are added, as cuBLAS does by default.
+  /// Compares elements of C with sums in double precision: all of a small matrix, else a sample with corners.
+  /// Returns the fault. `rounds_shares`: partial sums over k may be rounded to bf16, as cuBLAS does by
+  /// default.
   std::string trouble(bool rounds_shares) {
     constexpr std::int64_t most = 4096;
     c_.download();
@@ -181,7 +182,7 @@ Row cublas_row(const Product& product) {
 
 std::uint64_t number(const Json& counts, const char* name) { return counts.value(name, std::uint64_t{0}); }
 
-// Sums the counts of a row's launches, for figures that an emulated device has.
+// Sums the counts of a row's launches, for the figures of an emulated device.
 Json counts_of(const std::vector<LaunchTrace>& launches) {
   std::uint64_t instructions = 0, products = 0, bank = 0, ideal = 0, read = 0;
   for (const LaunchTrace& launch : launches) {
@@ -201,7 +202,7 @@ Json counts_of(const std::vector<LaunchTrace>& launches) {
           {"global_read_bytes", read}};
 }
 
-// Runs each row once and checks what it wrote. On an emulated device the row gets its counts.
+// Runs each row once and checks its result. On an emulated device the row gets its counts.
 std::vector<LaunchTrace> check_rows(std::vector<Row>& rows, Product& product, bool is_emulated) {
   const TraceScope all;
   for (Row& row : rows) {
@@ -272,7 +273,7 @@ std::string counted_line(const Json& row) {
                      number(row, "global_read_bytes"));
 }
 
-// An emulated device may find a lot at once; JSON has all of it.
+// Limits an emulated device's findings to a few sentences; JSON has all of them.
 std::string first_sentences(const std::string& trouble) {
   constexpr std::size_t most = 400;
   return trouble.size() <= most ? trouble : trouble.substr(0, trouble.find(';', most)) + "; …";

@@ -1,4 +1,5 @@
-// bench --ladder matmul: the steps of the matrix product, timed beside cuBLAS, or counted on an emulated device.
+// bench --ladder matmul: times the matrix product's steps beside cuBLAS, or counts them on an emulated
+// device.
 #pragma once
 
 #include <string>
@@ -12,14 +13,14 @@ class App;
 namespace jit::tool {
 
 struct MatmulBench {
-  int m = 0, n = 0, k = 0;  ///< 0: a size that the device multiplies in little time
-  int splits = 0;           ///< of the last step; 0: as many as fill the device
+  int m = 0, n = 0, k = 0;  ///< 0: a size that the device multiplies quickly
+  int splits = 0;           ///< in the last step; 0: enough to fill the device
   TraceFiles traces;        ///< of all launches, on an emulated device
 };
 void add_matmul_options(CLI::App& app, MatmulBench& options);
 
-/// Throws BadInput that names an option of `app` that was given and is not for the ladder at hand, which is attention's
-/// unless `is_matmul`.
+/// Throws BadInput, naming an option of `app` that was given but does not apply to the ladder: the matrix
+/// product's if `is_matmul`, else attention's.
 void check_ladder_options(const CLI::App& app, bool is_matmul);
 
 /// Returns the exit status.

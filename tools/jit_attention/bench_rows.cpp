@@ -13,7 +13,7 @@
 namespace jit::tool {
 namespace {
 
-// Whether a config of these has the given fields: then giving them changes nothing.
+// Whether one of the configs has these fields already, so that setting them changes nothing.
 bool have_fields(const PlanConfigs& configs, const std::string& fields) {
   return std::any_of(configs.begin(), configs.end(),
                      [&](const KernelConfig& config) { return parse_config(fields, config) == config; });

@@ -1,4 +1,4 @@
-// The kernels that `bench` times, each a row of its report: which they are, and what is said of them.
+// Kernels that `bench` times, each a row of its report.
 #pragma once
 
 #include <string>
@@ -15,31 +15,32 @@ namespace jit::tool {
 
 struct RowOptions {
   bool ladder = false;
-  std::vector<std::string> configs = {};  ///< each as text: of backward PlanConfigs, else one config
+  std::vector<std::string> configs = {};  ///< as text: PlanConfigs of backward, else one config each
   int candidates = 0;
-  std::string among = {};  ///< fields that all candidates have
+  std::string among = {};  ///< fields that all candidates must have
 
-  /// Whether the one config is wanted that a call would run.
+  /// Whether `bench` should time only the config that a call would run.
   bool wants_chosen() const { return configs.empty() && candidates == 0; }
 };
 void add_row_options(CLI::App& app, RowOptions& options);
 
-/// Throws BadInput for text that is no config. Needs neither device nor spec.
+/// Throws BadInput for an invalid config. Needs neither device nor spec.
 void validate(const RowOptions& options);
 
 struct BenchRow {
   std::string name;  ///< unique in its report
-  std::string why;   ///< this config
+  std::string why;   ///< reason for this config
   PlanConfigs configs;
   std::vector<CompiledKernel> kernels = {};  ///< of these, once compiled
-  std::string trouble = {};                  ///< why there is no time; empty: there is one
+  std::string trouble = {};                  ///< reason for a missing time; empty: timed
   Timing timing = {};
 };
 
-/// The rows that the options name: steps of the ladder, configs, then as many further candidates as asked for
-/// and there are, by the cost model's rank for calls like `arguments`, near-copies left out. Steps and configs
-/// may be illegal. Fields that a config leaves out are the cost model's, or of backward the family's defaults. Throws
-/// BadInput when no legal config is among the candidates asked for. Backward has no ladder.
+/// The rows that the options select: steps of the ladder, configs, then up to the wanted number of further
+/// candidates, ranked by the cost model for calls like `arguments`, without near-duplicates. Steps and
+/// configs may be illegal. Missing fields of a config come from the cost model, for backward from the
+/// family's defaults. Throws BadInput when no legal config is among the candidates asked for. Backward has no
+/// ladder.
 std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,
                                   const AttentionArguments& arguments, const DeviceInfo& device);
 std::vector<BenchRow> choose_rows(const RowOptions& options, const AttentionSpec& spec,

@@ -16,7 +16,7 @@ namespace {
 
 std::int64_t blocks_of(std::int64_t length, int side) { return (length + side - 1) / side; }
 
-// `given` is what the file is.
+// `given` describes the file.
 void check_shape(const BlockMap& map, const std::string& given) {
   const std::vector<std::int64_t>& shape = map.blocks.shape;
   const auto& [batch, heads_q, seqlen_q, seqlen_kv] = map.sizes;

@@ -1,4 +1,4 @@
-// Blocks of scores that a file names, of which --mask decides what is seen.
+// Blocks of scores that a file selects; within them --mask decides.
 #pragma once
 
 #include <cstdint>
@@ -19,50 +19,50 @@ class App;
 
 namespace jit::tool {
 
-/// Arrays by the names that functors know them by.
+/// Arrays by their names in functors.
 using NamedArrays = std::map<std::string, Array>;
 
-/// Where an array lies on the device, or wherever its bytes shall be looked for.
+/// Returns an array's device address, or whatever address stands for it.
 using Place = std::function<void*(Array&)>;
 
 struct BlockMapOptions {
   std::vector<std::string>
-      paths;  ///< of a map, or of block-sparse rows: indptr and indices; empty: not given
+      paths;  ///< of a map, or of block-sparse rows (indptr and indices); empty: not given
   std::vector<int> sides = {128, 128};
-  std::int64_t scores = 0;  ///< blocks of each batch entry and head whose scores the table knows
+  std::int64_t scores = 0;  ///< blocks per batch entry and head whose scores the table can store
 };
 void add_block_map_options(CLI::App& app, BlockMapOptions& options);
 
-/// Sizes of the attention that the map is for.
+/// Attention sizes that the map must match.
 struct BlockMapSizes {
   std::int64_t batch;
   std::int64_t heads_q;
-  std::int64_t seqlen_q;  ///< the most that a sequence has
+  std::int64_t seqlen_q;  ///< the longest sequence's
   std::int64_t seqlen_kv;
 };
 
 struct BlockMap {
-  BlockMaskSpec spec;  ///< its mask: that within the blocks
+  BlockMaskSpec spec;  ///< with the mask within the blocks
   BlockMapSizes sizes;
   Array blocks;           ///< uint8 (batch or 1, heads or 1, rows, columns)
-  std::int64_t room = 0;  ///< for the scores of blocks, with spec.scores
+  std::int64_t room = 0;  ///< number of blocks with stored scores, with spec.scores
 };
 
-/// Reads the files, and puts the mask of `spec` within their blocks; nothing where no file is given. Throws BadInput, also
-/// for a map of other sizes, and Error.
+/// Reads the files and restricts the mask of `spec` to their blocks; nothing when no file is given. Throws
+/// BadInput, also for a map of other sizes, and Error.
 std::optional<BlockMap> read_block_map(const BlockMapOptions& options, const BlockMapSizes& sizes,
                                        AttentionSpec& spec);
 
-/// Adds tensor block_mask, what is known of the table without a device: blocks of which something may be seen, and, where
-/// that is all of each, so much. Rows are in their own order. Where it is to know scores, also block_places and
-/// block_scores, by which none is known yet. Throws BadInput where there is such a tensor.
+/// Adds tensor block_mask with the table as known without a device: blocks that may be visible, and, where
+/// exact, which are fully visible. Rows stay in order. With stored scores, also adds block_places and
+/// block_scores, still empty. Throws BadInput when such a tensor exists.
 void add_known_table(const BlockMap& map, NamedArrays& tensors);
 
-/// The tensors that jit::block_mask writes.
+/// Names of the tensors that jit::block_mask writes.
 std::vector<std::string> written_tensors(const BlockMap& map);
 
-/// The arguments of jit::block_mask, which writes some of `tensors` and is given those that the mask reads, without those
-/// of sequences that differ in length.
+/// Arguments of jit::block_mask: outputs among `tensors`, and the inputs of the mask, without arrays of
+/// sequence lengths.
 BlockMaskArguments block_mask_arguments(BlockMap& map, NamedArrays& tensors, const Place& place);
 
 }  // namespace jit::tool

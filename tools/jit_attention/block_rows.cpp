@@ -32,7 +32,7 @@ void check_shapes(const Rows& rows) {
     refuse(rows.indices_name, fmt::format("is {}; it must have one dimension", describe(rows.indices)));
 }
 
-// Checks that row `at` of indptr has an end and that its blocks ascend.
+// Checks that row `at` of indptr has an end, and that its blocks ascend.
 void check_row(const Rows& rows, std::int64_t at, std::int64_t columns) {
   const std::int64_t begin = rows.begin(at), end = rows.begin(at + 1), count = rows.indices.elements();
   for (const auto& [number, place] : {std::pair{begin, at}, {end, at + 1}}) {
@@ -74,7 +74,7 @@ Array map_of_rows(const std::string& indptr, const std::string& indices, std::in
   Array map = zeros(DType::uint8, shape);
   auto* row = map.as<std::uint8_t>();
   for (std::int64_t at = 0; at < rows.indptr.elements(); ++at) {
-    if (at % begins == begins - 1) continue;  // the end of a slice's last row
+    if (at % begins == begins - 1) continue;  // end of a slice's last row
     check_row(rows, at, columns);
     for (std::int64_t i = rows.begin(at); i < rows.begin(at + 1); ++i) row[rows.block(i)] = 1;
     row += columns;

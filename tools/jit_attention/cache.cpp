@@ -1,4 +1,4 @@
-// jit-attention cache: the kernels and tuning records kept on disk.
+// jit-attention cache: kernels and tuning records on disk.
 #include <chrono>
 #include <ctime>
 #include <filesystem>
@@ -25,7 +25,7 @@ struct CacheOptions {
   std::uint64_t max_bytes = 0;
 };
 
-// The cache of this machine's user; its warnings go to standard error.
+// The current user's cache; its warnings go to standard error.
 struct OpenCache {
   ProgressLine progress;
   Context context{settings_from_environment(), progress.observer()};
@@ -46,7 +46,7 @@ std::string utc(std::chrono::system_clock::time_point time) {
   return text;
 }
 
-// JSON where the text is that, else the text itself.
+// Parsed JSON, or the text itself when it is not JSON.
 Json parse_or_text(const std::string& text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_discarded() ? Json(text) : json;
@@ -69,7 +69,7 @@ Json describe_kernel(const CachedKernel& kernel) {
           {"kernel", parse_or_text(kernel.facts)}};
 }
 
-// A text among the kernel's facts; empty when there is none, whatever the facts are.
+// A text member of the kernel's facts; empty when it does not exist.
 std::string fact(const Json& kernel, const char* name) {
   const bool known = kernel.is_object() && kernel.contains(name) && kernel[name].is_string();
   return known ? kernel[name].get<std::string>() : "";
@@ -78,7 +78,7 @@ std::string fact(const Json& kernel, const char* name) {
 std::string kernel_line(const Json& entry) {
   if (entry["damaged"].get<bool>()) return "damaged";
   if (const auto why = entry["unreadable"].get<std::string>(); !why.empty()) return "unreadable: " + why;
-  // A kernel that only fills memory has no spec.
+  // A kernel that fills memory has no spec.
   const std::string spec = fact(entry["kernel"], "spec");
   return fmt::format("{}  {}", fact(entry["kernel"], "arch"),
                      spec.empty() ? fact(entry["kernel"], "kernel") : spec);

@@ -1,4 +1,4 @@
-// A subcommand of jit-attention: options on the command line and a function that runs.
+// A subcommand of jit-attention: its options and its function.
 #pragma once
 
 #include <functional>
@@ -21,21 +21,20 @@ inline constexpr int status_ok = 0;
 inline constexpr int status_failure = 1;
 inline constexpr int status_bad_input = 2;
 
-/// The user asked for something that makes no sense; `what()` is one sentence, the exit status is
-/// status_bad_input.
+/// The user's input is invalid. `what()` is one sentence; the exit status is status_bad_input.
 class BadInput : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct Command {
-  CLI::App* app;             ///< owned by the application; tells whether the user named it
+  CLI::App* app;             ///< owned by the application; whether the user named the command
   std::function<int()> run;  ///< returns the exit status; throws jit::Error or BadInput
 };
 
 using Commands = std::vector<Command>;
 
-// One per file of that name. Each adds its options to `app` and its commands to `commands`.
+// Each is defined in the file of its name. It adds options to `app` and commands to `commands`.
 void add_info(CLI::App& app, Commands& commands);
 void add_compile(CLI::App& app, Commands& commands);
 void add_dump(CLI::App& app, Commands& commands);
@@ -51,24 +50,24 @@ void add_warm(CLI::App& app, Commands& commands);
 /// All commands, in the order of the help.
 void add_all(CLI::App& app, Commands& commands);
 
-/// Writes to standard output. When that is closed or full, main() says so once, at the end.
+/// Writes to standard output. main() reports a closed or full output once, at the end.
 void print_to_stdout(std::string_view text);
 template <class... Arguments>
 void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
   print_to_stdout(fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-/// Prints to standard output; bytes that are no UTF-8 are replaced.
+/// Prints to standard output; replaces invalid UTF-8.
 void print_json(const nlohmann::ordered_json& json);
 
-/// Writes to standard error. When that is closed or full, the text is lost and nothing else changes.
+/// Writes to standard error. Errors are ignored.
 void print_to_stderr(std::string_view text);
 
-/// Checks of options' values, for CLI11: what is wrong with `text`, empty when nothing is.
+/// Checks of option values, for CLI11. They return the fault of `text`; empty: none.
 std::string must_not_be_empty(const std::string& text);
 std::string must_be_positive(const std::string& text);
 
-/// The text without line breaks.
+/// The text with line breaks replaced.
 std::string one_line(std::string text);
 
 }  // namespace jit::tool

@@ -1,4 +1,4 @@
-// jit-attention compile: from a description to machine code, without a GPU.
+// jit-attention compile: compiles a description to machine code, without a GPU.
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -43,7 +43,7 @@ struct Outcome {
   std::exception_ptr error;
 };
 
-// On all cores; results in the order of `archs`.
+// Compiles on all cores; results are in the order of `archs`.
 std::vector<Outcome> compile_all(const CompileOptions& options, const AttentionSpec& spec,
                                  const std::vector<Arch>& archs, const Context& context,
                                  ProgressLine& progress) {

@@ -16,7 +16,7 @@ struct CompileOptions {
 };
 void add_compile_options(CLI::App& app, CompileOptions& options);
 
-/// The target that --arch names; when it is empty, that of the first GPU. Throws BadInput when there is none.
+/// The target that --arch names; empty: the first GPU's. Throws BadInput without one.
 Arch target_arch(const std::string& arch);
 
 CompiledKernel compile_for(const CompileOptions& options, const AttentionSpec& spec, Arch arch,

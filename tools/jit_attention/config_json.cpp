@@ -41,7 +41,7 @@ ConfigJson::ConfigJson(const Json& whole, std::string_view source)
 
 void ConfigJson::refuse(const std::string& why) const { throw BadInput(fmt::format("{}: {}", source_, why)); }
 
-// Falls back to the whole config where the part lacks the member.
+// Falls back to the whole config when the part lacks the member.
 const Json* ConfigJson::find(const char* name) const {
   const Json* const own = member_of(part_, name);
   return own != nullptr ? own : member_of(whole_, name);

@@ -1,4 +1,4 @@
-// config.json of a Hugging Face model, as what is asked of it.
+// Queries of a Hugging Face model's config.json.
 #pragma once
 
 #include <array>
@@ -13,30 +13,30 @@
 
 namespace jit::tool {
 
-/// A config of a model, or the part of it that describes the language model. What is null is not there. Members throw
-/// BadInput, naming the file, where a value cannot be what is asked for.
+/// A model's config, or its language model's part. A null member counts as missing. Members throw BadInput,
+/// naming the file, for a value of the wrong kind.
 class ConfigJson {
  public:
   using Json = nlohmann::ordered_json;
 
-  /// Both are referred to. Requires: `whole` is an object.
+  /// Refers to both. Requires that `whole` is an object.
   ConfigJson(const Json& whole, std::string_view source);
 
   bool has(const char* name) const { return find(name) != nullptr; }
-  /// The first of these names that is there: from 1 to 2^24.
+  /// The first of these members that exists; must be 1 to 2^24.
   std::optional<std::int64_t> whole_number(std::initializer_list<const char*> names) const;
-  /// Above 0.
+  /// A positive number.
   std::optional<double> number(const char* name) const;
   std::optional<bool> truth(const char* name) const;
-  /// The first of these names that is a text; empty: none is.
+  /// The first of these members that is a text; empty: none.
   std::string text(std::initializer_list<const char*> names) const;
-  /// The kinds of layers in their order, each once.
+  /// The distinct kinds of layers, in order.
   std::vector<std::string> layer_types() const;
   bool has_vision() const { return whole_.contains("vision_config"); }
-  /// A number of the rotation: the member of rope_parameters or rope_scaling, else of the config itself.
+  /// A number of the rotation: from rope_parameters or rope_scaling, else from the config itself.
   std::optional<double> rotary_number(const char* name) const;
   std::optional<bool> rotary_truth(const char* name) const;
-  /// Three whole numbers from 0.
+  /// Three nonnegative integers.
   std::optional<std::array<int, 3>> rotary_sections(const char* name) const;
 
   [[noreturn]] void refuse(const std::string& why) const;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* library_names[] = {"libcublas.so.13", "libcublas.so.12"};
 
-// "site-packages" and "dist-packages" of the Pythons below a "lib" folder.
+// Adds "site-packages" and "dist-packages" of each Python in a "lib" folder.
 void add_wheels(const fs::path& lib, std::vector<fs::path>& folders) {
   std::error_code error;
   for (fs::directory_iterator entry(lib, error), end; !error && entry != end; entry.increment(error)) {
@@ -35,7 +35,7 @@ std::vector<fs::path> folders_to_look_in() {
     const char* const value = std::getenv(name);
     return value != nullptr ? value : "";
   };
-  std::vector<fs::path> folders = {""};  // where the dynamic linker looks
+  std::vector<fs::path> folders = {""};  // empty: the dynamic linker's search path
   if (const fs::path home = variable("CUDA_HOME"); home.is_absolute()) folders.push_back(home / "lib64");
   folders.emplace_back("/usr/local/cuda/lib64");
   if (const fs::path root = variable("VIRTUAL_ENV"); root.is_absolute()) add_wheels(root / "lib", folders);
@@ -84,7 +84,7 @@ struct Cublas::Library {
                   fmt::format("{} failed with status {}", function, status));
   }
 
-  void* const library;  // open to the end of the program: cuBLAS registers code with the driver
+  void* const library;  // stays open until the program ends: cuBLAS registers code with the driver
   int (*create)(Handle*) = nullptr;
   int (*destroy)(Handle) = nullptr;
   int (*get_version)(Handle, int*) = nullptr;
@@ -111,7 +111,7 @@ std::string Cublas::name() const {
   return fmt::format("cuBLAS {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// cuBLAS counts columns first, and reads our matrices as their transposes: it computes Cᵀ = B Aᵀ.
+// cuBLAS is column-major and reads row-major matrices as their transposes: it computes Cᵀ = B Aᵀ.
 void Cublas::multiply(const MatmulArguments& arguments, Stream stream) const {
   const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
   const TensorView &a = arguments.a, &b = arguments.b, &c = arguments.c;

@@ -1,4 +1,4 @@
-// cuBLAS, opened while the program runs: what `bench` measures the steps of the matrix product beside.
+// cuBLAS, loaded at run time: the baseline that `bench` compares the matrix product's steps with.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace jit::tool {
 
-/// Where libcublas.so.13 or .12 may be, best first: where the dynamic linker looks, then CUDA_HOME, /usr/local/cuda and
-/// NVIDIA's wheels.
+/// Candidate paths of libcublas.so.13 or .12, best first: the dynamic linker's, then CUDA_HOME,
+/// /usr/local/cuda and NVIDIA's wheels.
 std::vector<std::string> cublas_files();
 
-/// cuBLAS on the current device. Use from one thread.
+/// cuBLAS on the current device. Single-threaded.
 class Cublas {
  public:
-  /// Opens the first of `files` that can be opened. Throws BadInput when none can, Error launch_failed when cuBLAS does
-  /// not start.
+  /// Loads the first of `files` that can be opened. Throws BadInput when none can, Error launch_failed when
+  /// cuBLAS does not start.
   explicit Cublas(const std::vector<std::string>& files);
   ~Cublas();
   Cublas(const Cublas&) = delete;

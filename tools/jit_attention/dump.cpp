@@ -1,4 +1,4 @@
-// jit-attention dump: a kernel as files to read.
+// jit-attention dump: writes a kernel's texts to files.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -21,7 +21,8 @@ struct DumpOptions {
   std::string folder;
 };
 
-// Which templates are written shows only when the kernel is there: so all that lie in their folder already.
+// The template files are known only once the kernel exists, so all that the folder already has may be
+// outputs.
 std::vector<std::string> possible_outputs(const std::string& folder) {
   namespace fs = std::filesystem;
   std::vector<std::string> outputs;

@@ -1,4 +1,4 @@
-// jit-attention emulate: a kernel of any PTX, run on the CPU and watched.
+// jit-attention emulate: runs a kernel of any PTX on the CPU, with checks.
 #include <array>
 #include <memory>
 #include <optional>

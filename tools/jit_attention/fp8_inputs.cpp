@@ -13,7 +13,7 @@
 namespace jit::tool {
 namespace {
 
-// The shape of scales for rows (…, tokens, heads, columns).
+// The shape of the scales of rows (…, tokens, heads, columns).
 std::vector<std::int64_t> scale_shape(QuantizedScales scales, const Array& rows, std::int64_t heads_kv) {
   const std::size_t rank = rows.shape.size();
   const std::int64_t tokens = rows.shape[rank - 3], heads = rows.shape[rank - 2];

@@ -1,4 +1,4 @@
-// q, k and v of 8 bits that `run` reads as bytes, with their scales, or makes on the device of what it reads.
+// 8-bit q, k and v with scales: `run` reads them as bytes, or quantizes its inputs on the device.
 #pragma once
 
 #include <cstdint>
@@ -34,18 +34,18 @@ struct Fp8Scales {
   Array q_descale, k_descale, v_descale, v_mean, lse_shift;
 };
 
-/// Reads those that are given, and says so in `spec`.
+/// Reads the given ones, and sets the fields of `spec` for them.
 Fp8Scales read_scales(const Fp8Options& options, AttentionSpec& spec);
 
 /// Operands that are quantized before attention reads them.
 struct Quantizer {
   QuantizeSpec spec;
-  Array q, k, v;  ///< as they were read
+  Array q, k, v;  ///< as read
   std::uint64_t rotation_seed = 0;
 };
 
-/// Takes q, k and v, of float32 or float16, in whose places there are elements of spec.dtype then, for the quantizer to write,
-/// as there are scales for it. What it takes away `spec` has given back. Throws Error.
+/// Takes float32 or float16 q, k and v, and replaces them by outputs of spec.dtype that the quantizer writes,
+/// like their scales. `spec` then adds back subtracted means. Throws Error.
 Quantizer make_quantizer(const Fp8Options& options, Array& q, Array& k, Array& v, Fp8Scales& scales,
                          AttentionSpec& spec);
 

@@ -1,4 +1,4 @@
-// Masks and scores in files: texts that jit/functor_file.h reads.
+// Masks and scores in files, in the format of jit/functor_file.h.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace jit::tool {
 
-/// The paragraph of --help about these files.
+/// The --help paragraph about these files.
 extern const char* const functor_file_help;
 
 /// Reads "name=path". Throws BadInput.
 FunctorText read_functor(const std::string& argument);
 
-/// The two sides of "name=value"; throws BadInput, naming the option, when there are none.
+/// Both sides of "name=value"; throws BadInput, naming the option, unless it has two.
 std::pair<std::string, std::string> split_assignment(std::string_view option, const std::string& argument);
 
 }  // namespace jit::tool

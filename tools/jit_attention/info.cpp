@@ -1,4 +1,4 @@
-// jit-attention info: what the library finds on this machine.
+// jit-attention info: the library's environment on this machine.
 #include <cstdlib>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// Files that a command reads as a whole.
+// Input files that a command reads completely.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace jit::tool {
 
-/// The bytes of a file or a pipe. Throws BadInput, naming it, where it cannot be read or has more than `most`.
+/// The bytes of a file or a pipe. Throws BadInput, naming it, when it cannot be read or exceeds `most` bytes.
 std::string read_input(const std::string& path, std::size_t most);
 
 }  // namespace jit::tool

@@ -22,7 +22,7 @@ using Element = emulator::TensorMap::Element;
 
 enum class Number { whole, natural, real, bf16, fp16 };
 
-/// A type of values and of the elements of arrays.
+/// Element type of values and arrays.
 struct ElementType {
   std::string_view name;
   std::string_view descr;  ///< in .npy files
@@ -88,7 +88,7 @@ const ElementType* find_type(std::string_view name) {
   return found == std::end(element_types) ? nullptr : found;
 }
 
-// Fits: all bits above those of the type are copies of its sign.
+// The bytes of a number, if it fits: all bits above the type's are copies of its sign.
 std::optional<std::vector<std::byte>> number_bytes(const ElementType& type, const std::string& text) {
   const unsigned bits = 8 * static_cast<unsigned>(type.bytes);
   if (type.number == Number::whole) {
@@ -112,7 +112,7 @@ std::optional<std::vector<std::byte>> number_bytes(const ElementType& type, cons
 std::vector<std::byte> raw_bytes(const std::string& text, const std::string& what) {
   std::vector<std::byte> bytes;
   if (what.starts_with('@')) {
-    constexpr std::size_t most = 1 << 20;  // no kernel has parameters of so many
+    constexpr std::size_t most = 1 << 20;  // more than any kernel's parameters
     const std::string read = read_input(what.substr(1), most);
     std::transform(read.begin(), read.end(), std::back_inserter(bytes),
                    [](char c) { return static_cast<std::byte>(c); });
@@ -148,7 +148,7 @@ emulator::TensorMap map_over(const std::string& text, const NpyArray& array,
            fmt::format("box= has {} sizes and the array ({}) has {}; a tensor map has one for each, up to 5",
                        box.size(), fmt::join(array.shape, ", "), array.shape.size()));
   }
-  // NumPy writes bfloat16 with either sign in front.
+  // NumPy writes bfloat16 with either byte-order sign.
   const auto* const type = std::find_if(
       std::begin(element_types), std::end(element_types),
       [&](const ElementType& row) { return row.descr.substr(1) == std::string_view(array.descr).substr(1); });
@@ -239,7 +239,7 @@ KernelArguments::Member KernelArguments::read_array(const std::string& text, con
           emulator::tensor_map_alignment};
 }
 
-// A file that several arguments name is one array.
+// A file that several arguments name is a single array.
 std::size_t KernelArguments::file_of(const std::string& text, ArrayFile file) {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     const ArrayFile& other = files_[i];

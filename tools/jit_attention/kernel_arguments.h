@@ -1,4 +1,4 @@
-// Arguments of a kernel of the emulator: values, arrays in .npy files, tensor maps over them, and structs of these.
+// Arguments of an emulated kernel: values, arrays in .npy files, tensor maps over them, and structs of these.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,26 @@
 
 namespace jit::tool {
 
-/// An array in the memory of the device, and the file that it comes from or goes to.
+/// An array in device memory, and its input or output file.
 struct ArrayFile {
   std::string path;
-  bool is_read = false;     ///< false: its memory counts as unwritten when the kernel begins
-  bool is_written = false;  ///< the file, when the kernel has ended
+  bool is_read = false;     ///< false: its memory is uninitialized when the kernel begins
+  bool is_written = false;  ///< to the file, when the kernel has ended
   NpyArray array;
   std::uint64_t address = 0;
 };
 
 class KernelArguments {
  public:
-  /// Reads the texts of --arg, and files. Throws BadInput.
+  /// Parses the texts of --arg and reads files. Throws BadInput.
   explicit KernelArguments(const std::vector<std::string>& texts);
 
   const std::vector<ArrayFile>& files() const { return files_; }
-  /// Bytes of the memory that holds all arrays.
+  /// Bytes of device memory for all arrays.
   std::size_t capacity() const;
-  /// Brings the arrays into memory and returns the kernel's parameter block. Throws BadInput.
+  /// Copies the arrays to memory and returns the kernel's parameter block. Throws BadInput.
   std::vector<std::byte> place(const emulator::Function& kernel, emulator::Memory& memory);
-  /// Brings back the arrays that are written to files.
+  /// Writes output arrays to their files.
   void fetch(const emulator::Memory& memory);
 
  private:

@@ -6,11 +6,11 @@
 namespace jit::tool {
 namespace {
 
-// By model_type: those that normalize each head of q and k before the rotation, which config.json does not say.
+// model_types that normalize each head of q and k before the rotation; config.json does not say so.
 const std::set<std::string_view> with_norm = {"qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"};
 // Models whose norm multiplies by 1 + weight.
 const std::set<std::string_view> with_norm_of_one_more = {"gemma3", "gemma3_text", "qwen3_next"};
-// Models that rotate elements 2j and 2j + 1 together.
+// Models that rotate elements 2j and 2j + 1 as a pair.
 const std::set<std::string_view> with_neighbors_as_pairs = {
     "chatglm",  "codegen",      "cohere", "cohere2", "deepseek_v2", "deepseek_v3",
     "ernie4_5", "ernie4_5_moe", "glm",    "glm4",    "gptj"};

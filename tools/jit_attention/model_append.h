@@ -1,4 +1,4 @@
-// The steps between a model's projections and its attention, from its config.json.
+// Operations between a model's projections and its attention, from its config.json.
 #pragma once
 
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace jit::tool {
 
-/// How the model `type` normalizes and rotates q and k, in the members of append that say so; the others are of no
-/// meaning. `head_dim` is that of k.
+/// The normalization and rotation of q and k by model `type`, in append's fields for them; other fields are
+/// unset. `head_dim` is k's.
 AppendSpec append_of_model(const ConfigJson& config, std::string_view type, int head_dim);
 
 }  // namespace jit::tool

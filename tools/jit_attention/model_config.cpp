@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Models whose queries see every key, by model_type.
+// model_types whose queries attend to every key.
 const std::set<std::string_view> encoders = {"albert",
                                              "bert",
                                              "camembert",
@@ -52,7 +52,7 @@ void set_heads(const ConfigJson& config, ModelAttention& model, AttentionSpec& s
         "attention");
   }
   const bool is_latent = has_latents(config);
-  if (is_latent) {  // keys of a part that is rotated and one that is not, for each head
+  if (is_latent) {  // keys of each head have a rotated and an unrotated part
     spec.head_dim = static_cast<int>(*config.whole_number({"qk_nope_head_dim"}) +
                                      config.whole_number({"qk_rope_head_dim"}).value_or(0));
     spec.head_dim_v = static_cast<int>(config.whole_number({"v_head_dim"}).value_or(spec.head_dim));
@@ -77,8 +77,8 @@ void set_heads(const ConfigJson& config, ModelAttention& model, AttentionSpec& s
   spec.gqa_ratio = static_cast<int>(*heads / heads_kv);
 }
 
-// The spec of latent attention with the up-projections absorbed into queries and outputs: one KV head, whose
-// first columns are the values. The scale stays that of the heads.
+// The spec of latent attention with up-projections absorbed into queries and outputs: one KV head, whose
+// first columns are the values. The scale is that of the original heads.
 AttentionSpec over_latents(const ConfigJson& config, const ModelAttention& model, AttentionSpec spec) {
   spec.softmax_scale = spec.scale();
   spec.head_dim_v = static_cast<int>(*config.whole_number({"kv_lora_rank"}));
@@ -108,14 +108,13 @@ void set_score(const ConfigJson& config, ModelAttention& model, AttentionSpec& s
   spec.sinks = model.type == "gpt_oss";
 }
 
-// Masks of the layers, each once; for causal layers also the masks of requests that say whether they are
-// causal.
+// Distinct masks of the layers; for causal layers also the masks of requests that choose causality.
 struct LayerMasks {
   std::vector<Mask> own;
   std::vector<Mask> by_request = {};
 };
 
-// The masks of causal layers: what layer_types says, else both where there is a window.
+// Masks of causal layers: from layer_types; without it, both when the config has a window.
 LayerMasks causal_masks(const ConfigJson& config, ModelAttention& model) {
   const auto window = config.whole_number({"sliding_window"});
   const bool is_windowed = window && config.truth("use_sliding_window").value_or(true);

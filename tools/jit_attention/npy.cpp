@@ -35,7 +35,7 @@ struct Header {
 };
 
 // Reads the header, a Python dictionary such as {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }.
-// Every function gives nothing when the text is not what it reads.
+// Functions return nothing for other text.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : rest_(text) {}
@@ -111,7 +111,7 @@ class HeaderReader {
   std::string_view rest_;
 };
 
-// Elements of column-major order in row-major order.
+// Converts column-major to row-major elements.
 std::vector<std::byte> transpose(const std::vector<std::byte>& from, const std::vector<std::int64_t>& shape,
                                  std::size_t element_bytes) {
   std::vector<std::byte> to(from.size());
@@ -129,7 +129,7 @@ std::vector<std::byte> transpose(const std::vector<std::byte>& from, const std::
   return to;
 }
 
-// `bytes_of` says how large an element is, by the descr of the header, or throws.
+// `bytes_of` returns an element's size from the header's descr, or throws.
 NpyArray read_file(const std::string& path,
                    const std::function<std::size_t(const std::string& descr)>& bytes_of) {
   const auto refuse = [&path](const std::string& why) {
@@ -166,7 +166,7 @@ NpyArray read_file(const std::string& path,
   }
 
   const std::size_t of_element = bytes_of(header->descr);
-  // Compared before any memory is taken: the header may claim any size.
+  // Checked before allocation: the header may claim any size.
   std::uintmax_t bytes = of_element;
   for (const std::int64_t size : header->shape) {
     if (__builtin_mul_overflow(bytes, static_cast<std::uintmax_t>(size), &bytes)) {
@@ -184,7 +184,7 @@ NpyArray read_file(const std::string& path,
   return array;
 }
 
-// The row of a type that attention reads; null for another.
+// The facts of an element type that attention reads; null for others.
 const DTypeFacts* find_type(const std::string& descr) {
   const std::string_view stored = descr == truths ? facts(DType::uint8).npy_descr : descr;
   for (const DTypeFacts& row : dtype_table())

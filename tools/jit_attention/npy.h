@@ -1,5 +1,5 @@
-// Arrays in files of numpy's .npy format, versions 1 to 3. Files may come from anywhere: whatever is in them,
-// reading gives an array or one sentence.
+// Arrays in files of numpy's .npy format, versions 1 to 3. Files are untrusted: reading returns an array or
+// throws BadInput.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace jit::tool {
 
-/// Reads a file of '<f4', '<f2', '<i4', '<i8' or '|u1' elements, or '|b1', which become uint8; column-major ("Fortran") arrays are brought
-/// into row-major order. Throws BadInput, naming the file, for everything else.
+/// Reads a file of '<f4', '<f2', '<i4', '<i8' or '|u1' elements, or '|b1', which become uint8; column-major
+/// ("Fortran") arrays become row-major. Throws BadInput, naming the file, for everything else.
 Array read_npy(const std::string& path);
 
 /// Elements of any type that NumPy has, row-major.
@@ -25,14 +25,14 @@ struct NpyArray {
   std::vector<std::byte> bytes;
 };
 
-/// The bytes of one element; 0 for types whose elements are not bytes of their own, or have another byte order.
+/// Bytes of an element; 0 for types of sub-byte elements or another byte order.
 std::size_t element_bytes(std::string_view descr);
 
-/// Reads a file of any elements that element_bytes knows, as read_npy does.
+/// Reads a file with any element type of element_bytes, as read_npy does.
 NpyArray read_any_npy(const std::string& path);
 void write_npy(const OutputFile& file, const NpyArray& array);
 
-/// Writes version 1.0. Throws Error io_error. Requires: the dtype is one that read_npy reads.
+/// Writes version 1.0. Throws Error io_error. Requires a dtype that read_npy reads.
 void write_npy(const OutputFile& file, const Array& array);
 
 }  // namespace jit::tool

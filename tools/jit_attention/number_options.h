@@ -1,4 +1,4 @@
-// Options that are numbers: decimal digits, within a range, with one sentence for all else.
+// Numeric options: decimal digits within a range, with one error sentence for all else.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct WholeRange {
   std::uint64_t most = 0;
 };
 
-/// The number that each of an option's values is.
+/// The number type of an option's values.
 template <class Value>
 struct NumberOf {
   using type = Value;
@@ -30,19 +30,19 @@ struct NumberOf<std::vector<Value>> : NumberOf<Value> {};
 template <class Value>
 using number_of = typename NumberOf<Value>::type;
 
-/// All that `Number` holds.
+/// The full range of `Number`.
 template <class Number>
 constexpr WholeRange all_of() {
   return {std::numeric_limits<Number>::min(), static_cast<std::uint64_t>(std::numeric_limits<Number>::max())};
 }
 
-/// Reads `text` as a decimal number, also with zeros in front, and writes it as CLI11 reads it. What is wrong with it;
-/// empty when nothing is.
+/// Parses `text` as a decimal number, leading zeros allowed, and rewrites it for CLI11. Returns the fault;
+/// empty: none.
 std::string read_whole(std::string& text, WholeRange range);
-/// Checks that `text` is a number with a fraction; leaves it as it is.
+/// Checks that `text` is a real number; leaves it unchanged.
 std::string read_real(std::string& text);
 
-/// Adds an option of a whole number, or of several for a vector.
+/// Adds an option with an integer, or several for a vector.
 template <class Value>
 CLI::Option* add_whole_option(CLI::App& app, const std::string& name, Value& value, const std::string& doc,
                               WholeRange range = all_of<number_of<Value>>()) {
@@ -51,7 +51,7 @@ CLI::Option* add_whole_option(CLI::App& app, const std::string& name, Value& val
   return app.add_option(name, value, doc)->transform(CLI::Validator(read, ""));
 }
 
-/// Adds an option of a number with a fraction.
+/// Adds an option with a real number.
 template <class Value>
 CLI::Option* add_real_option(CLI::App& app, const std::string& name, Value& value, const std::string& doc) {
   static_assert(std::is_floating_point_v<number_of<Value>>);

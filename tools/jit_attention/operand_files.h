@@ -1,4 +1,4 @@
-// Arrays of `run` in files, each of a type and of as many dimensions as it must have.
+// Arrays of `run` in files, with checked element type and rank.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace jit::tool {
 
-/// Rows of heads, as q, k, v, o and its gradient are, of float32 or float16; with `bytes` what those of the file stand
-/// for by `option`. Throws BadInput.
+/// Reads rows of heads (q, k, v, o or do) in float32 or float16; with `bytes`, the file's bytes stand for
+/// that type, which `option` gave. Throws BadInput.
 Array read_operand(const std::string& path, std::optional<DType> bytes = {}, const char* option = "");
 
-/// An array of any type as `dtype`; `wanted` is its shape in words. Throws BadInput.
+/// Reads an array as `dtype`; `wanted` describes its shape. Throws BadInput.
 Array read_as(const std::string& path, DType dtype, std::size_t rank, const char* wanted);
 
-/// Rows of all sequences, one behind another.
+/// Whether the rows of all sequences are packed.
 inline bool is_varlen(const Array& array) { return array.shape.size() == 3; }
 
 }  // namespace jit::tool

@@ -1,4 +1,4 @@
-// The files that a command writes: found and tried before it computes anything.
+// Output files of a command, checked before it computes anything.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace jit::tool {
 
-/// Outputs by the options that name them.
+/// Outputs by their options.
 class OutputFiles {
  public:
-  /// Nothing when `path` is empty: the option was not given. Throws BadInput when one of the outputs so far is
-  /// the same file, Error io_error when it cannot be written; both name the option.
+  /// Ignores an empty `path`: the option was not given. Throws BadInput when a previous output is the same
+  /// file, Error io_error when it cannot be written; both name the option.
   void add(const std::string& option, const std::string& path);
 
-  /// The file of that option; null when it was not given.
+  /// The file of an option; null when it was not given.
   const OutputFile* find(std::string_view option) const;
 
-  /// As they were given.
+  /// The paths as given.
   std::vector<std::string> paths() const;
 
  private:
@@ -30,7 +30,7 @@ class OutputFiles {
   std::vector<Named> outputs_;
 };
 
-/// Throws BadInput when one of `outputs` is one of `inputs`, whatever the paths look like.
+/// Throws BadInput when one of `outputs` is the same file as one of `inputs`, even under another path.
 void refuse_overwriting(const std::vector<std::string>& outputs, const std::vector<std::string>& inputs);
 
 }  // namespace jit::tool

@@ -17,7 +17,7 @@
 namespace jit::tool {
 namespace {
 
-// A typical tensor of a built-in functor. Throws BadInput for a tensor of the user's own.
+// A typical tensor for a built-in functor. Throws BadInput for a user's functor.
 Array typical_array(const FunctorTensorSpec& wanted, const Problem& problem) {
   const std::optional<TypicalTensor> typical = typical_tensor(problem.spec, shape_of(problem), wanted.name);
   if (!typical) {
@@ -49,7 +49,7 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
       throw BadInput(fmt::format("neither mask nor score reads a tensor '{}'", name));
     }
     Array array = convert(read_npy(path), wanted->dtype, path);
-    if (array.shape.empty()) array.shape = {1};  // a number is an array of one element
+    if (array.shape.empty()) array.shape = {1};  // a scalar is an array of one element
     if (array.shape.size() > max_rank)
       throw BadInput(
           fmt::format("{} is {}; at most {} dimensions are possible", path, describe(array), max_rank));
@@ -62,7 +62,7 @@ NamedArrays read_tensors(const std::vector<std::string>& arguments, const Attent
 
 void add_problem_options(CLI::App& app, ProblemOptions& options) {
   add_spec_options(app, options.spec);
-  // Within these bounds no size or stride overflows 64 bits; what a GPU can take is less.
+  // Within these bounds no size or stride overflows 64 bits; GPUs accept less.
   constexpr WholeRange batches{1, 1 << 12}, heads{1, 1 << 10}, lengths{1, 1 << 24};
   add_whole_option(app, "--batch", options.batch, "Batch entries", batches)->capture_default_str();
   add_whole_option(app, "--heads", options.heads, "Query heads", heads)->capture_default_str();

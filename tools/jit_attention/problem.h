@@ -1,4 +1,4 @@
-// The sizes and the functor tensors that `tune` and `bench` work with.
+// Sizes and functor tensors for `tune` and `bench`.
 #pragma once
 
 #include <map>
@@ -39,12 +39,12 @@ void add_problem_options(CLI::App& app, ProblemOptions& options);
 
 struct Problem {
   AttentionSpec spec;
-  NamedArrays tensors;  ///< given, or made up for the built-in functors
+  NamedArrays tensors;  ///< given, or generated for built-in functors
   int batch = 1;
   int heads = 1;
   int seqlen_q = 1;
   int seqlen_kv = 1;
-  std::optional<BlockMap> block_map = {};  ///< then tensor block_mask is what is known of its table
+  std::optional<BlockMap> block_map = {};  ///< tensor block_mask is then the table known without a device
 };
 
 /// Needs no GPU. Throws BadInput and Error, also for tensors of wrong shapes.
@@ -53,7 +53,7 @@ Problem build_problem(const ProblemOptions& options);
 AttentionShape shape_of(const Problem& problem);
 
 /// Arguments for these sizes, with the tensors where `addresses` says. q, k, v and o are aligned, disjoint
-/// addresses without memory behind them: enough to check and to choose a config, not to launch.
+/// addresses without memory: they suffice for checks and for choosing a config, not for a launch.
 AttentionArguments placeholder_arguments(const Problem& problem,
                                          const std::map<std::string, void*>& addresses);
 /// Placeholder arguments of a backward call.
@@ -66,8 +66,8 @@ class DeviceTensors {
   DeviceTensors(int device, const NamedArrays& arrays);
   const std::map<std::string, void*>& addresses() const { return addresses_; }
 
-  /// Makes the table of the problem's block map, if it has one, in place of what is known of it. `problem` is that of the
-  /// arrays; `context` compiles for the current device. Throws Error.
+  /// Computes the table of the problem's block map, if any, and replaces the device-free one. `problem` must
+  /// have these arrays; `context` compiles for the current device. Throws Error.
   void make_block_mask(Problem& problem, const Context& context);
 
  private:

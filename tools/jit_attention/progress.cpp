@@ -12,7 +12,7 @@ namespace jit::tool {
 namespace {
 
 constexpr int bar_width = 24;
-constexpr std::size_t text_width = 52;  // with the bar, less than 80 columns
+constexpr std::size_t text_width = 52;  // less than 80 columns including the bar
 constexpr const char* erase_line = "\r\x1b[K";
 constexpr double too_short_to_tell = 1;  // seconds
 

@@ -10,15 +10,15 @@
 
 namespace jit::tool {
 
-/// Who is told: terminals alone, by one line that is drawn over and over; also files and pipes, by a line every few
-/// seconds; or nobody.
+/// Readers of progress: only terminals, by one redrawn line; also files and pipes, by a line every few
+/// seconds; or none.
 enum class ProgressReaders { terminals, all, none };
 
-/// "31/170 compiling for the pack, 98 s, about 7 min left". Without a total it is the label alone, and without seconds, or
-/// where these tell little yet, there is no estimate.
+/// "31/170 compiling for the pack, 98 s, about 7 min left". Without a total: only the label; without seconds,
+/// or too early: no estimate.
 std::string progress_text(std::string_view label, int done, int total, double seconds = 0);
 
-/// One line that is drawn over and over, and wiped by the destructor, or a line now and then. Thread safe.
+/// A redrawn line that the destructor clears, or periodic lines. Thread safe.
 class ProgressLine {
  public:
   explicit ProgressLine(ProgressReaders readers = ProgressReaders::terminals,
@@ -27,11 +27,11 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// Draws a bar; `total` 0 gives the label alone. `seconds` have passed since the work began.
+  /// Draws a bar; with `total` 0, only the label. `seconds`: time since the work began.
   void show(std::string_view label, int done, int total, double seconds = 0);
 
-  /// Shows tuning, and what packs are made of, and prints warnings as lines of their own, whoever is told of progress.
-  /// Valid as long as this object.
+  /// Shows the progress of tuning and packs, and prints warnings as separate lines in any case. Valid as long
+  /// as this object.
   Observer observer();
 
  private:

@@ -1,4 +1,4 @@
-// How q, k and v are made of 8 bits: what `run` does to its arrays, and what packs of `warm` have kernels for.
+// Quantization of q, k and v to 8 bits: by `run` for its arrays, and for the kernels in `warm`'s packs.
 #pragma once
 
 #include <optional>
@@ -13,16 +13,16 @@ class App;
 namespace jit::tool {
 
 struct QuantizeOptions {
-  std::optional<QuantizedScales> scales;  ///< of q and k; nothing: they are not
+  std::optional<QuantizedScales> scales;  ///< of q and k; nothing: not quantized
   QuantizedScales value_scales = QuantizedScales::head;
   bool center_keys = false;
   bool center_values = false;
 };
-/// `doc` says what --quantize does; the others need it.
+/// `doc` describes --quantize; the other options require it.
 void add_quantize_options(CLI::App& app, QuantizeOptions& options, const char* doc);
 
-/// Sets the spec's fields for the scales, and for v's mean. Requires scales. Throws BadInput for scales that
-/// are not found.
+/// Sets the spec's fields for the scales and for v's mean. Requires scales. Throws BadInput for unsupported
+/// ones.
 void apply(const QuantizeOptions& options, AttentionSpec& spec);
 
 }  // namespace jit::tool

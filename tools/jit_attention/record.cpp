@@ -1,4 +1,4 @@
-// jit-attention record: what a device makes of the instructions that Blackwell brought.
+// jit-attention record: records a device's results for Blackwell's new instructions.
 #include <memory>
 #include <span>
 #include <stdexcept>

@@ -35,7 +35,7 @@ struct RunCommandOptions {
   bool as_json = false;
 };
 
-// Copies of arrays in device memory, made when they are asked for.
+// Device copies of arrays, made on demand.
 class DeviceArrays {
  public:
   explicit DeviceArrays(int device) : device_(device) {}
@@ -55,7 +55,7 @@ class DeviceArrays {
   std::map<const Array*, DeviceBuffer> buffers_;
 };
 
-// The outputs that are written; the arrays need not have been read.
+// The requested outputs; the arrays may still be unread.
 std::vector<RunOutput> outputs_of(const RunCommandOptions& options, RunArrays& arrays) {
   std::vector<RunOutput> outputs;
   if (!options.o.empty()) outputs.push_back({"--out", options.o, &arrays.o});
@@ -65,17 +65,17 @@ std::vector<RunOutput> outputs_of(const RunCommandOptions& options, RunArrays& a
   return outputs;
 }
 
-// The kernels that ran.
+// Kernels that have run.
 struct RunKernels {
   std::vector<CompiledKernel> forward, backward;
 };
 
-// Fills what is written.
+// Computes the requested outputs.
 RunKernels compute(const RunCommandOptions& options, const DeviceInfo& device, const OutputFiles& outputs,
                    RunProblem& problem) {
   ProgressLine progress;
   Settings settings = settings_from_environment();
-  // One call does not repay tuning: `tune` does that, and what it found is used here.
+  // One call does not repay tuning, but uses the records of `tune`.
   if (settings.tuning != TuningMode::off) settings.tuning = TuningMode::recorded;
   const Context context(settings, progress.observer());
   const CurrentDevice scope(device.ordinal);
@@ -103,7 +103,7 @@ RunKernels compute(const RunCommandOptions& options, const DeviceInfo& device, c
     const TraceScope trace;
     try {
       launch();
-    } catch (const Error&) {  // they are wanted most when something was found
+    } catch (const Error&) {  // counts are most useful when something was found
       write_traces(outputs, trace.launches());
       throw;
     }
@@ -126,7 +126,8 @@ OutputFiles open_outputs(const RunCommandOptions& options) {
   return outputs;
 }
 
-// Gradients of what scores read keep its type where a file can have it, and numbers of rows and heads are float32.
+// Gradients of a score's tensors keep their type if a file supports it; gradients of rows and heads are
+// float32.
 DType file_dtype(const RunProblem& problem, const Array& array) {
   const RunArrays& arrays = problem.arrays;
   const Gradients& gradients = arrays.gradients;
@@ -138,7 +139,7 @@ DType file_dtype(const RunProblem& problem, const Array& array) {
 int run_run(const RunCommandOptions& options) {
   const OutputFiles outputs = open_outputs(options);
   RunProblem problem = read_problem(options.inputs);
-  check(problem);  // all that can be wrong with the input is found before a device is looked for
+  check(problem);  // finds all input errors before searching for a device
 
   const DeviceInfo device = choose_device(options.device);
   if (!device.emulated && options.traces.any()) {
@@ -170,7 +171,7 @@ int run_run(const RunCommandOptions& options) {
   };
   print("{}computed as {} on {}{}", written, to_string(problem.spec), device.name,
         kernels.forward.empty() ? "\n" : with(kernels.forward[0]));
-  std::string backward;  // a config once, which several kernels may have
+  std::string backward;  // a config that several kernels share appears once
   for (const CompiledKernel& kernel : kernels.backward)
     if (const std::string line = "backward" + with(kernel); backward.find(line) == std::string::npos)
       backward += line;

@@ -7,7 +7,7 @@
 namespace jit::tool {
 namespace {
 
-// Lengths and boundaries of sequences, which all operations have under one name.
+// Sets sequence lengths and boundaries, whose names all operations share.
 template <class Arguments>
 void place_lengths(RunArrays& arrays, Arguments& arguments, const Place& place) {
   for (const auto& [array, view_of] : {std::pair{&arrays.cu_seqlens_q, &arguments.cu_seqlens_q},

@@ -1,11 +1,11 @@
-// The arguments of the calls that `run` makes, over its arrays at their places.
+// Arguments of `run`'s calls, with its arrays at their addresses.
 #pragma once
 
 #include "run_arrays.h"
 
 namespace jit::tool {
 
-/// Arguments of jit::attention, without a place for LSE unless it is wanted.
+/// Arguments of jit::attention; LSE only with `with_lse`.
 AttentionArguments forward_arguments(RunProblem& problem, bool with_lse, const Place& place);
 /// Arguments of the backward. Requires problem.backward.
 BackwardArguments backward_arguments(RunProblem& problem, const Place& place);
@@ -16,7 +16,7 @@ BlockMaskArguments block_mask_arguments(RunProblem& problem, const Place& place)
 /// Arguments of jit::quantize_qkv, which makes q, k, v and their scales. Requires a quantizer.
 QuantizeArguments quantize_arguments(RunProblem& problem, const Place& place);
 
-/// As the library checks a call. Throws Error invalid_argument.
+/// Checks a call as the library does. Throws Error invalid_argument.
 void check(RunProblem& problem);
 
 }  // namespace jit::tool

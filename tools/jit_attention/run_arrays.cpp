@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
 
-// Sizes that no problem has are cut to one that validate() refuses.
+// Clamps sizes to a value that validate() refuses.
 int small(std::int64_t size) { return static_cast<int>(std::min<std::int64_t>(size, 1 << 20)); }
 
 Array int32_array(const std::vector<std::int32_t>& values) {
@@ -30,7 +30,7 @@ Array int32_array(const std::vector<std::int32_t>& values) {
   return array;
 }
 
-// 0, then where each sequence ends.
+// 0, then the end of each sequence.
 Array boundaries(const std::vector<std::int32_t>& lengths) {
   std::vector<std::int32_t> ends(lengths.size() + 1);
   std::partial_sum(lengths.begin(), lengths.end(), ends.begin() + 1);
@@ -210,7 +210,7 @@ std::vector<std::string> input_files(const RunOptions& options) {
 
 namespace {
 
-// Checks that no option excludes --quantize.
+// Checks that no given option excludes --quantize.
 void check_quantize(const RunOptions& options) {
   if (!options.page_table.empty())
     throw BadInput(
@@ -230,7 +230,7 @@ int alignment_of(const AttentionSpec& spec) {
   return std::min(16, 1 << std::countr_zero(static_cast<unsigned>(spec.head_dim | spec.value_head_dim())));
 }
 
-// Reads files that hold elements of `spec.dtype`; `option` is the reason why they are bytes.
+// Reads files with elements of `spec.dtype`; `option` explains why they are bytes.
 void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArrays& arrays) {
   const bool are_made = options.scales.quantize.scales.has_value(),
              has_bytes = has_narrow_keys(spec) && !are_made;
@@ -249,7 +249,7 @@ void read_operands(const RunOptions& options, const AttentionSpec& spec, RunArra
   arrays.v = read_operand(options.v, bytes, option);
 }
 
-// A file that holds one of the types that are computed in says which.
+// Takes the dtype from a file of a type that attention computes in.
 void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec) {
   if (q.dtype != DType::fp16) return;
   if (!options.dtype.empty() && spec.dtype != DType::fp16)
@@ -258,7 +258,7 @@ void choose_dtype(const RunOptions& options, const Array& q, AttentionSpec& spec
   spec.dtype = DType::fp16;
 }
 
-// The kind of sequences that tells a quantizer which rows belong together.
+// The sequence kind for a quantizer: which rows belong together.
 SequenceKind quantized_sequences(const RunArrays& arrays) {
   if (is_varlen(arrays.q)) return SequenceKind::varlen;
   const bool has_lengths = !arrays.seqused_q.shape.empty() || !arrays.seqused_k.shape.empty();

@@ -1,4 +1,4 @@
-// The arrays that `run` reads and writes, and what their shapes say about the problem.
+// Arrays that `run` reads and writes, and the problem that their shapes define.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace jit::tool {
 struct RunOptions {
   FunctorOptions functors;
   std::string dtype;  ///< empty: not given
-  AttentionSpec fp8;  ///< types of k, v and o, and what there are scales for, alone
+  AttentionSpec fp8;  ///< only the types of k, v and o, and the scales
   std::string q, k;
   std::string v;       ///< path; empty: not given
-  int head_dim_v = 0;  ///< given in place of v
+  int head_dim_v = 0;  ///< an alternative to v
   Fp8Options scales;
   std::vector<std::string> tensors;                          ///< "name=path"
   std::vector<std::int32_t> seqlens_q, seqlens_kv, leftpad;  ///< one for each sequence; empty: not given
@@ -43,7 +43,7 @@ void add_run_input_options(CLI::App& app, RunOptions& options);
 /// The paths of all files that are read.
 std::vector<std::string> input_files(const RunOptions& options);
 
-/// In host memory; an array without dimensions is not part of the call.
+/// Arrays in host memory; one without dimensions is not part of the call.
 struct RunArrays {
   Array q, k, v, o, lse;
   NamedArrays tensors;
@@ -54,18 +54,18 @@ struct RunArrays {
 
 struct RunProblem {
   AttentionSpec spec;
-  DType result_dtype = DType::fp32;  ///< that of --q as it was given, and of o and its like
+  DType result_dtype = DType::fp32;  ///< of --q as given, and of o and the like
   int num_splits = 0;
   float dropout_p = 0;
   bool backward = false;
   bool deterministic = false;  ///< of gradients
-  bool has_forward = false;    ///< o and lse are what forward made before
+  bool has_forward = false;    ///< o and lse come from an earlier forward pass
   std::optional<BlockMap> block_map = {};
   std::optional<Quantizer> quantizer = {};
-  RunArrays arrays;  ///< inputs in the types that the kernels take; outputs are zeros
+  RunArrays arrays;  ///< inputs in the kernels' types; outputs are zeros
 };
 
-/// Reads all inputs. Three dimensions are varlen sequences, four dense ones, or pages where there is a page table.
+/// Reads all inputs. Three dimensions mean varlen sequences, four dense ones, or pages with a page table.
 /// Throws BadInput, and Error for what the library refuses.
 RunProblem read_problem(const RunOptions& options);
 

@@ -36,11 +36,11 @@ int complain(int status, const std::string& message) {
   return status;
 }
 
-// Keeps the process from ending without a sentence, and its messages from landing in files.
+// Prevents an end without an error message, and messages in output files.
 void prepare_process() {
-  // A file above the limit on its size is then an error of the write (EFBIG).
+  // Exceeding the file-size limit then fails the write (EFBIG).
   std::signal(SIGXFSZ, SIG_IGN);
-  // A file must not be opened as a standard stream that is closed; writing to this fails, as to a closed one.
+  // Prevents opened files from becoming a closed standard stream; writes to this one fail as to a closed one.
   while (true) {
     const int file = open("/dev/null", O_RDONLY);
     if (file > STDERR_FILENO) close(file);
@@ -48,7 +48,7 @@ void prepare_process() {
   }
 }
 
-// `status`, or failure when what was printed could not be written.
+// `status`, or failure when the printed text could not be written.
 int flush_output(int status) {
   std::cout.flush();
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
@@ -92,7 +92,7 @@ int run_tool(int argc, const char* const* argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return flush_output(app.exit(success));
   } catch (const CLI::RequiredError& error) {
-    // A misspelt command, or option, is none: say which word it was.
+    // Names the misspelled command or option.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
     const std::string_view what = !unknown.empty() && unknown[0].starts_with('-') ? "option" : "command";
     return complain(status_bad_input,

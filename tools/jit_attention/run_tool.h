@@ -1,10 +1,10 @@
-// The command-line tool as a function, for main() and for the Python package.
+// The command-line tool as a function, for main() and the Python package.
 #pragma once
 
 namespace jit::tool {
 
-/// Runs the command that the command line names and returns the exit status of the process. Changes how the process
-/// takes signals and standard streams.
+/// Runs the command on the command line and returns the exit status. Changes the process's signal handling
+/// and standard streams.
 int run_tool(int argc, const char* const* argv);
 
 }  // namespace jit::tool

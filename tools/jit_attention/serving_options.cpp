@@ -95,7 +95,7 @@ std::vector<AttentionSpec> served_specs(const ModelAttention& model, const Servi
                                options.kv_dtype));
   }
   for (const AttentionSpec& spec : model.specs) {
-    // The encoder's layers, and those that read keys of it, are alike; causal ones read a cache alone.
+    // Encoder layers and those that attend to encoder keys are alike; causal ones only read a cache.
     const bool is_of_encoder = model.kind == ModelKind::encoder ||
                                (model.kind == ModelKind::encoder_decoder && spec.mask == mask::none());
     if (is_of_encoder || is_latent) add_over_prompts(served, spec, options);

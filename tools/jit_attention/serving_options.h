@@ -1,4 +1,4 @@
-// The calls of a server with a model: the kernels that `warm --serving` puts into packs.
+// Calls of a server for a model: the kernels that `warm --serving` packs.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct ServingOptions {
   std::optional<ScaleKind> descale_per;
   int split_keys = 0;
   bool causal_per_request = false;
-  // Over what config.json says of them.
+  // Overrides of config.json.
   int rotary_dim = 0;
   bool rotary_interleaved = false;
   std::vector<int> mrope_sections;
@@ -33,15 +33,15 @@ struct ServingOptions {
   bool norm_adds_one = false;
 };
 
-/// --serving, and options that need it.
+/// Adds --serving and the options that require it.
 void add_serving_options(CLI::App& app, ServingOptions& options);
 
-/// Specs that each layer calls: attention over pages, with varlen queries, as engines have them, and with one
-/// number of queries for all requests; over varlen keys where a prompt reads its own keys, which no cache
+/// Specs that each layer calls: attention over pages, with varlen queries as in engines, and with equal query
+/// counts for all requests; attention over varlen keys when a prompt attends to its own keys, which no cache
 /// holds.
 std::vector<AttentionSpec> served_specs(const ModelAttention& model, const ServingOptions& options);
 
-/// How the model normalizes and rotates, as the options have it otherwise.
+/// The model's normalization and rotation, with the options' overrides.
 AppendSpec served_append(const ModelAttention& model, const ServingOptions& options);
 
 }  // namespace jit::tool

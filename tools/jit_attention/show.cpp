@@ -1,4 +1,5 @@
-// jit-attention show: which tiles of scores a mask, and a score that is −inf, leave, as numbers and as a picture.
+// jit-attention show: the tiles of scores that a mask, or a score of −inf, keeps, as numbers and as a
+// picture.
 #include <memory>
 #include <optional>
 #include <span>

@@ -30,7 +30,7 @@ std::vector<FunctorText> read_functors(const char* option, const std::vector<std
   return functors;
 }
 
-// Joins all texts, for options that give files alone.
+// Joins all texts, for options that only accept files.
 std::string join_texts(const std::vector<FunctorText>& texts, const char* separator) {
   std::string joined;
   for (const FunctorText& text : texts) {
@@ -45,7 +45,7 @@ std::string option_name(const SpecField& field) {
   return name;
 }
 
-// An option whose text `parse` makes a member's value of.
+// An option that `parse` converts to a member.
 template <class Value, class Parse>
 void add_parsed_option(CLI::App& app, const std::string& name, Value& value, const Parse& parse,
                        const std::string& doc) {
@@ -172,7 +172,7 @@ std::optional<KernelConfig> build_config(const std::string& config, const Attent
       return candidate.index() == family && suits(candidate);
     });
   };
-  // The best one that has these fields, for what goes with them; else the best one, with these in place of its own.
+  // Base config: the best one with these fields, else the best one with these fields replaced.
   auto base =
       first([&](const KernelConfig& candidate) { return parse_config(config, candidate) == candidate; });
   if (base == candidates.end()) base = first([](const KernelConfig&) { return true; });

@@ -1,4 +1,4 @@
-// The options that describe an attention problem, shared by the subcommands.
+// Options that describe an attention problem, shared by subcommands.
 #pragma once
 
 #include <optional>
@@ -30,13 +30,13 @@ void add_functor_options(CLI::App& app, FunctorOptions& options);
 /// Sets mask, score, output and softmax_scale of `spec`. Throws BadInput and Error.
 void apply(const FunctorOptions& options, AttentionSpec& spec);
 
-/// Adds options for the types that keys and values are stored as.
+/// Adds options for the element types of keys and values.
 void add_kv_options(CLI::App& app, AttentionSpec& spec);
 
 /// The paths of the functors' files.
 std::vector<std::string> input_files(const FunctorOptions& options);
 
-/// A whole spec without lengths.
+/// A spec without lengths.
 struct SpecOptions {
   FunctorOptions functors;
   std::string dtype = "bf16";
@@ -44,12 +44,12 @@ struct SpecOptions {
 };
 void add_spec_options(CLI::App& app, SpecOptions& options);
 
-/// Throws BadInput, and Error for what the library refuses.
+/// Throws BadInput, and Error for specs that the library refuses.
 AttentionSpec build_spec(const SpecOptions& options);
 
 void add_config_option(CLI::App& app, std::string& config);
 
-/// The config that --config gives, over what the cost model chooses for `arch`; nothing when it is empty.
+/// --config merged into the cost model's choice for `arch`; nothing when it is empty.
 std::optional<KernelConfig> build_config(const std::string& config, const AttentionSpec& spec, Arch arch);
 
 }  // namespace jit::tool

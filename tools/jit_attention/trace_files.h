@@ -22,7 +22,7 @@ struct TraceFiles {
 void add_trace_options(CLI::App& app, TraceFiles& files);
 void add_outputs(const TraceFiles& files, OutputFiles& outputs);
 
-/// Writes those that are among `outputs`. Throws Error io_error.
+/// Writes the files among `outputs`. Throws Error io_error.
 void write_traces(const OutputFiles& outputs, const std::vector<LaunchTrace>& launches);
 
 }  // namespace jit::tool

@@ -1,4 +1,4 @@
-// jit-attention tune: finds the fastest configs for a problem, and records them.
+// jit-attention tune: finds and records the fastest configs for a problem.
 #include <map>
 #include <memory>
 #include <string>
@@ -35,7 +35,7 @@ TuningResult measure(const TuneOptions& options, const Problem& problem,
 
 int run_tune(const TuneOptions& options) {
   Problem problem = build_problem(options.problem);
-  // Specs without gradients are refused before a device is looked for.
+  // Refuse specs without gradients before searching for a device.
   if (options.backward) sized_backward_arguments(problem.spec, shape_of(problem));
   const DeviceInfo device = choose_timed_device(options.problem.device, "tune");
   ProgressLine progress;

@@ -1,4 +1,4 @@
-// How much of a problem's work the mask leaves: what throughput is counted in.
+// The work that a mask leaves, the unit of throughput.
 #pragma once
 
 #include <map>
@@ -11,14 +11,14 @@
 
 namespace jit::tool {
 
-/// The problem's tensors, whose memory stays the problem's.
+/// Tensors of the problem, which keeps their memory.
 std::map<std::string, HostTensor, std::less<>> host_tensors(const Problem& problem);
 
 /// The share of (query, key) pairs that the mask keeps, from evenly spaced sampled queries; exact when all
-/// queries fit the sample. Nothing when the mask contains text that the host cannot follow.
+/// queries fit the sample. Nothing when the host cannot evaluate the mask's text.
 std::optional<double> mask_density(const Problem& problem);
 
-/// Floating-point operations of the two matrix products over `share` of the pairs, or of the five of backward.
+/// FLOPs of the two matrix products, or backward's five, over `share` of the pairs.
 double useful_flops(const Problem& problem, double share, bool backward = false);
 
 }  // namespace jit::tool

@@ -1,4 +1,4 @@
-// jit-attention warm: all kernels that a model needs, in a file that images ship.
+// jit-attention warm: packs all kernels that a model needs into a file for images.
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -48,7 +48,7 @@ std::vector<PackTarget> targets_of(const WarmOptions& options) {
   return targets;
 }
 
-// The specs of the model, as the options want them otherwise.
+// Applies the options to the model's specs.
 void apply_options(const WarmOptions& options, ModelAttention& model) {
   for (std::vector<AttentionSpec>* specs : {&model.specs, &model.latent_specs, &model.specs_by_request}) {
     if (!options.dtype.empty()) {
@@ -61,8 +61,7 @@ void apply_options(const WarmOptions& options, ModelAttention& model) {
   }
 }
 
-// Leaves out latent attention that no target has kernels for; one sentence reports it, and what only some
-// targets lack.
+// Removes latent attention that no target supports; one message reports it, and what only some targets lack.
 void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> targets,
                        ModelAttention& model) {
   if (model.latent_specs.empty()) return;
@@ -86,7 +85,8 @@ void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> t
   if (!is_served) std::erase_if(model.specs, [](const AttentionSpec& spec) { return spec.values_in_keys; });
 }
 
-// Beside these, the same by fp8, for tensors of their type that are quantized before. Of k's mean LSE alone, and sinks, know.
+// Adds the fp8 variants of these specs, for tensors of their type that are quantized first. Only LSE and
+// sinks depend on k's mean.
 std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const WarmOptions& options) {
   for (const AttentionSpec& spec : std::vector(specs)) {
     AttentionSpec& quantized = specs.emplace_back(spec);

@@ -1,12 +1,12 @@
-"""Builds the sdist and the wheels of a release, checks them, and writes what lies beside them.
+"""Builds the sdist and the wheels of a release, checks them, and writes their accompanying files.
 
     python3 tools/release [--archs x86_64,aarch64] [--pythons 3.10,3.11,3.12] [--out dist] [--packs sm_90a] [--twice]
 
 Wheels are for manylinux_2_28; the one of 3.12 serves every later Python. zig, a wheel of PyPI, compiles for both
-architectures on either. Those of this machine's architecture are tried in clean environments of every Python that is
-here, and the last one's tool makes packs of public models (packs.py), which takes an hour of two cores; --packs '' makes
-none. --twice builds all again in another folder and compares bytes. Beside them lie checksums, a bill of materials,
-notes from the changelog, and, in a folder, a repository for Hugging Face's kernel hub.
+architectures on either. Wheels for this machine's architecture are tried in clean environments of every installed
+Python; the last one's tool builds packs of public models (packs.py), an hour on two cores; --packs '' builds none.
+--twice builds everything again in another folder and compares bytes. Accompanying files: checksums, a bill of
+materials, notes from the changelog, and a folder with a repository for Hugging Face's kernel hub.
 """
 
 import argparse

@@ -22,13 +22,13 @@ def output_of(*command):
 
 
 def check_compiles_extension_alone(log):
-    """Checks that the build for a further Python took the library as it was."""
+    """Checks that the build for a further Python reused the library."""
     again = re.findall(r"Building CXX object (\S*jit_(?:attention|emulator)\.dir/\S+)", log.read_text())
     expect(not again, f"the library is compiled for each Python: {log} has {len(again)} of its objects")
 
 
 def check_content(wheel, forbidden):
-    """Checks that it needs no C++ library and contains none of the paths."""
+    """Checks that a wheel needs no C++ library and contains none of the paths."""
     with zipfile.ZipFile(wheel) as files:
         for name in files.namelist():
             content = files.read(name)
@@ -40,7 +40,7 @@ def check_content(wheel, forbidden):
 
 
 def check_wheel(wheel, tools, forbidden):
-    """Its size, tag, symbols and content."""
+    """Checks a wheel's size, tag, symbols and content."""
     expect(wheel.stat().st_size <= LARGEST_WHEEL, f"{wheel.name} has {wheel.stat().st_size} bytes")
     tag = re.compile(r"manylinux_2_(\d+)_(\w+)")
     (promised,) = tag.findall(wheel.stem)
@@ -54,7 +54,7 @@ def check_wheel(wheel, tools, forbidden):
 
 
 def check_sdist(sdist):
-    """Its size, and that nothing lies in it that a build left."""
+    """Checks the sdist's size, and that it has no build products."""
     expect(sdist.stat().st_size <= LARGEST_SDIST, f"{sdist.name} has {sdist.stat().st_size} bytes")
     with tarfile.open(sdist) as files:
         for name in files.getnames():
@@ -67,7 +67,7 @@ def check_metadata(files, tools):
 
 
 def check_bill(bill, tools):
-    """Checks the bill of materials against the schema of CycloneDX."""
+    """Checks the bill of materials against CycloneDX's schema."""
     program = """
 import sys
 from cyclonedx.schema import SchemaVersion

@@ -1,9 +1,4 @@
-"""A repository for Hugging Face's kernel hub, made of wheels: one build per CPU architecture, in every variant.
-
-    python3 tools/release/kernel_hub.py WHEELS FOLDER
-
-`kernels` of Hugging Face chooses a variant by PyTorch, CUDA and CPU; tools/release/try_kernel_hub.py loads it that way.
-"""
+"""A repository for Hugging Face's kernel hub, built from wheels: one build per CPU architecture, in every variant."""
 
 import base64
 import hashlib
@@ -16,14 +11,14 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 CARD = ROOT / "packaging/kernel-hub"
-ARCHS = ["8.0", "9.0", "10.0", "11.0", "12.0"]  # a number serves later minor versions, too
-# A variant serves PyTorch from its version on, and its CUDA's minor version on: NVRTC is loaded, not linked.
+ARCHS = ["8.0", "9.0", "10.0", "11.0", "12.0"]  # each also serves later minor versions
+# A variant serves its PyTorch and later ones, and later minor versions of its CUDA: NVRTC is loaded, not linked.
 BACKENDS = {"cu126": "cuda", "cu130": "cuda", "cpu": "cpu"}
-ONLY_INSTALLED = re.compile(r"jit_attention/(vllm|sglang)/")  # engines find these by entry points of a distribution
+ONLY_INSTALLED = re.compile(r"jit_attention/(vllm|sglang)/")  # engines find these by a distribution's entry points
 
 
 def package_files(wheels):
-    """Name and content of the files of the package in wheels of one architecture, whose modules differ by Python."""
+    """Names and contents of the package's files in one architecture's wheels; their modules differ by Python."""
     files = {}
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
@@ -36,7 +31,7 @@ def package_files(wheels):
 
 
 def metadata(files, backend):
-    """The content of metadata.json, with a digest of every file."""
+    """The content of metadata.json, with each file's digest."""
     digests = {name: hashlib.sha256(content).digest() for name, content in sorted(files.items())}
     of_all = hashlib.sha256(b"".join(digests.values())).hexdigest()[:10]
     return {
@@ -53,7 +48,7 @@ def metadata(files, backend):
 
 
 def write_repository(wheels, folder):
-    """Writes the repository of all the wheels, of one version, to `folder`."""
+    """Writes the repository of all wheels, of one version, to `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     by_arch = {}
     for wheel in sorted(wheels):

@@ -1,10 +1,4 @@
-"""Packs of public models: what a server of them runs, compiled.
-
-    python3 tools/release/packs.py [--tool jit-attention] [--archs sm_90a] [--models llama-3-8b,…] [--jobs N] [--out dist/packs]
-
-models/ has of each model's config.json the fields that its attention follows from. Needs NVRTC and no GPU. The tool's
-cache keeps kernels, so that models which share some compile them once, and a run that was interrupted goes on.
-"""
+"""Packs of public models: the compiled kernels of their servers."""
 
 import argparse
 import json
@@ -28,7 +22,8 @@ def warm_command(tool, model, arch, out, jobs):
 
 
 def write_packs(tool, models, archs, out, jobs=CORES):
-    """Writes a pack of each model and architecture to `out`, and prints a line of each; their paths. `tool` is a command."""
+    """Writes a pack for each model and architecture to `out`, and prints a line for each. Returns their paths. `tool`
+    is a command."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for model in models:

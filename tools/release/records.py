@@ -1,4 +1,4 @@
-"""Files beside the wheels of a release: checksums, a bill of materials (CycloneDX), and notes of the changelog."""
+"""Files beside a release's wheels: checksums, a bill of materials (CycloneDX), and notes from the changelog."""
 
 import datetime
 import hashlib
@@ -23,7 +23,7 @@ def checksums(files):
 
 
 def notes(changelog, version):
-    """The changelog's section of a version, without its heading."""
+    """The changelog's section on a version, without its heading."""
     section = re.search(rf"^## (?:[^\n]*[ (])?{re.escape(version)}(?![\d.])[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.M | re.S)
     if not section:
         raise ValueError(f"CHANGELOG.md has no section of {version}")
@@ -36,7 +36,7 @@ def component(name, version, license_id, purl, **more):
 
 
 def fetched_headers():
-    """The libraries of third_party/files.txt, with the hash of each of their files."""
+    """The libraries of third_party/files.txt, with their files' hashes."""
     files = {}
     for line in (ROOT / "third_party/files.txt").read_text().splitlines():
         if not line.startswith("#"):
@@ -50,7 +50,7 @@ def fetched_headers():
 
 
 def compiled_in(tools):
-    """Third-party code in the wheels: parts of the packages that they are built with."""
+    """Third-party code in the wheels: parts of the build's packages."""
     pins = dict(line.split("==") for line in (HERE / "constraints.txt").read_text().split())
     zig = in_packages(tools, "ziglang/lib/libcxx/include/__config").read_text()
     number = re.search(r"# *define _LIBCPP_VERSION (\d+)(\d\d)(\d\d)\n", zig).groups()
@@ -63,7 +63,7 @@ def compiled_in(tools):
 
 
 def bill_of_materials(files, version, tools):
-    """A document of CycloneDX 1.6: the files of a release and what is in them. Equal files give equal bytes."""
+    """A CycloneDX 1.6 document: a release's files and their components. Equal files give equal bytes."""
     parts = [*fetched_headers(), *compiled_in(tools)]
     purl = f"pkg:pypi/jit-attention@{version}"
     hashes = [{"type": "file", "name": path.name, "hashes": [{"alg": "SHA-256", "content": digest(path)}]} for path in files]
@@ -82,7 +82,7 @@ def bill_of_materials(files, version, tools):
 
 
 def write_records(files, packs, version, tools, out):
-    """Writes SHA256SUMS, the bill of materials of the files and the notes to `out`; their paths."""
+    """Writes SHA256SUMS, the files' bill of materials and the notes to `out`. Returns their paths."""
     bill = out / f"jit_attention-{version}.cdx.json"
     bill.write_text(json.dumps(bill_of_materials(files, version, tools), indent=2) + "\n")
     said = out / f"jit_attention-{version}.notes.md"
@@ -93,6 +93,6 @@ def write_records(files, packs, version, tools, out):
 
 
 def version_of(files):
-    """The version in the names of the files."""
+    """The version in the files' names."""
     (version,) = {re.match(r"jit_attention-([^-]+?)(-cp.*\.whl|\.tar\.gz)$", pathlib.Path(path).name)[1] for path in files}
     return version

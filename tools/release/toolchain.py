@@ -1,4 +1,4 @@
-"""The toolchain of wheels: an environment of pinned tools, and one for each Python, all in one folder."""
+"""The toolchain for wheels: an environment of pinned tools, and one for each Python, all in one folder."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ BUILD_REQUIREMENTS = ["build", "nanobind", "scikit-build-core"]
 
 
 def run_quietly(command, log, **options):
-    """Runs a command whose words go to a file; where it fails, the last of them are printed and the program ends."""
+    """Runs a command with its output in a file. On failure prints the last lines and exits."""
     with open(log, "w") as words:
         done = subprocess.run(command, stdout=words, stderr=subprocess.STDOUT, **options)
     if done.returncode != 0:
@@ -21,7 +21,7 @@ def run_quietly(command, log, **options):
 
 
 def environment(python, folder, packages):
-    """The bin folder of a virtual environment of `python` with the packages in the versions of constraints.txt."""
+    """The bin folder of a virtual environment of `python`, with packages in the versions of constraints.txt."""
     wanted = f"{python} {packages}\n" + (HERE / "constraints.txt").read_text()
     stamp = folder / "made-of"
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -34,7 +34,7 @@ def environment(python, folder, packages):
 
 
 def find_python(version, with_headers=True):
-    """The python3.x of a version on PATH. Ends the program where none has its headers, when they are wanted."""
+    """The python3.x of a version on PATH. Exits when none is found, or with `with_headers` none with headers."""
     probe = ("import os, sysconfig, sys; "
              "print(os.path.exists(sysconfig.get_path('include') + '/Python.h'), *sys.version_info[:2])")
     for folder in os.get_exec_path():
@@ -49,13 +49,13 @@ def find_python(version, with_headers=True):
 
 
 def in_packages(bin_folder, pattern):
-    """The one file of that name among an environment's Python packages."""
+    """The only file with this name among an environment's Python packages."""
     (found,) = bin_folder.parent.glob(f"lib/python3*/site-packages/{pattern}")
     return found
 
 
 def zig_programs(tools, folder):
-    """A folder of c++, ar and ranlib that are zig's, for CMake wants each to be one program."""
+    """A folder with zig's c++, ar and ranlib, since CMake needs each to be a single program."""
     zig = in_packages(tools, "ziglang/zig")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("c++", "ar", "ranlib"):

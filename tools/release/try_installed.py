@@ -1,4 +1,4 @@
-"""Run by the Python that a wheel was installed into: an import, a result of an emulated GPU, the tool."""
+"""A wheel's trial, run by its Python: an import, an emulated GPU's result, the tool."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def import_seconds():
 
 
 def attention_error():
-    """The largest difference of an emulated result from one in fp64."""
+    """The largest difference of an emulated result from an fp64 one."""
     import jit_attention as ja
     import numpy as np
 

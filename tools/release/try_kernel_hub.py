@@ -1,4 +1,4 @@
-"""Loads a repository of kernel_hub.py with Hugging Face's `kernels`, and computes on an emulated GPU.
+"""Loads kernel_hub.py's repository with Hugging Face's `kernels`, and computes on an emulated GPU.
 
     python3 tools/release/try_kernel_hub.py FOLDER
 
@@ -15,7 +15,7 @@ os.environ["JIT_ATTENTION_CACHE_DIR"] = tempfile.mkdtemp()
 
 
 def check(jit):
-    """Attention and gradients beside PyTorch's own."""
+    """Compares attention and gradients with PyTorch's."""
     import torch
 
     generator = torch.Generator().manual_seed(1)
@@ -38,7 +38,7 @@ def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
     jit = get_local_kernel(folder)
     check(jit)
-    # As a program names it: the hub is not asked where a local folder stands for the repository.
+    # Loads by the hub's name: a local folder replaces the repository.
     os.environ["LOCAL_KERNELS"] = f"jit-attention/jit-attention={folder}"
     assert get_kernel("jit-attention/jit-attention", version=0).attention is jit.attention
     (loaded,) = get_loaded_kernels()

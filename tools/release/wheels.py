@@ -1,4 +1,4 @@
-"""Building the sdist and, from it, a wheel for an architecture and a Python."""
+"""Builds of the sdist and, from it, of a wheel for an architecture and a Python."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ BUILD = ["-m", "build", "--no-isolation", "--skip-dependency-check"]
 
 
 def build_sdist(bin_folder, out, work):
-    """Writes the sdist of the tree to `out`, with the libraries that it is built with; its path."""
+    """Writes the tree's sdist, including its build libraries, to `out`. Returns its path."""
     run_quietly(["cmake", "-P", ROOT / "third_party/fetch_all.cmake"], work / "fetch.log")
     # nanobind is compiled into the module, and pip leaves its license out of wheels.
     shutil.copy(in_packages(bin_folder, "nanobind-*.dist-info/licenses/LICENSE"), ROOT / "third_party/licenses/nanobind.txt")
@@ -21,7 +21,7 @@ def build_sdist(bin_folder, out, work):
 
 
 def unpack(sdist, folder):
-    """Makes `folder` the tree of an sdist. Files that have their content already stay, and so does what is built of them."""
+    """Unpacks an sdist to `folder`. Unchanged files stay, and so do their build products."""
     with tarfile.open(sdist) as archive:
         contents = {folder / member.name.split("/", 1)[1]: archive.extractfile(member).read()
                     for member in archive if member.isfile()}
@@ -34,20 +34,20 @@ def unpack(sdist, folder):
 
 
 def tags(version, arch):
-    """The wheel's name for a Python: from 3.12 on one for all, through the stable ABI."""
+    """The wheel's name for a Python: from 3.12 one for all, through the stable ABI."""
     python = "cp" + version.replace(".", "")
     abi = "abi3" if version == "3.12" else python
     return f"{python}-{abi}-manylinux_{GLIBC.replace('.', '_')}_{arch}"
 
 
 def path_flags(python_bin, source, build):
-    """Flags that leave this machine's folders out of the binary: narrower ones last, which win. They are equal for all
-    Pythons, whose environments lie in one folder, so that what does not look at Python is compiled once."""
+    """Flags that remove this machine's folders from the binary; narrower ones come last and win. They are equal for all
+    Pythons, whose environments share a folder, so that Python-independent sources are compiled once."""
     return " ".join(f"-ffile-prefix-map={folder}=." for folder in (python_bin.parents[1], source, build))
 
 
 def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
-    """Writes a wheel to `out`; the log of its build."""
+    """Writes a wheel to `out`. Returns the build's log."""
     is_stable = version == "3.12"
     suffix = ".abi3.so" if is_stable else f".cpython-{version.replace('.', '')}-{arch}-linux-gnu.so"
     # -fsigned-char: plain char has a sign on x86-64, where most tests run, and would have none on aarch64.
@@ -67,8 +67,7 @@ def build_wheel(source, build, python_bin, version, arch, programs, tools, out):
         "PATH": os.pathsep.join([str(tools), os.environ["PATH"]]),
         "SETUPTOOLS_EXT_SUFFIX": suffix,
     }
-    # Deletes what CMake found for another Python: scikit-build-core would clear all objects for a new
-    # environment.
+    # Deletes CMake's results for another Python: scikit-build-core would clear all objects for a new environment.
     for name in ("CMakeCache.txt", ".skbuild-info.json"):
         (build / name).unlink(missing_ok=True)
     options = [f"-C{name}={value}" for name, value in settings.items()]

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: READMEs become pages, and other links that leave docs/ lead to the repository."""
+"""MkDocs hooks: READMEs become pages, and other links out of docs/ point to the repository."""
 
 import pathlib
 import re
@@ -28,7 +28,7 @@ def relative_to_docs(target):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Turns links to files outside docs/ into links to the repository, or into names where no repo_url is set."""
+    """Turns links to files outside docs/ into links to the repository, or into names when repo_url is not set."""
     folder = pathlib.PurePosixPath("docs") / pathlib.PurePosixPath(page.file.src_uri).parent
 
     def replace(match):

@@ -10,16 +10,17 @@
 namespace jit::emulator {
 
 enum class FindingKind {
-  data_race,  ///< two accesses to shared or global memory that nothing orders
-  /// Ordered, but a generic write, or an mbarrier's init, reaches the async proxy without a fence for it.
+  data_race,  ///< two accesses to shared or global memory without an order between them
+  /// Ordered accesses, but no proxy fence between a generic write, or an mbarrier's init, and the async
+  /// proxy.
   missing_proxy_fence,
-  access_in_flight,  ///< shared memory or register that an asynchronous operation is still to write or read
+  access_in_flight,  ///< shared memory or a register that an asynchronous operation has yet to write or read
   out_of_bounds,
   misaligned,
   uninitialized_read,         ///< of global or tensor memory
-  uninitialized_shared_read,  ///< right kernels may do it where lengths fill no tile
+  uninitialized_shared_read,  ///< correct kernels may do so in partial tiles
   barrier_divergence,         ///< an aligned instruction that not all threads of the warp execute
-  barrier_misuse,             ///< counts, ids or phases against the rules
+  barrier_misuse,             ///< counts, ids or phases that break the rules
   deadlock,
   wrong_transaction_count,  ///< an mbarrier got more or fewer bytes than expect_tx announced
   register_limit,           ///< more registers live than setmaxnreg left
@@ -29,13 +30,13 @@ enum class FindingKind {
   step_limit,           ///< more instructions than LaunchOptions allows
 };
 std::string_view to_string(FindingKind kind);  ///< "data race", …
-std::vector<FindingKind> finding_kinds();      ///< all that there are
-/// The kind of that name. Throws std::invalid_argument, with the names that there are, when there is none.
+std::vector<FindingKind> finding_kinds();      ///< all kinds
+/// The kind with this name. Throws std::invalid_argument, listing the valid names, for any other name.
 FindingKind parse_finding_kind(std::string_view name);
 
 struct Finding {
   FindingKind kind{};
-  std::string message;  ///< one sentence, without the place
+  std::string message;  ///< one sentence, without the location
   std::string kernel;
   std::array<unsigned, 3> block = {};  ///< ctaid
   int warp = 0;

@@ -1,4 +1,4 @@
-// Devices of one process whose work runs side by side.
+// Devices of one process whose work runs concurrently.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,14 @@
 
 namespace jit::emulator {
 
-/// Devices with queues of work, as streams are. Work of a queue is done in order, queues side by side: blocks of the grids
-/// in front of all queues take turns in an order that the seed decides, in one host thread. So a kernel may wait for what a
-/// kernel of another device, or a copy of another queue, is still to write. Memory of all devices is watched for races:
-/// what orders two accesses is the order of a queue, a mark, a written value that is acquired, or a release and an
-/// acquire whose scopes take in both devices (`.sys`).
+/// Devices with queues of work, like streams. A queue's work runs in order; queues run concurrently: one host
+/// thread runs slices of the grids at the heads of all queues, in an order that the seed decides. So a kernel
+/// may wait for a write by another device's kernel or another queue's copy. Races are detected in the memory
+/// of all devices: two accesses are ordered by a queue, a mark, an acquired value write, or a release and an
+/// acquire whose scopes include both devices (`.sys`).
 ///
-/// Work is put in at any time, from any thread, and done by `run` and `run_until`, in the thread that calls. Thread safe.
+/// Any thread may enqueue work at any time; `run` and `run_until` execute it in the calling thread. Thread
+/// safe.
 class Group {
  public:
   explicit Group(std::uint64_t seed = 0);
@@ -30,18 +31,18 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// Adds a device. Its memory outlives the group and shares no address with those that are there. Which devices see each
-  /// other's memory Memory::enable_peer says.
+  /// Adds a device. Its memory must outlive the group and share no address with the other devices' memory.
+  /// Memory::enable_peer decides which devices access each other's memory.
   int add_device(Memory& memory);
   int add_queue(int device);
-  /// The calling thread may put work in: where all that is there waits, the others wait for it, too.
+  /// Registers the calling thread: while all queued work waits, `run` waits for it to enqueue more.
   void note_thread();
 
-  /// When a work has ended: what was wrong with it. Called by the thread that runs it.
+  /// Receives the findings of a work that has ended. Called by the thread that runs it.
   using Ended = std::function<void(std::vector<Finding>)>;
   using LaunchEnded = std::function<void(LaunchResult)>;
 
-  /// The place of a work in its queue. Empty by default: nothing to wait for.
+  /// A work's position in its queue. Empty by default: reached already.
   class Mark {
    public:
     Mark() = default;
@@ -53,35 +54,37 @@ class Group {
     std::shared_ptr<State> state_;
   };
 
-  /// A grid. LaunchOptions::threads and is_interrupted do not count. Throws std::invalid_argument as `launch` does.
+  /// A grid. LaunchOptions::threads and is_interrupted are ignored. Throws std::invalid_argument as `launch`
+  /// does.
   Mark launch(int queue, const Function& function, const LaunchShape& shape,
               std::span<const std::byte> parameters, const LaunchOptions& options, LaunchEnded ended);
-  /// Between memories of the group; a copy reads at once and writes at once, some time when its turn has come. That of an
-  /// aligned word is a written value, as below: copies of a queue end one behind another.
+  /// Copies between memories of the group. A copy reads and writes in one step, some time after its turn has
+  /// come. A copy of an aligned word is a value write, as below: copies of a queue complete in order.
   Mark copy(int queue, std::uint64_t to, std::uint64_t from, std::size_t bytes, Ended ended);
   Mark fill(int queue, std::uint64_t to, std::uint32_t value, int width, std::size_t count, Ended ended);
-  /// From memory of the host, which is read when the turn has come, and to it.
+  /// Copies from host memory, read when the copy's turn comes, or to it.
   Mark upload(int queue, std::uint64_t to, const void* from, std::size_t bytes, Ended ended);
   Mark download(int queue, void* to, std::uint64_t from, std::size_t bytes, Ended ended);
-  /// Stores a word behind all that is in front of it in the queue, which whoever acquires the word is ordered behind.
+  /// Stores a word after all previous work of the queue. Whoever acquires the word is ordered after that
+  /// work.
   Mark write_value(int queue, std::uint64_t address, std::uint32_t value, Ended ended);
-  /// How a word is compared with the value that is waited for, as cuStreamWaitValue32 does.
+  /// The comparison of a word with the awaited value, as cuStreamWaitValue32 does it.
   enum class Compare { at_least, equal, any_bit, no_common_zero };
   static bool is_over(Compare compare, std::uint32_t now,
                       std::uint32_t value);  ///< the wait, with `now` in the word
   Mark wait_value(int queue, std::uint64_t address, std::uint32_t value, Compare compare, Ended ended);
-  /// A function of the host; null for a place to wait for.
+  /// A host function; null: only a mark to wait for.
   Mark call(int queue, std::function<void()> function);
-  /// Further work of the queue is behind the mark.
+  /// Orders later work of the queue after the mark.
   void wait(int queue, const Mark& mark);
-  /// Behind all that is in the queue now.
+  /// The mark after all work that the queue has now.
   Mark last(int queue);
 
-  // Do work until nothing is left, or the mark is reached; work of other queues is done as it comes. The host is behind
-  // what it waited for. Where all that is left waits for what nobody will do, that ends with a deadlock each. %globaltimer
-  // goes on where all wait; a kernel that watches it comes to its deadline at once, or, where several threads have put work
-  // in, after that time, since one of them may bring more. Throws LaunchInterrupted, and drops all work, when
-  // `is_interrupted`, which is asked some fifty times a second, says so.
+  // `run` executes work until none is left, `run_until` until the mark is reached, along with other queues'
+  // work; the host is then ordered after it. If all remaining work waits in vain, each work ends with a
+  // deadlock finding. While all wait, %globaltimer advances: a kernel that polls it reaches its deadline at
+  // once, or, with several enqueuing threads, after that time. Throws LaunchInterrupted and drops all work
+  // when `is_interrupted`, called some fifty times a second, returns true.
   void run(const std::function<bool()>& is_interrupted = {});
   void run_until(const Mark& mark, const std::function<bool()>& is_interrupted = {});
 

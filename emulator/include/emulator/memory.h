@@ -1,4 +1,4 @@
-// Memory of an emulated device, as the host sees it.
+// Memory of an emulated device, from the host's point of view.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace jit::emulator {
 
 class Module;
 
-// Addresses of device memory. Several memories in one process may share the range out among themselves, so that an
-// address says whose it is.
+// Addresses of device memory. Several memories of one process may share the range, so that an address
+// identifies its device.
 inline constexpr std::uint64_t global_begin = 0x0000'1000'0000'0000;
 inline constexpr std::uint64_t global_end = 0x0000'7000'0000'0000;
 
-/// A piece of device memory; none where `bytes` is 0.
+/// A range of device memory; none when `bytes` is 0.
 struct MemoryRange {
   std::uint64_t begin = 0;
   std::size_t bytes = 0;
@@ -25,7 +25,7 @@ struct MemoryRange {
 
 /// Thread safe. Addresses are the same in every run that allocates in the same order; a freed range is not
 /// reused before all others were, and every allocation is followed by a gap, so that a stale or overrunning
-/// pointer meets unallocated bytes. Each byte knows whether it was written.
+/// pointer meets unallocated bytes. A shadow byte records whether each byte was written.
 class Memory {
  public:
   /// `capacity` bytes of address space are reserved, at `begin`, a multiple of 256, for the device; pages
@@ -43,21 +43,21 @@ class Memory {
   std::size_t capacity() const;
   std::size_t allocated() const;
 
-  /// Kernels of this device may access the memory of `peer`, which must live as long as this one, from now on; the
-  /// other way round takes another call. Addresses of both must differ.
+  /// Lets kernels of this device access the memory of `peer`, which must live as long as this one. One
+  /// direction only. Address ranges of both must differ.
   void enable_peer(Memory& peer);
-  /// They may not any more.
+  /// Ends the access that enable_peer allowed.
   void disable_peer(Memory& peer);
-  bool is_peer(const Memory& memory) const;  ///< whether they may
+  bool is_peer(const Memory& memory) const;  ///< whether kernels may access it
 
-  // False when the range is not allocated as a whole.
+  // Returns false when the range is not allocated as a whole.
   bool write(std::uint64_t to, const void* from, std::size_t bytes);
   bool read(void* to, std::uint64_t from, std::size_t bytes) const;
   bool copy(std::uint64_t to, std::uint64_t from, std::size_t bytes);  ///< carries uninitialized bytes along
   /// Repeats the `width` low bytes of `value`, 1 to 4 of them, `count` times.
   bool fill(std::uint64_t to, std::uint32_t value, int width, std::size_t count);
 
-  /// A new allocation that holds the values; 0 when memory is short or there are none.
+  /// A new allocation that holds the values; 0 when memory is short or `values` is empty.
   template <class T>
   std::uint64_t upload(const std::vector<T>& values) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -65,7 +65,7 @@ class Memory {
     write(address, values.data(), values.size() * sizeof(T));
     return address;
   }
-  /// `count` values from an address on. Throws std::out_of_range when they are not allocated as a whole.
+  /// `count` values from an address. Throws std::out_of_range when they are not allocated as a whole.
   template <class T>
   std::vector<T> download(std::uint64_t address, std::size_t count) const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -76,10 +76,10 @@ class Memory {
     return values;
   }
 
-  /// Makes the module's .global and .const variables with their initial values, as the first launch of one of its
-  /// kernels does otherwise. False when memory is short.
+  /// Allocates and initializes the module's .global and .const variables, as its first launch would do
+  /// otherwise. False when memory is short.
   bool load(const Module& module);
-  /// Frees the module's variables, where there are any.
+  /// Frees the module's variables, if it has any.
   void unload(const Module& module);
 
   /// For the emulator itself.

@@ -1,4 +1,4 @@
-// Modules: PTX that was loaded for a device, and the kernels in it.
+// Modules: PTX loaded for a device, and its kernels.
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ struct Parameter {
   std::size_t bytes = 0;
 };
 
-/// A kernel of a module, and what it wants of a launch. A handle, cheap to copy, which keeps its module loaded.
+/// A kernel of a module, with its launch requirements. A handle, cheap to copy, which keeps its module
+/// loaded.
 class Function {
  public:
   const std::string& name() const;
@@ -41,13 +42,13 @@ class Function {
   std::size_t static_smem_bytes() const;  ///< shared memory that it declares
   std::size_t local_bytes() const;        ///< per thread
   int max_threads() const;                ///< per block: .maxntid, .reqntid
-  /// .reqnctapercluster; (1, 1, 1) where the launch decides.
+  /// .reqnctapercluster; (1, 1, 1) when the launch decides.
   std::array<unsigned, 3> cluster() const;
-  /// Registers per thread, an estimate: 32-bit ones that are alive at once at most.
+  /// Estimated registers per thread: the most 32-bit registers that are live at once.
   int register_estimate() const;
 
   /// The parameter block of a launch: the bytes of one value for each parameter, in order. Throws
-  /// std::invalid_argument when their number or the size of one is another than the kernel's.
+  /// std::invalid_argument when the number of values or the size of one differs from the kernel's.
   std::vector<std::byte> pack(std::span<const std::span<const std::byte>> values) const;
   /// The parameter block from values: `function.arguments(in, out, 32)`.
   template <class... T>
@@ -68,24 +69,24 @@ class Function {
   const Kernel* kernel_;
 };
 
-/// PTX that was parsed and decoded. Never changes, is thread safe, and cheap to copy.
+/// Parsed and decoded PTX. Immutable, thread safe, and cheap to copy.
 class Module {
  public:
-  /// Loads PTX for a device of the given architecture. Throws PtxError: for malformed text, for an instruction
-  /// that the emulator does not know (named with its line), and for PTX of a newer version or of another
-  /// architecture than the device runs.
+  /// Loads PTX for a device of the given architecture. Throws PtxError: for malformed text, for an
+  /// instruction that the emulator does not know (named with its line), and for PTX whose version or
+  /// architecture the device does not run.
   Module(std::string ptx, TargetArch device);
-  /// For the architecture that the text's .target names.
+  /// Loads PTX for the architecture of its .target.
   explicit Module(std::string ptx);
 
   TargetArch target() const;  ///< .target
 
   std::vector<Function> functions() const;  ///< in the order of the text
   std::optional<Function> find(std::string_view name) const;
-  /// Throws std::invalid_argument, with the names that there are, when there is none of that name.
+  /// Throws std::invalid_argument, listing the kernels' names, when none has this name.
   Function function(std::string_view name) const;
   const std::string& ptx() const;  ///< the text that was loaded
-  bool has_variables() const;      ///< .global or .const ones, which Memory::load makes
+  bool has_variables() const;      ///< .global or .const ones, which Memory::load allocates
 
   /// For the emulator itself.
   const std::shared_ptr<const Program>& program() const { return program_; }

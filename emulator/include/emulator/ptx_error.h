@@ -1,4 +1,4 @@
-// The error of a text that the emulator does not run.
+// PtxError: the emulator cannot run a PTX text.
 #pragma once
 
 #include <stdexcept>
@@ -6,12 +6,12 @@
 
 namespace jit::emulator {
 
-/// PTX that cannot be run: malformed, of an unknown instruction, or against a rule. `what()` leads with
-/// "PTX line 12: ".
+/// PTX that cannot run: malformed, with an unknown instruction, or against a rule. `what()` starts with "PTX
+/// line 12: ".
 class PtxError : public std::runtime_error {
  public:
   PtxError(int line, const std::string& message);
-  /// Line of the PTX text, from 1; 0 when the fault is not at one place.
+  /// Line of the PTX text, from 1; 0 when the fault has no single line.
   int line() const { return line_; }
 
  private:

@@ -1,6 +1,6 @@
-// Tensor maps: what describes a tensor in global memory, and the box of it that one copy moves, to
-// cp.async.bulk.tensor (PTX ISA, "Tensors"; CUDA driver API, "Tensor Map Object Management"). The 128 bytes
-// of a CUtensorMap are opaque to programs; those that kernels on the emulator are given are its own.
+// Tensor maps: they describe to cp.async.bulk.tensor a tensor in global memory and the box of it that one
+// copy moves (PTX ISA, "Tensors"; CUDA driver API, "Tensor Map Object Management"). The 128 bytes of a
+// CUtensorMap are opaque to programs; the emulator's kernels get its own encoding.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace jit::emulator {
 
-/// Enumerators have the numbers of the driver's CUtensorMapDataType and so on, to be cast from those.
-/// Dimension 0 is the innermost one, whose elements lie side by side.
+/// Enumerators have the values of the driver's CUtensorMapDataType etc. and can be cast from them. Dimension
+/// 0 is the innermost one, whose elements are contiguous.
 struct TensorMap {
   enum class Element : std::uint8_t {
     u8,
@@ -64,13 +64,13 @@ struct TensorMap {
 inline constexpr std::size_t tensor_map_bytes = 128;
 inline constexpr std::size_t tensor_map_alignment = 64;
 
-/// The reason why the map is not encoded: a rule of cuTensorMapEncodeTiled that it breaks, or something that
-/// the emulator does not model. One sentence with argument, value and rule; nothing when all is well.
+/// The reason why the map cannot be encoded: the rule of cuTensorMapEncodeTiled that it breaks, or a feature
+/// that the emulator does not model. One sentence with argument, value and rule; empty for a valid map.
 std::optional<std::string> validate(const TensorMap& map);
 
-/// The 128 bytes that a kernel is given. `map` must be valid.
+/// The 128 bytes that the kernel gets. `map` must be valid.
 std::array<std::byte, tensor_map_bytes> encode(const TensorMap& map);
-/// The map that `encode` made these bytes from; nothing when they are others, or were changed.
+/// The map that `encode` made these bytes from; nothing for any other bytes.
 std::optional<TensorMap> decode(std::span<const std::byte, tensor_map_bytes> bytes);
 
 }  // namespace jit::emulator

@@ -1,6 +1,6 @@
-// sin, cos, lg2, ex2, tanh (PTX ISA, "Floating-Point Instructions"). Computed in double precision and
-// rounded: closer to the true value than the hardware, which PTX allows, and with the special values of its
-// tables. Only tanh is as coarse as on silicon, because its error shows in results.
+// sin, cos, lg2, ex2, tanh (PTX ISA, "Floating-Point Instructions"). Results are rounded from double
+// precision: more accurate than hardware, which PTX allows, with the special values of its tables. Only tanh
+// has the hardware's error, since that shows in outputs.
 #include <cmath>
 
 #include "operations/arithmetic/exponentials.h"
@@ -10,15 +10,15 @@
 namespace jit::emulator {
 namespace {
 
-// 2π times the argument in turns, as the hardware finds these: a product with 1 / (2π) rounded toward zero.
+// The argument in turns, times 2π, reduced as hardware does: multiplied by 1 / (2π), rounded toward zero.
 double reduced(double x) {
-  constexpr double inverse_of_turn = 0x1.45f306p-3;  // an f32, so that the product is exact
+  constexpr double inverse_of_turn = 0x1.45f306p-3;  // an f32, so that products are exact
   constexpr double turn = 0x1.921fb54442d18p+2;
   const auto bits = static_cast<std::uint32_t>(encode(f32_format, x * inverse_of_turn, Rounding::to_zero));
   return std::remainder(static_cast<double>(std::bit_cast<float>(bits)), 1.0) * turn;
 }
 
-// A function that the host's library computes.
+// A function of the host's math library.
 template <class F>
 std::unique_ptr<const Operation> library_function(Decoder& decoder, F f) {
   const bool ftz = decoder.take("ftz");

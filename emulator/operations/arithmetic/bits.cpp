@@ -17,7 +17,7 @@ using Result = std::unique_ptr<const Operation>;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-// f(U{}) for the unsigned type as wide as a type without sign.
+// Calls f(U{}) for the unsigned type with a type's width.
 template <class F>
 Result with_bits(Decoder& decoder, F f) {
   const Type type = decoder.take_type();
@@ -33,7 +33,7 @@ Result with_bits(Decoder& decoder, F f) {
   }
 }
 
-// Operations on types of at least 32 bits, signs aside.
+// Operations on types of at least 32 bits, regardless of sign.
 template <class F>
 Result with_words(Decoder& decoder, F f) {
   const Type type = decoder.take_type();
@@ -138,7 +138,7 @@ struct LogicTable {
   std::array<U32, 8> outputs{};
 };
 
-// lop3 that also gives the predicate (d ≠ 0) combined with q.
+// lop3 with a second result: the predicate (d ≠ 0) combined with q.
 struct Lop3WithPredicate final : Operation {
   explicit Lop3WithPredicate(const LogicTable& f) : table(f) {}
 
@@ -226,9 +226,9 @@ Result decode_bfind(Decoder& decoder) {
   });
 }
 
-// The n-th bit that is set, from `base` on; upwards for a positive offset, downwards for a negative one.
+// The n-th set bit from `base`: upwards for a positive offset, downwards for a negative one.
 constexpr auto find_nth_set = [](U32 mask, U32 base, std::int32_t offset) {
-  if (offset == std::numeric_limits<std::int32_t>::min()) return 0u;  // as an H200 has it
+  if (offset == std::numeric_limits<std::int32_t>::min()) return 0u;  // as on an H200
   if (base > 31) return ~0u;
   if (offset == 0) return (mask >> base & 1) != 0 ? base : ~0u;
   const int step = offset < 0 ? -1 : 1;
@@ -244,14 +244,14 @@ Result decode_fns(Decoder& decoder) {
   return lane_by_lane<U32(U32, U32, std::int32_t)>(decoder, find_nth_set);
 }
 
-// `length` ones from bit 0 on.
+// `length` ones from bit 0.
 template <class U>
 U low_ones(U32 length) {
   constexpr U32 width = 8 * sizeof(U);
   return length >= width ? static_cast<U>(~U{0}) : static_cast<U>((U{1} << (length % width)) - 1);
 }
 
-// The bits of a position or length that count: 8 bits, but with words of 64 bits the hardware takes all.
+// Effective bits of a position or length: the low 8, except that hardware uses all for 64-bit words.
 template <class U>
 constexpr U32 field_bits = sizeof(U) == 4 ? 0xff : ~0u;
 
@@ -315,8 +315,8 @@ Result decode_szext(Decoder& decoder) {
   });
 }
 
-// The choice of each byte of the result: four bits of `selector` in the general form of prmt, and for the
-// named forms the bytes that its two low bits stand for, lowest byte of the result last.
+// Byte selection of prmt: four bits of `selector` per byte in the general form; in named forms, the bytes for
+// its two low bits, lowest byte of the result last.
 struct PermuteMode {
   std::string_view name;
   std::array<U32, 4> selectors;

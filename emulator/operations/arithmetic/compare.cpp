@@ -1,5 +1,5 @@
-// Comparisons and what is chosen by them (PTX ISA, "Comparison and Selection Instructions", "Half Precision
-// Comparison Instructions", "testp").
+// Comparisons and selections (PTX ISA, "Comparison and Selection Instructions", "Half Precision Comparison
+// Instructions", "testp").
 #include <cmath>
 #include <optional>
 #include <unordered_map>
@@ -17,8 +17,8 @@ using Result = std::unique_ptr<const Operation>;
 
 enum class Relation { equal, less, less_or_equal, less_or_greater, ordered };
 
-// A comparison operator as a relation, of swapped operands and inverted where needed. The unordered operators
-// are the inverse of ordered ones.
+// A comparison operator as a relation, possibly with swapped operands or an inverted result. Unordered
+// operators invert ordered ones.
 struct Operator {
   Relation relation;
   bool swapped = false;
@@ -75,7 +75,7 @@ struct Outcome {
   }
 };
 
-// Writes `value` to the lanes of `mask`, and 0 to the others.
+// Writes `value` to the lanes of `mask` and 0 to the other lanes.
 void write_values(Warp& warp, Slot to, std::uint32_t mask, std::uint32_t value) {
   const auto loop = [](std::uint32_t chosen, std::uint32_t exec, std::uint32_t true_value,
                        std::uint32_t* out) {
@@ -130,7 +130,7 @@ bool holds(T a, T b) {
   if constexpr (relation == Relation::ordered) return a == a && b == b;
 }
 
-// The lanes where a relation holds between load(a) and load(b); T is what the registers hold.
+// The lanes where load(a) and load(b) satisfy a relation; T is the registers' type.
 template <Relation relation, class T, class Load>
 std::uint32_t compare_lanes(const Unit<T>* a, const Unit<T>* b, Load load) {
   const auto loop = [](const Load* widen, const Unit<T>* x, const Unit<T>* y) {
@@ -262,7 +262,7 @@ std::unique_ptr<Comparison> take_comparison(Decoder& decoder, Type type, bool ft
   }
 }
 
-// The boolean operator, and the predicate behind it.
+// Takes the boolean operator and the predicate after it.
 void take_combine(Decoder& decoder, Outcome& outcome) {
   outcome.combine = decoder.take_any_of({"and", "or", "xor"});
   decoder.expect_count(outcome.combine.empty() ? 3 : 4);
@@ -389,7 +389,7 @@ Result decode_slct(Decoder& decoder) {
 
 template <class T>
 struct TestProperty final : Operation {
-  int category = 0;  // of std::fpclassify, −1 for what is no NaN, −2 finite, −3 normal or zero
+  int category = 0;  // of std::fpclassify; −1: not NaN, −2: finite, −3: normal or zero
   Slot from = 0;
   Predicate to = 0;
 

@@ -7,7 +7,7 @@
 
 namespace jit::emulator {
 
-/// and, or, xor, not and mov of predicates; null for other instructions.
+/// and, or, xor, not and mov on predicates; null for another instruction.
 std::unique_ptr<const Operation> decode_predicate_logic(Decoder& decoder);
 
 }  // namespace jit::emulator

@@ -16,13 +16,13 @@ bool is_wide_register(const Decoder& decoder, std::size_t index, Type type) {
   return bits(type) == 64 || decoder.register_bits(decoder.operand(index)) == 64;
 }
 
-// f(U{}) for what the register of operand `index` holds in a lane; it may be wider than the type.
+// Calls f(U{}) for the type of operand `index`'s register, which may be wider than the instruction's type.
 template <class F>
 Result with_unit(const Decoder& decoder, std::size_t index, Type type, F f) {
   return is_wide_register(decoder, index, type) ? f(U64{}) : f(U32{});
 }
 
-// A two's complement number of some width, in 64 bits.
+// A two's-complement integer of some width, in 64 bits.
 struct Integer {
   explicit Integer(Type type) : Integer(bits(type), is_signed(type)) {}
   Integer(int width, bool has_sign)
@@ -35,7 +35,7 @@ struct Integer {
   std::int64_t least() const { return static_cast<std::int64_t>(0 - sign); }
   U64 largest() const { return sign == 0 ? mask : sign - 1; }
 
-  // The nearest number that it can hold; `value` has a sign or not.
+  // The nearest value in its range; `value` is signed or not.
   U64 saturated(U64 value, bool value_has_sign) const {
     const auto as_signed = static_cast<std::int64_t>(value);
     if (value_has_sign && as_signed < 0) return as_signed < least() ? static_cast<U64>(least()) : value;
@@ -43,8 +43,7 @@ struct Integer {
   }
 };
 
-// The bits of a destination register that are written: a narrower value is extended to all of it, by its
-// sign.
+// Bits that a destination register keeps: a narrower value is sign- or zero-extended to the whole register.
 U64 register_mask(const Decoder& decoder, Type type) {
   const int width = decoder.register_bits(decoder.operand(0));
   return Integer(width == 16 || width == 32 || width == 64 ? width : bits(type), false).mask;
@@ -76,7 +75,7 @@ Result integer_to_integer(Decoder& decoder, const Conversion& how) {
   });
 }
 
-// f(T{}, load) for a floating-point type, where load(T) is the value as a float or double.
+// Calls f(T{}, load) for a floating-point type; load(T) is the value as a float or double.
 template <class F>
 Result with_float_source(const Decoder& decoder, Type type, F f) {
   switch (type) {
@@ -93,7 +92,7 @@ Result with_float_source(const Decoder& decoder, Type type, F f) {
   }
 }
 
-// The commonest conversion to an integer; `round` vectorizes.
+// The most common conversion to an integer; `round` vectorizes.
 template <class Round>
 Result single_to_s32(Decoder& decoder, bool ftz, Round round) {
   return with_flag(ftz, [&](auto flushes) {
@@ -124,7 +123,7 @@ Result float_to_integer(Decoder& decoder, const Conversion& how) {
     }
   }
   const Integer to(how.to);
-  // Zero for NaN, or the number with only its first bit set.
+  // NaN gives zero, or else the number with only its top bit set.
   const bool nan_is_zero = how.from != Type::f64 && bits(how.to) < 64;
   const U64 nan = nan_is_zero ? 0 : to.extended(U64{1} << (bits(how.to) - 1));
   const U64 kept = register_mask(decoder, how.to);
@@ -132,7 +131,7 @@ Result float_to_integer(Decoder& decoder, const Conversion& how) {
     if (x != x) return nan;
     const double whole = round_to_integer(x, rounding);
     if (whole <= static_cast<double>(to.least())) return static_cast<U64>(to.least());
-    // The largest number plus one is a power of two, and so is what a double makes of the largest of 64 bits.
+    // largest + 1 is a power of two; so is the largest 64-bit number after conversion to double.
     if (whole >= static_cast<double>(to.largest())) return to.largest();
     return whole < 0 ? static_cast<U64>(static_cast<std::int64_t>(whole)) : static_cast<U64>(whole);
   };
@@ -150,7 +149,7 @@ Result float_to_integer(Decoder& decoder, const Conversion& how) {
   });
 }
 
-// The host's own conversions round to nearest even.
+// The host's conversions round to nearest even.
 template <class To>
 Result integer_to_nearest(Decoder& decoder, Type from) {
   const auto convert = [](auto x) { return static_cast<To>(x); };
@@ -191,7 +190,7 @@ Result integer_to_float(Decoder& decoder, const Conversion& how) {
   });
 }
 
-// Conversions that are frequent enough to deserve loops that vectorize; null for others.
+// Frequent conversions have loops that vectorize; null for others.
 Result plain_float_to_float(Decoder& decoder, const Conversion& how) {
   if (how.ftz || how.sat || how.relu || how.satfinite) return nullptr;
   using H = std::uint16_t;
@@ -212,7 +211,7 @@ Result plain_float_to_float(Decoder& decoder, const Conversion& how) {
   return nullptr;
 }
 
-// The NaN of a double in a narrower format: its sign and the first bits of its payload.
+// A double's NaN in a narrower format: its sign and leading payload bits.
 U64 narrowed_nan(const Format& format, double nan) {
   const auto bits = std::bit_cast<U64>(quieted(nan));
   const U64 payload = (bits & 0x000fffffffffffffu) >> (52 - format.fraction_bits);

@@ -24,14 +24,14 @@ struct Conversion {
   bool rounds_to_integer() const { return rounding.size() == 3 && rounding != "rna"; }
 };
 
-/// The rounding that "rn", "rni" and the like ask for; nearest even for none.
+/// The rounding of "rn", "rni" etc.; nearest even for none.
 Rounding to_rounding(std::string_view modifier);
-/// x as a whole number.
+/// x rounded to a whole number.
 double round_to_integer(double x, Rounding rounding);
-/// The format of a floating-point type, or of one of a pair.
+/// The format of a floating-point type, or of a pair's elements.
 const Format& format_of(Type type);
 
-/// To pairs, from pairs, and to tf32; null for other types.
+/// Conversions to pairs, from pairs, and to tf32; null for other types.
 std::unique_ptr<const Operation> decode_packed_conversion(Decoder& decoder, const Conversion& conversion);
 /// cvt.pack.
 std::unique_ptr<const Operation> decode_pack(Decoder& decoder);

@@ -13,7 +13,7 @@ using Result = std::unique_ptr<const Operation>;
 using U16 = std::uint16_t;
 using U32 = std::uint32_t;
 
-// One value of a pair, from an f32.
+// Converts one value of a pair from f32.
 template <bool relu, class Narrow>
 auto rectified(Narrow narrow_one) {
   return [narrow_one](float x) {
@@ -22,7 +22,7 @@ auto rectified(Narrow narrow_one) {
   };
 }
 
-// a becomes the upper half of the result and b the lower one.
+// a becomes the upper half of the result, b the lower one.
 template <class To, int width, class Narrow>
 Result pair_of_singles(Decoder& decoder, Narrow narrow_one) {
   return lanewise<To(float, float)>(decoder, [narrow_one](float a, float b) {
@@ -101,7 +101,7 @@ Result to_tf32(Decoder& decoder, const Conversion& how) {
   constexpr U32 dropped = (1u << 13) - 1;
   constexpr U32 infinity = 0x7f800000;
   const U32 half = how.rounding == "rz" ? 0 : how.rounding == "rna" ? 0x1000 : 0xfff;
-  const U32 odd = how.rounding == "rn" ? 1 : 0;  // ties go to the even number
+  const U32 odd = how.rounding == "rn" ? 1 : 0;  // rounds ties to even
   const U32 largest = how.satfinite ? infinity - dropped - 1 : infinity;
   const bool keeps_nan = how.rounding == "rna" && !how.satfinite;  // cut off like a number, be it to infinity
   return with_flag(how.relu, [&](auto relu) {

@@ -1,5 +1,5 @@
-// 2^x and tanh in double precision, for loops that vectorize. What the hardware approximates is rounded from
-// these: to the nearest number nearly always, and never further off than 0.501 units in the last place.
+// 2^x and tanh in double precision, in loops that vectorize. Hardware approximations are rounded from them:
+// nearly always correctly, never off by more than 0.501 units in the last place.
 #pragma once
 
 #include <bit>
@@ -9,8 +9,7 @@
 
 namespace jit::emulator {
 
-/// 2^x for |x| ≤ ½ to a relative error of 2^−40. The polynomial of degree 8 with the least such error,
-/// found by Remez' algorithm.
+/// 2^x for |x| ≤ ½ to a relative error of 2^−40. A minimax polynomial of degree 8 (Remez' algorithm).
 inline double exp2_of_fraction(double x) {
   double sum = 0x1.61afcff7d86c7p-20;
   sum = sum * x + 0x1.00dad22c7b4eep-16;
@@ -23,17 +22,17 @@ inline double exp2_of_fraction(double x) {
   return sum * x + 0x1.ffffffffff7a3p-1;
 }
 
-/// 2^x to a relative error of 2^−40; beyond ±1000 as at ±1000. For NaN some number.
+/// 2^x to a relative error of 2^−40, with x clamped to ±1000. Any number for NaN.
 inline constexpr auto exp2_of = [](double x) {
   x = x > -1000.0 ? x : -1000.0;
   x = x < 1000.0 ? x : 1000.0;
-  const double shifted = x + 0x1.8p52;  // its last bits are the nearest whole number
+  const double shifted = x + 0x1.8p52;  // its low bits hold the nearest whole number
   const double power = exp2_of_fraction(x - (shifted - 0x1.8p52));
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(power) +
                                (std::bit_cast<std::uint64_t>(shifted) << 52));
 };
 
-/// tanh x to a relative error of 2^−33; keeps the sign of zero. For NaN some number.
+/// tanh x to a relative error of 2^−33; keeps the sign of zero. Any number for NaN.
 inline constexpr auto tanh_of = [](double x) {
   const double square = x * x;
   const double near_zero = x * (1.0 - square * (1.0 / 3 - square * (2.0 / 15 - square * (17.0 / 315))));

@@ -1,4 +1,4 @@
-// f32 and f64 arithmetic with the modifiers that its instructions share.
+// f32 and f64 arithmetic with their shared modifiers.
 #pragma once
 
 #include <cfenv>
@@ -19,7 +19,7 @@ struct FloatModifiers {
 /// Takes .ftz and .sat.
 FloatModifiers take_float_modifiers(Decoder& decoder, std::string_view rounding);
 
-/// `operation` under a rounding of the host other than to nearest; itself for "rn".
+/// `operation` with the host's rounding mode set; `operation` itself for "rn".
 std::unique_ptr<const Operation> with_rounding(std::string_view rounding,
                                                std::unique_ptr<const Operation> operation);
 
@@ -32,7 +32,7 @@ struct Repeated {
   using Signature = typename decltype(make(std::make_index_sequence<count>()))::type;
 };
 
-/// f on f32 values, with .ftz on what goes in and out, .sat, and the one NaN of f32 arithmetic.
+/// f on f32 values: .ftz on inputs and results, .sat, and the canonical NaN of f32 arithmetic.
 template <bool ftz, bool sat, class F>
 auto on_singles(F f) {
   return [f](auto... x) {
@@ -42,9 +42,9 @@ auto on_singles(F f) {
   };
 }
 
-/// f on f64 values. A NaN operand is handed on ("Floating-Point Instructions": payloads are supported for
-/// double precision); of several the hardware prefers the second one, of a fused operation then the third
-/// one, and for quotients the first one.
+/// f on f64 values. A NaN operand is the result ("Floating-Point Instructions": payloads are supported for
+/// double precision); of several, hardware prefers the second, then the third of a fused operation; for
+/// quotients the first.
 template <bool prefers_first, class F>
 auto on_doubles(F f) {
   return [f](auto... x) {
@@ -79,8 +79,8 @@ auto on_single_pairs(F f) {
   };
 }
 
-/// d = f(a, …) of `count` operands with these modifiers, for .f32, .f64 or .f32x2; f takes and gives floats
-/// as well as doubles.
+/// d = f(a, …) of `count` operands with these modifiers, for .f32, .f64 or .f32x2; f works on floats and on
+/// doubles.
 template <std::size_t count, bool prefers_first_nan = false, class F>
 std::unique_ptr<const Operation> float_arithmetic(Decoder& decoder, Type type,
                                                   const FloatModifiers& modifiers, F f) {
@@ -108,7 +108,7 @@ std::unique_ptr<const Operation> float_arithmetic(Decoder& decoder, Type type,
   return with_rounding(modifiers.rounding, make());
 }
 
-/// f on f32 values for approximations, which know .ftz alone.
+/// f on f32 values for approximations, which have only .ftz.
 template <std::size_t count, class F>
 std::unique_ptr<const Operation> single_approximation(Decoder& decoder, F f) {
   using Singles = typename Repeated<float, count>::Signature;

@@ -39,7 +39,7 @@ FloatModifiers take_modifiers_with_rounding(Decoder& decoder) {
   return take_float_modifiers(decoder, decoder.take_one_of({"rn", "rz", "rm", "rp"}));
 }
 
-// f(a, …, c) where the first `mixed` operands are f16 or bf16 and the last one is f32.
+// f(a, …, c), where the first `mixed` operands are f16 or bf16 and the last is f32.
 template <std::size_t mixed, class F>
 Result mixed_arithmetic(Decoder& decoder, Type narrow, const FloatModifiers& modifiers, F f) {
   decoder.require_arch(10, 0);
@@ -90,7 +90,7 @@ Result decode_div(Decoder& decoder) {
   const auto quotient = [](auto a, auto b) { return a / b; };
   if (decoder.take("full")) return single_approximation<2>(decoder, quotient);
   if (decoder.take("approx")) {
-    // a × (1 / b), whose second factor is flushed to zero for the largest b.
+    // a × (1 / b); the second factor is flushed to zero for the largest b.
     return single_approximation<2>(decoder, [](float a, float b) {
       const bool reciprocal_vanishes = std::fabs(b) > 0x1p126f && std::fabs(b) < HUGE_VALF;
       const float by_zero = a * std::copysign(0.0f, b);
@@ -102,7 +102,7 @@ Result decode_div(Decoder& decoder) {
   if (modifiers.sat) decoder.fail(".sat is not defined for div");
   const Type type = decoder.take_type();
   if (!modifiers.ftz) return float_arithmetic<2, true>(decoder, type, modifiers, quotient);
-  // Whether a quotient is flushed is decided before it is rounded.
+  // The decision to flush a quotient precedes its rounding.
   return float_arithmetic<2, true>(decoder, type, modifiers, [](auto a, auto b) {
     const auto divided = a / b;
     const bool is_tiny = std::fabs(static_cast<double>(a)) < std::fabs(static_cast<double>(b)) * 0x1p-126;
@@ -110,7 +110,7 @@ Result decode_div(Decoder& decoder) {
   });
 }
 
-// The upper word of a function of the upper word of a double: the "gross" approximations.
+// f on the upper word of a double gives the upper word of the result: the "gross" approximations.
 template <class F>
 Result gross_approximation(Decoder& decoder, F f) {
   if (!decoder.take("ftz")) decoder.fail("the approximation of .f64 is defined with .ftz");
@@ -192,7 +192,7 @@ Result decode_copysign(Decoder& decoder) {
   return lanewise<float(float, float)>(decoder, combine);
 }
 
-// An integer that orders as the number does, −0 before +0.
+// An integer with the order of the number, −0 before +0.
 template <class T>
 auto order_key(T x) {
   using S = std::make_signed_t<Bits<T>>;
@@ -200,7 +200,7 @@ auto order_key(T x) {
   return bits ^ static_cast<S>(static_cast<Bits<T>>(bits >> (8 * sizeof(T) - 1)) >> 1);
 }
 
-// The smaller or larger one. With `strict`, NaN when either is.
+// The smaller or larger number. With `strict`, NaN when either is NaN.
 template <bool largest, bool strict, class T>
 T extremum(T a, T b) {
   const bool b_first = order_key(b) < order_key(a);

@@ -32,7 +32,7 @@ bool is_nan(Half x) {
   return (x & 0x7fffu) > F::infinity;
 }
 
-// A subnormal becomes zero and keeps its sign.
+// Flushes a subnormal to zero, keeping its sign.
 template <class F>
 Half flush(Half x) {
   return (x & F::infinity) == 0 ? static_cast<Half>(x & sign_bit) : x;
@@ -67,7 +67,7 @@ Result on_type(Decoder& decoder, HalfType type, F f) {
   return lanewise<typename Operation16<count, std::uint32_t>::type>(decoder, on_halves<Half>(f));
 }
 
-// f on values of 16 bits, lane by lane, if f is expensive or branches.
+// f on 16-bit values, lane by lane, for expensive or branching f.
 template <std::size_t count, class F>
 Result on_type_lane_by_lane(Decoder& decoder, HalfType type, F f) {
   if (!type.is_pair) return lane_by_lane<typename Operation16<count, Half>::type>(decoder, f);
@@ -82,7 +82,7 @@ struct ArithmeticModifiers {
   bool any() const { return ftz || sat || relu; }
 };
 
-// Modifiers of a result before it is rounded; neither changes what rounding gives.
+// Clamps a result before rounding, which gives the same as after.
 float clamp(float x, const ArithmeticModifiers& modifiers) {
   if (modifiers.sat) return saturate(x);
   if (modifiers.relu) return x <= 0.0f ? 0.0f : x;
@@ -105,7 +105,7 @@ constexpr auto fused = [](Half a, Half b, Half c, const ArithmeticModifiers& mod
 template <class F>
 constexpr Half one = std::is_same_v<F, F16> ? 0x3c00 : 0x3f80;
 
-// g(F{}) for the format of the type.
+// Calls g(F{}) for the type's format.
 template <class G>
 Result with_format(HalfType type, G g) {
   return type.is_bf16 ? g(Bf16{}) : g(F16{});
@@ -165,7 +165,7 @@ Result decode_sub(Decoder& decoder) {
 }
 Result decode_mul(Decoder& decoder) {
   return decode_binary(decoder, []<class F>(F, Half a, Half b, const ArithmeticModifiers& modifiers) {
-    return fused<F>(a, b, sign_bit, modifiers);  // −0 leaves the sign of a zero product
+    return fused<F>(a, b, sign_bit, modifiers);  // −0 preserves the sign of a zero product
   });
 }
 
@@ -177,7 +177,7 @@ Result decode_fma(Decoder& decoder) {
     if (!zero_out_of_bounds) return arithmetic<3>(decoder, given, fused<F>);
     return on_type_lane_by_lane<3>(decoder, given.type,
                                    [modifiers = given.modifiers](Half a, Half b, Half c) {
-                                     // The NaN with which a tensor copy fills what lies out of bounds.
+                                     // The NaN that a tensor copy writes for out-of-bounds elements.
                                      constexpr Half oob_nan = 0x7ff7;
                                      const bool is_out = (a & 0x7fff) == oob_nan || (b & 0x7fff) == oob_nan;
                                      return is_out ? Half{0} : fused<F>(a, b, c, modifiers);
@@ -201,7 +201,7 @@ Result decode_sign(Decoder& decoder) {
   });
 }
 
-// A number that orders as the half does, −0 before +0.
+// A number with the order of the half, −0 before +0.
 std::int32_t order_key(Half x) {
   const std::int32_t magnitude = x & 0x7fff;
   return (x & sign_bit) != 0 ? -magnitude - 1 : magnitude;

@@ -13,7 +13,7 @@ namespace {
 
 using Result = std::unique_ptr<const Operation>;
 
-// ".u16x2" or ".s16x2" where the instruction has it; no Type, since no register is of that type.
+// Takes ".u16x2" or ".s16x2", if present; not a Type, since no register has that type.
 std::string_view take_pair_type(Decoder& decoder) {
   const std::string_view type = decoder.take_any_of({"u16x2", "s16x2"});
   if (!type.empty()) decoder.require_arch(9, 0);
@@ -178,7 +178,7 @@ struct Division final : Operation {
       return static_cast<T>(-1);
     }
     if constexpr (std::is_signed_v<T>) {
-      // The quotient of the least number wraps around; the host would trap.
+      // The quotient of the least integer by −1 wraps around; the host would trap.
       if (b == -1) return wants_remainder ? T{0} : static_cast<T>(0 - static_cast<Wrapping<T>>(a));
     }
     return static_cast<T>(wants_remainder ? a % b : a / b);

@@ -11,16 +11,16 @@
 
 namespace jit::emulator {
 
-/// Extended precision: add.cc, addc, sub.cc, subc, mad.cc, madc. Null for the forms that leave CC.CF alone.
+/// Extended precision: add.cc, addc, sub.cc, subc, mad.cc, madc. Null for forms without CC.CF.
 std::unique_ptr<const Operation> decode_carry(Decoder& decoder);
 /// Logic, shifts and bit fields; null for another opcode.
 std::unique_ptr<const Operation> decode_bits(Decoder& decoder);
 
-// 128-bit integers are an extension of the language.
+// 128-bit integers are a compiler extension.
 __extension__ using Int128 = __int128;
 __extension__ using UnsignedInt128 = unsigned __int128;
 
-/// Twice as wide as T.
+/// The type twice as wide as T.
 template <class T>
 struct Doubled;
 template <>
@@ -36,7 +36,7 @@ struct Doubled<std::uint64_t> : std::type_identity<UnsignedInt128> {};
 template <>
 struct Doubled<std::int64_t> : std::type_identity<Int128> {};
 
-/// In this type products and sums of T wrap around without undefined behavior.
+/// The type in which sums and products of T wrap around without undefined behavior.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) > 4), std::uint64_t, std::uint32_t>;
 
@@ -56,7 +56,7 @@ constexpr T multiply_high(T a, T b) {
   }
 }
 
-/// f(T{}) for the C++ type of an integer type of 16 to 64 bits.
+/// Calls f(T{}) for the C++ type of a 16- to 64-bit integer type.
 template <class F>
 std::unique_ptr<const Operation> with_integer(const Decoder& decoder, Type type, F f) {
   switch (type) {
@@ -77,7 +77,7 @@ std::unique_ptr<const Operation> with_integer(const Decoder& decoder, Type type,
   }
 }
 
-/// An operation where signs do not matter: f gets the unsigned type.
+/// An operation where signs do not matter: f works on the unsigned type.
 template <class F>
 std::unique_ptr<const Operation> with_unsigned(const Decoder& decoder, Type type, F f) {
   return with_integer(decoder, type, [&]<class T>(T) { return f(std::make_unsigned_t<T>{}); });

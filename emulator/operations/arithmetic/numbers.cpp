@@ -3,8 +3,7 @@
 namespace jit::emulator {
 namespace {
 
-// Whether a magnitude goes up by one unit; `rest` is what lies below it, 2 for half a unit, 1 and 3 for less
-// and more than that.
+// Whether a magnitude rounds up; `rest` is the discarded part: 2 is half a unit, 1 and 3 less and more.
 bool rounds_up(Rounding rounding, bool negative, bool is_odd, int rest) {
   switch (rounding) {
     case Rounding::nearest_even:
@@ -31,7 +30,7 @@ std::uint64_t encode(const Format& format, Exact value, Rounding rounding, bool 
   const std::uint64_t sign = value.negative ? format.sign_bit() : 0;
   if (value.significand == 0) return sign;
   const int shift = std::countl_zero(value.significand);
-  const std::uint64_t significand = value.significand << shift;  // its first bit is worth 2^exponent
+  const std::uint64_t significand = value.significand << shift;  // its leading bit is worth 2^exponent
   const int exponent = value.exponent - shift + 63;
 
   const int least = 1 - format.bias();
@@ -45,7 +44,7 @@ std::uint64_t encode(const Format& format, Exact value, Rounding rounding, bool 
     const std::uint64_t below = significand & (half - 1);
     rest = ((significand & half) != 0 ? 2 : 0) + (below != 0 || value.sticky ? 1 : 0);
   }
-  // The leading 1 adds one to the exponent field; subnormals lack it.
+  // Adding the leading 1 raises the exponent field; subnormals lack it.
   std::uint64_t bits =
       (static_cast<std::uint64_t>(kept_exponent + format.bias() - 1) << format.fraction_bits) + kept;
   if (rounds_up(rounding, value.negative, (kept & 1) != 0, rest)) ++bits;

@@ -20,12 +20,12 @@ enum class Rounding {
 struct Format {
   int exponent_bits;
   int fraction_bits;
-  bool has_infinity = true;  ///< else the largest code is the NaN, and the ones below it are numbers
-  std::uint64_t nan;         ///< what instructions give as NaN
+  bool has_infinity = true;  ///< else the largest code is NaN, and those below it are numbers
+  std::uint64_t nan;         ///< the NaN that instructions return
 
   constexpr int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   constexpr std::uint64_t sign_bit() const { return std::uint64_t{1} << (exponent_bits + fraction_bits); }
-  /// Magnitude of infinity, or of the NaN where there is no infinity.
+  /// Magnitude of infinity, or of NaN in formats without infinity.
   constexpr std::uint64_t beyond_finite() const {
     return has_infinity ? ((std::uint64_t{1} << exponent_bits) - 1) << fraction_bits : sign_bit() - 1;
   }
@@ -47,23 +47,22 @@ struct Exact {
   bool sticky = false;
 };
 
-/// The bits of a number in a format, rounded once. What is too large becomes infinity or the largest number,
-/// as IEEE 754 says for the rounding; with `saturate_finite` the largest number.
+/// The bits of a number in a format, rounded once. An overflow gives infinity or the largest number, as IEEE
+/// 754 defines for the rounding; with `saturate_finite`, the largest number.
 std::uint64_t encode(const Format& format, Exact value, Rounding rounding, bool saturate_finite = false);
-/// The bits of a double in a format, which may be infinite or NaN.
+/// The bits of a double, possibly infinite or NaN, in a format.
 std::uint64_t encode(const Format& format, double value, Rounding rounding, bool saturate_finite = false);
 /// The value of a number in a format other than f64, exactly.
 double decode(const Format& format, std::uint64_t bits);
 
-// The following is written so that loops over it vectorize. Conversions are objects rather than functions:
-// what a template is given as one, it can inline.
+// Conversions whose loops vectorize. They are objects, not functions, so that templates can inline them.
 
 inline constexpr std::uint32_t f32_nan = 0x7fffffffu;
 
-/// f32 arithmetic gives one NaN only.
+/// f32 arithmetic returns a single NaN.
 inline float canonical(float x) { return x != x ? std::bit_cast<float>(f32_nan) : x; }
 
-/// A NaN that is no signaling one; its sign and payload stay.
+/// A NaN made quiet; sign and payload stay.
 inline double quieted(double nan) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(nan) | 0x0008000000000000u);
 }
@@ -87,7 +86,7 @@ inline constexpr auto f32_of_bf16 = [](std::uint16_t bits) {
 
 inline constexpr auto f32_of_f16 = [](std::uint16_t bits) {
   const std::uint32_t magnitude = bits & 0x7fffu;
-  // With the exponent field of an f32 the value is 2^112 too small; the product is exact, for subnormals too.
+  // Read as an f32, the value is 2^112 too small; the product is exact, also for subnormals.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   const std::uint32_t not_finite = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | not_finite | (bits & 0x8000u) << 16);
@@ -100,14 +99,14 @@ inline constexpr auto bf16_of_f32 = [](float x) {
   return static_cast<std::uint16_t>(x != x ? 0x7fffu : rounded);
 };
 
-/// x in a format of 8 or 16 bits and a smaller range than f32, rounded to nearest even; what is too large
-/// becomes infinity, or the largest number when there is none or `saturate_finite`.
+/// x rounded to nearest even in a format of 8 or 16 bits with a smaller range than f32; an overflow gives
+/// infinity, or the largest number without infinity or with `saturate_finite`.
 template <Format format, bool saturate_finite>
 inline constexpr auto narrow = [](float x) {
   constexpr int dropped = 23 - format.fraction_bits;
   constexpr auto rebias = static_cast<std::uint32_t>(127 - format.bias()) << 23;
   constexpr auto least_normal = static_cast<std::uint32_t>(128 - format.bias()) << 23;
-  // A power of two whose unit in the last place is the least subnormal: what is added to it rounds there.
+  // Its unit in the last place is the least subnormal, so a sum with it rounds there.
   constexpr auto unit = static_cast<std::uint32_t>(24 - format.bias() - format.fraction_bits + 127) << 23;
   constexpr auto beyond = static_cast<std::uint32_t>(format.beyond_finite());
 
@@ -130,9 +129,9 @@ inline constexpr auto f16_of_f32 = [](float x) {
   return static_cast<std::uint16_t>(narrow<f16_format, false>(x));
 };
 
-/// The neighbor of x whose last bit is 1 unless x is exact: rounding this to a format at least two bits
-/// shorter is as rounding the exact value at once (Boldo and Melquiond, "Emulation of FMA and correctly
-/// rounded sums"). `error` is what the exact value has more than x.
+/// x with its last bit set unless x is exact: rounding this to a format at least two bits shorter equals
+/// rounding the exact value once (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
+/// `error` is the exact value minus x.
 inline double to_odd(double x, double error) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   const bool grows = (error > 0) == (x > 0);

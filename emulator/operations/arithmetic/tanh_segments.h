@@ -1,10 +1,9 @@
-// tanh.approx.f32 as it is on silicon. PTX allows a relative error of 2^-11 and says no more ("tanh"), yet an
-// error of 2^-17 shows in fp16 outputs.
+// The hardware's tanh.approx.f32. PTX guarantees only a relative error of 2^-11 ("tanh"), yet an error of
+// 2^-17 shows in fp16 outputs.
 //
-// Between 2^-8 and 8 the unit evaluates c0 + c1 u + c2 u² in segments of a power of two, u in [0, 1) being
-// the place within the segment, cut off to 17 bits; its squarer leaves out the partial products below 2^-15.
-// Found out from, and fitted to, what an H200 gave (2026-11-21); the conformance suite replays it within one
-// unit in the last place.
+// Between 2^-8 and 8 the unit evaluates c0 + c1 u + c2 u² in segments of a power of two, with u in [0, 1),
+// truncated to 17 bits; its squarer omits partial products below 2^-15. Fitted to an H200's results
+// (2026-11-21); the conformance suite replays it within one unit in the last place.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@ struct TanhSegment {
   double begin, width, c0, c1, c2;
 };
 
-/// Below the first the result is the argument, from 8 on it is 1.
+/// Below the first segment the result is the argument; from 8 it is 1.
 inline constexpr TanhSegment tanh_segments[] = {
     {0.00390625, 0.00390625, 0.0039062497467107732, 0.0039062500829246706, -1.1927636530675509e-07},
     {0.0078125, 0.0078125, 0.0078123803263822449, 0.0078120231731254154, -7.1526540823194096e-07},
@@ -75,8 +74,7 @@ inline constexpr TanhSegment tanh_segments[] = {
     {7.5, 0.5, 0.99999925253356481, 9.8948332302621882e-07, -5.3437462449612687e-07},
 };
 
-/// Which segment an argument is in, by exponent and the first four bits behind the point: no segment is
-/// narrower.
+/// Segment index by exponent and the first four fraction bits: no segment is narrower.
 inline constexpr auto tanh_segment_of = [] {
   std::array<std::uint8_t, 11 * 16> segment_of{};
   std::size_t segment = 0;
@@ -88,7 +86,7 @@ inline constexpr auto tanh_segment_of = [] {
   return segment_of;
 }();
 
-/// u² for u = place · 2^-17, of the partial products those from 2^-15 on.
+/// u² for u = place · 2^-17, from the partial products of at least 2^-15.
 inline double truncated_square(std::uint32_t place) {
   double sum = 0;
   for (int i = 1; i <= 7; ++i) {

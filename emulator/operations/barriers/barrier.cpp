@@ -31,7 +31,7 @@ std::uint64_t NamedBarrier::arrive(Warp& warp, unsigned id, unsigned expected, s
   id_ = id;
   expected_ = expected;
   threads_ = expected != 0 ? expected : living_threads(warp.block);
-  // A warp counts whole, as its missing threads can never come.
+  // A warp counts as whole: its missing threads can never arrive.
   arrived_ += warp.exec == warp.alive ? warp_lanes : static_cast<unsigned>(std::popcount(warp.exec));
   if (arrived_ > threads_) {
     warp.stop(FindingKind::barrier_misuse, -1,
@@ -154,7 +154,7 @@ std::string WarpBarrier::describe(std::uint64_t) const {
 
 namespace {
 
-// The value that all lanes share, or the launch stops.
+// The value that all lanes share; stops the launch when they differ.
 std::uint32_t uniform(Warp& warp, Slot slot, const char* what) {
   const std::uint32_t* values = warp.r32(slot);
   const std::uint32_t value = values[std::countr_zero(warp.exec)];
@@ -306,8 +306,8 @@ std::unique_ptr<const Operation> decode_cluster(Decoder& decoder) {
   decoder.require_arch(9, 0);
   const std::string_view action = decoder.take_one_of({"arrive", "wait"});
   decoder.expect_count(0);
-  // Without .aligned each thread would count by itself: CUDA's intrinsics and libraries write .aligned
-  // throughout.
+  // Threads without .aligned would arrive one by one, which is not modeled; CUDA's intrinsics and libraries
+  // always write .aligned.
   decoder.take("aligned");
   decoder.set_aligned();
   if (action == "wait") {

@@ -19,12 +19,12 @@ class NamedBarrier final : public Waitable {
   std::string describe(std::uint64_t token) const override;
 
   /// Arrival of the lanes `warp.exec`. `expected` is the number of threads; 0: all of the block that have not
-  /// exited. `lanes_true` takes part in a reduction. Returns the generation to wait for.
+  /// exited. `lanes_true` are the predicates of a reduction. Returns the generation to wait for.
   std::uint64_t arrive(Warp& warp, unsigned id, unsigned expected, std::uint32_t lanes_true);
   /// Threads of the block have exited.
   void recheck(const Block& block);
 
-  /// Threads whose predicate held, and threads that came, in the last complete generation.
+  /// Threads with a true predicate, and all threads, of the last complete generation.
   unsigned count_true() const { return count_true_; }
   unsigned count_all() const { return count_all_; }
 
@@ -32,9 +32,9 @@ class NamedBarrier final : public Waitable {
   void complete();
 
   unsigned id_ = 0;
-  unsigned expected_ = 0;  // as the first arrival said it; 0: all
+  unsigned expected_ = 0;  // from the first arrival; 0: all
   unsigned arrived_ = 0;
-  unsigned threads_ = 0;  // what `expected_` stands for now
+  unsigned threads_ = 0;  // current meaning of `expected_`
   unsigned gathering_true_ = 0, gathering_count_ = 0;
   unsigned count_true_ = 0, count_all_ = 0;
   std::uint64_t generation_ = 0;
@@ -65,11 +65,11 @@ class ClusterBarrier final : public Waitable {
   std::string describe(std::uint64_t token) const override;
 
   void arrive(Warp& warp, bool release);
-  /// The phase that the warp has arrived in and not waited for; stops the launch when there is none.
+  /// The phase in which the warp has arrived without a wait; stops the launch when there is none.
   std::uint64_t take_arrival(Warp& warp);
-  /// The phase that is not complete yet.
+  /// The incomplete phase.
   std::uint64_t phase() const { return phase_; }
-  /// How many phases are over for the warp, which has waited for the last of them.
+  /// Number of phases that the warp has waited for.
   std::uint64_t phases_waited_for(const Warp& warp) const;
   void recheck();
 
@@ -97,7 +97,7 @@ class WarpBarrier final : public Waitable {
 
   /// Arrival of the lanes `warp.exec`. Returns the generation to wait for.
   std::uint64_t arrive(Warp& warp);
-  /// Checks again: only these lanes of the warp are left.
+  /// Checks again with the lanes that are still alive.
   void recheck(std::uint32_t alive);
 
  private:

@@ -7,8 +7,8 @@
 namespace jit::emulator {
 namespace {
 
-// A fence of the generic proxy: makes a release of the relaxed writes behind it, an acquire of the reads
-// before it.
+// A fence of the generic proxy: turns later relaxed writes into releases and earlier relaxed reads into
+// acquires.
 struct Fence final : Operation {
   Scope scope;
   explicit Fence(Scope s) : scope(s) {}
@@ -19,7 +19,7 @@ struct Fence final : Operation {
   }
 };
 
-// fence.proxy.async: the async proxy sees all that lies in each thread's past.
+// fence.proxy.async: the async proxy sees each thread's past.
 struct AsyncProxyFence final : Operation {
   bool is_of_shared, is_of_global;
   AsyncProxyFence(bool of_shared, bool of_global) : is_of_shared(of_shared), is_of_global(of_global) {}
@@ -40,7 +40,7 @@ struct MbarrierInitFence final : Operation {
   }
 };
 
-// Fences for what is not modeled: aliases, tensor maps.
+// Fences without effect here: aliases, tensor maps.
 struct OtherFence final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };

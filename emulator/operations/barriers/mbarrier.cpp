@@ -10,8 +10,8 @@
 namespace jit::emulator {
 namespace {
 
-// A state: 20 bits of phase, 20 of pending count, 17 of place, and these at the top, so that another value is
-// told from it.
+// Layout of a state: 20 bits of phase, 20 of pending count, 17 of address, and a tag in the top bits that
+// distinguishes it from other values.
 constexpr int pending_shift = 20;
 constexpr int place_shift = 40;
 constexpr int tag_shift = 57;
@@ -22,7 +22,7 @@ constexpr std::uint64_t place_bits = (1 << 17) - 1;
 }  // namespace
 
 void Mbarrier::init(std::uint32_t count, const Access& access) {
-  // States and waits of an earlier mbarrier at this place are none of this one.
+  // States and waits of an earlier mbarrier at this address do not match this one.
   phase_ += 2;
   first_phase_ = phase_;
   count_ = pending_ = count;
@@ -97,7 +97,7 @@ std::optional<MbarrierFault> Mbarrier::complete_phase_if_due() {
   if (pending_ != 0 || transactions_ > 0) return {};
   std::optional<MbarrierFault> fault;
   if (transactions_ < 0) {
-    // Hardware would wait for ever; to go on finds what else is wrong.
+    // Hardware would wait forever; continuing finds further faults.
     fault = MbarrierFault{
         FindingKind::wrong_transaction_count,
         fmt::format("phase {} of {} has all its arrivals and got {} bytes more than expect_tx announced",
@@ -187,7 +187,7 @@ bool Mbarrier::refuse(Agent warp, int patience) {
       std::find_if(refusals_.begin(), refusals_.end(), [&](const Refusal& r) { return r.warp == warp; });
   if (refusal == refusals_.end()) refusal = refusals_.insert(refusal, {warp, phase_, 0});
   if (refusal->phase != phase_) *refusal = {warp, phase_, 0};
-  // Counting stops there: what matters is that the patience is at its end.
+  // The count stops here: the patience is used up.
   if (refusal->times == patience) return true;
   ++refusal->times;
   return false;
@@ -218,7 +218,7 @@ Mbarrier& MbarrierTable::make(const Block& block, std::uint32_t offset) {
 void MbarrierTable::report_missing(const Warp& warp) const {
   for (const auto& [offset, mbarrier] : all) {
     if (!mbarrier->is_valid() || mbarrier->pending() != 0 || mbarrier->missing_bytes() <= 0) continue;
-    // At the instruction of somebody who waits for it, where there is one.
+    // Reported at the instruction of a waiting warp, if there is one.
     const Warp* at = &warp;
     std::uint32_t pc = warp.pc;
     for (const auto& other : warp.block.warps) {

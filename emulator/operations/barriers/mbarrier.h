@@ -16,10 +16,10 @@
 
 namespace jit::emulator {
 
-/// Most arrivals that an mbarrier counts, and most bytes that it can be short of, or ahead by.
+/// Most arrivals that an mbarrier counts, and most bytes by which it can be short or ahead.
 inline constexpr std::int64_t mbarrier_limit = (1 << 20) - 1;
 
-/// The rule that an operation on an mbarrier broke. The mbarrier stays usable.
+/// The rule that an operation broke. The mbarrier stays usable.
 struct MbarrierFault {
   FindingKind kind;
   std::string message;
@@ -28,8 +28,8 @@ struct MbarrierFault {
 /// One mbarrier: the phase it is in and what the phase still waits for. Wait token: the phase's number.
 class Mbarrier final : public Waitable {
  public:
-  /// `offset` in the shared memory of block `rank` of its cluster. Not initialized yet. One object stands for
-  /// all mbarriers that the kernel makes at this place.
+  /// `offset` in the shared memory of block `rank` of its cluster. Initially uninitialized. One object serves
+  /// all mbarriers that the kernel creates at this address.
   Mbarrier(Agent agent, unsigned rank, std::uint32_t offset) : agent_(agent), rank_(rank), offset_(offset) {}
 
   /// mbarrier.init, executed as `access` says.
@@ -37,18 +37,18 @@ class Mbarrier final : public Waitable {
   void invalidate() { valid_ = false; }
   bool is_valid() const { return valid_; }
 
-  /// The phase that is not complete yet. Numbers go on over a new init.
+  /// The incomplete phase. A new init continues the numbers.
   std::uint64_t phase() const { return phase_; }
   /// Whether a wait for the phase of this parity is over. The first phase after init has parity 0.
   bool parity_is_over(std::uint32_t parity) const { return ((phase_ - first_phase_) & 1) != (parity & 1); }
-  std::uint32_t pending() const { return pending_; }  ///< arrivals that the phase still waits for
+  std::uint32_t pending() const { return pending_; }  ///< arrivals that the phase still needs
   std::int64_t missing_bytes() const { return transactions_; }
 
-  /// `count` arrivals. What `knowledge` holds is released to those who wait for this phase; null: nothing is.
+  /// `count` arrivals. `knowledge` is released to those that wait for this phase; null: nothing is.
   [[nodiscard]] std::optional<MbarrierFault> arrive(std::uint32_t count, const Knowledge* knowledge);
-  /// One arrival more is waited for in this phase (cp.async.mbarrier.arrive without .noinc).
+  /// Raises the phase's expected arrivals by `count` (cp.async.mbarrier.arrive without .noinc).
   [[nodiscard]] std::optional<MbarrierFault> expect_arrivals(std::uint32_t count);
-  /// Phases after this one wait for `count` arrivals less.
+  /// Lowers the expected arrivals of later phases by `count`.
   [[nodiscard]] std::optional<MbarrierFault> drop(std::uint32_t count);
   [[nodiscard]] std::optional<MbarrierFault> expect_transaction(std::int64_t bytes);  ///< expect_tx
   /// complete_tx. Writes of an asynchronous operation carry epoch (agent(), write_time()).
@@ -56,15 +56,15 @@ class Mbarrier final : public Waitable {
 
   std::uint32_t offset() const { return offset_; }
   Agent agent() const { return agent_; }
-  /// Time that writes completing in this phase are stamped with.
+  /// Epoch time of writes that complete in this phase.
   std::uint32_t write_time() const { return static_cast<std::uint32_t>(phase_) + 1; }
-  /// The knowledge of a waiter: all that was released to the phases that are complete.
+  /// Knowledge for a waiter: the releases of all complete phases.
   const Knowledge& knowledge() const { return released_; }
 
   /// The 64 bits that an arrival returns: the phase and its pending count.
   std::uint64_t state() const;
-  /// Whether `state` came from an arrival here in this phase or the one before: then `is_over` of it is
-  /// known.
+  /// Whether an arrival here returned `state` in this phase or the previous one; only then is_over is
+  /// defined.
   bool knows(std::uint64_t state) const;
   bool state_is_over(std::uint64_t state) const { return state_phase(state) != state_phase(this->state()); }
   static bool is_state(std::uint64_t value);
@@ -75,23 +75,23 @@ class Mbarrier final : public Waitable {
   /// "the mbarrier at byte 16 of shared memory"
   std::string name() const;
 
-  /// Whether the last mbarrier.init lies before what `lane` of the warp does now.
+  /// Whether the last mbarrier.init happens before the lane's current instruction.
   bool is_init_visible(const Warp& warp, int lane) const;
-  /// Whether copies that the lane starts now see it, too: the async proxy does so behind a fence.
+  /// Whether copies that the lane starts now also see it, which needs a proxy fence.
   bool is_init_visible_to_copies(const Warp& warp, int lane) const;
-  /// fence.mbarrier_init by the lanes `exec`, before this phase of the cluster's barrier ends. Of those that
-  /// did not initialize it nothing follows.
+  /// fence.mbarrier_init by the lanes `exec`, before this phase of the cluster's barrier ends. Without effect
+  /// for lanes that did not initialize it.
   void publish_init(const Warp& by, std::uint64_t cluster_phase);
 
-  /// The lanes that have used the mbarrier, at what time last.
+  /// Records that lanes used the mbarrier, with the time of the last use.
   void note_use(Agent agent, std::uint32_t lanes, std::uint32_t time);
   /// Whether all uses lie in the past of the lane.
   bool is_quiet_for(const Warp& warp, int lane) const;
 
-  /// A warp found the phase not complete; `patience` times it is to be told so at once. Returns whether it
-  /// has used them up, so that it should rather wait.
+  /// Counts a refusal: a warp found the phase incomplete. The first `patience` refusals return false at once;
+  /// afterwards returns true: the warp should wait.
   bool refuse(Agent warp, int patience);
-  /// The phase when a warp was refused.
+  /// The phase of the warp's last refusal.
   std::optional<std::uint64_t> refused_in(Agent warp) const;
   void forget_refusal(Agent warp);
 
@@ -116,11 +116,11 @@ class Mbarrier final : public Waitable {
   std::uint32_t offset_;
   bool valid_ = false;
   std::uint32_t count_ = 0, pending_ = 0;
-  std::int64_t transactions_ = 0;  // bytes expected and not completed; may be negative for a while
+  std::int64_t transactions_ = 0;  // bytes expected and not completed; can be negative temporarily
   std::uint64_t phase_ = 0, first_phase_ = 0;
   Knowledge gathering_, released_;
   Use init_ = {};                                // by one lane
-  std::optional<Use> init_fence_;                // fence.mbarrier_init by the same
+  std::optional<Use> init_fence_;                // fence.mbarrier_init by that lane
   std::optional<std::uint64_t> init_published_;  // phase of the cluster's barrier
   std::vector<Use> uses_;
   std::vector<Refusal> refusals_;
@@ -130,16 +130,17 @@ class Mbarrier final : public Waitable {
 class MbarrierTable final : public Waitable {
  public:
   Mbarrier* find(std::uint32_t offset);  ///< null when there is none
-  /// The mbarrier at a place where mbarrier.init is executed.
+  /// The mbarrier object at an address where mbarrier.init executes.
   Mbarrier& make(const Block& block, std::uint32_t offset);
 
-  /// Adds findings of kind wrong_transaction_count for mbarriers that have all their arrivals and not all
-  /// their bytes. For the core, when no warp can go on; `warp` is any of the block.
+  /// Reports wrong_transaction_count for mbarriers that have all arrivals but lack bytes. The scheduler calls
+  /// it when no warp can continue; `warp` is any of the block.
   void report_missing(const Warp& warp) const;
-  /// fence.mbarrier_init: what `warp` initialized is visible after the next barrier.cluster, relaxed or not.
+  /// fence.mbarrier_init: the inits by `warp` become visible after the next barrier.cluster, relaxed or not.
   void publish_inits(const Warp& warp);
 
-  /// Wait token for any phase of any mbarrier to end, by a warp that polls several; `offset` of one of them.
+  /// Wait token for the end of any phase of any mbarrier, for a warp that polls several; `offset` is one of
+  /// them.
   std::uint64_t poll_token(std::uint32_t offset) const;
   bool is_over(std::uint64_t token) const override;
   std::string describe(std::uint64_t token) const override;
@@ -150,12 +151,11 @@ class MbarrierTable final : public Waitable {
   std::uint32_t completed_phases() const;
 };
 
-/// The mbarrier that an instruction names, for `lane` to operate on, with the checks that every use needs:
-/// stops the launch where there is none, reports one whose init is not ordered before. `verb` is what the
-/// instruction does: "arrives at".
+/// The mbarrier that `lane`'s instruction operates on, checked: without one the launch stops; an init that is
+/// not ordered before is reported. `verb` describes the instruction: "arrives at".
 Mbarrier& use_mbarrier(Warp& warp, int lane, const SharedPlace& place, const char* verb);
 
-/// Calls f(mbarrier, lanes) for each of the mbarriers that the lanes in `mask` name.
+/// Calls f(mbarrier, lanes) for each mbarrier that lanes of `mask` use.
 template <class F>
 void for_each_mbarrier(std::uint32_t mask, const std::array<Mbarrier*, warp_lanes>& mbarriers, F f) {
   while (mask != 0) {
@@ -169,7 +169,7 @@ void for_each_mbarrier(std::uint32_t mask, const std::array<Mbarrier*, warp_lane
   }
 }
 
-/// Reports what went wrong, if anything did, at the instruction `pc` that the operation was issued by.
+/// Reports the fault, if any, at `pc`, where the operation was issued.
 void report_fault(std::uint32_t pc, const Warp& warp, int lane, const std::optional<MbarrierFault>& fault);
 
 /// Part of decode_mbarrier: cp.async.mbarrier.arrive.

@@ -12,7 +12,8 @@
 namespace jit::emulator {
 namespace {
 
-/// The arrival that cp.async.mbarrier.arrive announces: when the copies before it have taken effect.
+/// The arrival that cp.async.mbarrier.arrive announces; it takes place when all previous copies have
+/// completed.
 class ArrivalAfterCopies final : public PendingOperation {
  public:
   ArrivalAfterCopies(Warp& warp, std::uint32_t lanes, Block& block, Mbarrier& mbarrier)
@@ -61,12 +62,12 @@ class ArrivalAfterCopies final : public PendingOperation {
   Mbarrier& mbarrier_;
   const Knowledge before_;
   const TrackedCopies copies_;
-  bool is_done_ = false;  // before its turn, because a later arrival came
+  bool is_done_ = false;  // early, because a later arrival took place
 };
 
 struct ArriveAfterCopies final : Operation {
   SharedOperand at;
-  bool is_counted;  // without .noinc: the arrival is one more than the phase waited for
+  bool is_counted;  // without .noinc: the arrival raises the phase's expected count
 
   Flow execute(Warp& warp) const override {
     std::uint32_t left = warp.exec;

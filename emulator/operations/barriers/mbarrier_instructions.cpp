@@ -14,7 +14,7 @@
 namespace jit::emulator {
 namespace {
 
-// Whose mbarriers an instruction can name.
+// The blocks whose mbarriers an instruction may use.
 enum class Reach { block, cluster };
 
 // The state space, when one is named; else the address is generic.
@@ -23,8 +23,8 @@ bool take_is_generic(Decoder& decoder, Reach reach) {
   return decoder.take_any_of({"shared::cta", "shared"}).empty();
 }
 
-// .sem and .scope. One host thread runs a whole cluster, so that scopes make no difference; whether there is
-// an order at all does. Returns whether the instruction orders memory.
+// Takes .sem and .scope. Scopes make no difference, since one host thread runs a whole cluster. Returns
+// whether the instruction orders memory.
 bool take_is_ordered(Decoder& decoder, std::string_view ordered) {
   const bool is_relaxed = decoder.take("relaxed");
   const bool names_order = !is_relaxed && decoder.take(ordered);
@@ -78,7 +78,7 @@ struct InitMbarrier final : Operation {
   }
 
  private:
-  // The lanes that do something: of those that write the same to one place silicon writes once.
+  // Lanes that initialize: at Level::silicon, one of those with the same address and count.
   std::uint32_t once(Warp& warp) const {
     if (warp.launch().options.level == Level::strict) return warp.exec;
     std::uint32_t lanes = warp.exec;
@@ -129,7 +129,7 @@ struct InvalidateMbarrier final : Operation {
 
 struct ArriveAtMbarrier final : Operation {
   SharedOperand at;
-  std::optional<Slot> state;  // where to leave it
+  std::optional<Slot> state;  // destination of the state
   Slot count;
   std::optional<Slot> bytes;  // of .expect_tx
   bool releases, is_drop, completes_nothing;
@@ -153,7 +153,7 @@ struct ArriveAtMbarrier final : Operation {
   }
 
  private:
-  // The first of `lanes`, as many as the phase has room for: what they release is for the same waiters.
+  // The first of `lanes` that fit the phase's pending count: their releases have the same waiters.
   std::uint32_t within_phase(Warp& warp, const Mbarrier& mbarrier, std::uint32_t lanes) const {
     std::uint64_t arrivals = 0;
     std::uint32_t fitting = 0;
@@ -272,7 +272,7 @@ std::unique_ptr<const Operation> decode_wait(Decoder& decoder, bool suspends) {
   operation->at = shared_operand(decoder, 1, is_generic);
   operation->by_parity = by_parity;
   operation->phase = decoder.source(2, by_parity ? Type::u32 : Type::b64);
-  // How long a thread may be suspended is a matter of time, which is not modeled.
+  // The suspend-time hint is ignored, since time is not modeled.
   if (decoder.count() == 4) decoder.source(3, Type::u32);
   operation->acquires = acquires;
   operation->suspends = suspends;

@@ -70,7 +70,7 @@ Flow WaitForMbarrier::execute(Warp& warp) const {
     if (acquires) warp.knowledge.acquire(lanes & over, mbarrier.knowledge());
   });
   warp.set_predicate(result, over);
-  // Lanes whose wait is over may have to do something first for those whose wait is not.
+  // Lanes whose wait has ended may have to act before the others' can end.
   if (over != 0) return Flow::next;
   Mbarrier* first = nullptr;
   bool is_patient = false;
@@ -89,7 +89,7 @@ Flow WaitForMbarrier::suspend(Warp& warp, const Mbarrier& mbarrier) {
     const std::optional<std::uint64_t> phase = other->refused_in(warp.agent);
     if (!phase) continue;
     if (*phase != other->phase()) {
-      // It has ended since the warp asked: the warp must have the chance to ask again.
+      // The phase ended after the refusal: the warp must be able to ask again.
       other->forget_refusal(warp.agent);
       return Flow::next;
     }

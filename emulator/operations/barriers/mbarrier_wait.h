@@ -6,14 +6,14 @@
 
 namespace jit::emulator {
 
-/// Both instructions may say "not yet" at once, and the emulator makes use of that, so that code without a
-/// loop around them is found out. A warp that goes on asking is suspended until the answer can be another
-/// one, so that no loop spins: after one refusal by try_wait, after several by test_wait. (A single refusal
-/// is what keeps a try_wait that merely looks ahead from stopping a warp that has other work to do.)
+/// Both instructions may return false at once, and the emulator does so, to expose code without a loop around
+/// them. A warp that asks again is suspended until the answer can change, so that no loop spins: after one
+/// refusal by try_wait, after several by test_wait. (One refusal keeps a try_wait that only looks ahead from
+/// blocking a warp with other work.)
 struct WaitForMbarrier final : Operation {
   SharedOperand at;
   Predicate result;
-  Slot phase;  // its parity, or the state that an arrival returned
+  Slot phase;  // parity, or a state that an arrival returned
   bool by_parity, acquires, suspends;
 
   Flow execute(Warp& warp) const override;

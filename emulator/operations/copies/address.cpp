@@ -16,7 +16,7 @@ using Result = std::unique_ptr<const Operation>;
 using U32 = std::uint32_t;
 using U64 = std::uint64_t;
 
-// Where a space begins in generic addresses.
+// Start of a state space's window in generic addresses.
 std::optional<U64> take_window(Decoder& decoder) {
   static const std::unordered_map<std::string_view, U64> windows = {
       {"global", 0},
@@ -44,7 +44,7 @@ Result decode_cvta(Decoder& decoder) {
       decoder, [add = from_generic ? 0 - *window : *window](U64 address) { return address + add; });
 }
 
-// The block of the cluster that an address in .shared lies in.
+// The cluster rank in a .shared address.
 unsigned rank_of(U32 shared_address) { return shared_address >> shared_rank_shift; }
 
 struct IsInSpace final : Operation {
@@ -101,7 +101,7 @@ Result decode_isspacep(Decoder& decoder) {
   return test;
 }
 
-// mapa and getctarank read an address of .shared::cluster, or a generic one; of 32 or 64 bits.
+// Operand of mapa and getctarank: a 32- or 64-bit address of .shared::cluster, or a generic one.
 struct ClusterAddress {
   bool is_generic = true;
   bool is_wide = true;

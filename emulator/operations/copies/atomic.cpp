@@ -16,7 +16,7 @@
 namespace jit::emulator {
 namespace {
 
-constexpr std::size_t largest_atomic = 16;  // .v8 of half elements, .v4 of f32
+constexpr std::size_t largest_atomic = 16;  // .v8 of half elements, or .v4 of f32
 
 std::uint64_t read_register(Warp& warp, Slot slot, Type type, int lane) {
   return bits(type) == 64 ? warp.r64(slot)[lane] : warp.r32(slot)[lane];
@@ -30,7 +30,7 @@ void write_register(Warp& warp, Slot slot, Type type, int lane, std::uint64_t va
   }
 }
 
-// Other host threads may update the same word at the same time. Returns the old value.
+// Atomic, since other host threads may update the same word. Returns the old value.
 template <class Word>
 std::uint64_t update_atomically(std::byte* place, AtomicUpdate update, std::uint64_t b, std::uint64_t c) {
   auto* const word = reinterpret_cast<Word*>(place);
@@ -136,7 +136,7 @@ struct Atomic final : Operation {
   }
 };
 
-// The elements of an operand: itself, or what is in its braces.
+// The elements of an operand: itself, or those in its braces.
 std::vector<const ptx::Operand*> elements_of(Decoder& decoder, std::size_t index, std::size_t count) {
   const ptx::Operand& operand = decoder.operand(index);
   std::vector<const ptx::Operand*> elements;

@@ -21,8 +21,8 @@ struct AtomicOperands {
   std::uint32_t bytes() const { return element_bytes() * static_cast<std::uint32_t>(b.size()); }
 };
 
-/// Takes .op, .noftz, .vec, .type, and the operands from `first` on: b, c. Throws for one that PTX does not
-/// have; `has_result` tells atom from red.
+/// Takes .op, .noftz, .vec, .type, and the operands b and c from `first`. Throws for a combination that PTX
+/// lacks; `has_result` distinguishes atom from red.
 AtomicOperands take_atomic(Decoder& decoder, std::size_t first, bool has_result);
 
 }  // namespace jit::emulator

@@ -46,7 +46,7 @@ Word add_f32_flushed(Word old, Word b, Word) {
   return to_word(canonical(flush(flush(from_word<float>(old)) + flush(from_word<float>(b)))));
 }
 
-// Formats of 16 bits: sums of two fit f32 well enough that rounding it to them is rounding the exact sum
+// 16-bit formats: f32 holds the sum of two with enough bits that rounding it equals rounding the exact sum
 // (Figueroa, "When is double rounding innocuous?").
 struct Half {
   static float widen(std::uint16_t bits) { return f32_of_f16(bits); }
@@ -62,7 +62,7 @@ std::uint16_t add_16(std::uint16_t a, std::uint16_t b) {
   return F::narrow(F::widen(a) + F::widen(b));
 }
 
-// The number of the two when one is NaN; −0 is less than +0.
+// The number when the other one is NaN; −0 is less than +0.
 template <class F, bool smaller>
 std::uint16_t extremum_16(std::uint16_t a, std::uint16_t b) {
   const float x = F::widen(a), y = F::widen(b);

@@ -1,5 +1,5 @@
-// Bulk copies: what they have in common, and what a warp keeps of those that complete by bulk group (PTX ISA,
-// "Data Movement and Conversion Instructions: Bulk copy", "Async group mechanism").
+// Bulk copies: their common code, and a warp's state for those that complete by bulk group (PTX ISA, "Data
+// Movement and Conversion Instructions: Bulk copy", "Async group mechanism").
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace jit::emulator {
 
-/// Who issued an asynchronous operation, and what lay before that.
+/// The issuer of an asynchronous operation, with its knowledge at that time.
 struct Issue {
   Issue(Warp& issuer, int issuing_lane);
 
@@ -31,12 +31,12 @@ struct Issue {
   int lane;
   std::shared_ptr<const Knowledge> before;
 
-  /// An access to shared memory that the operation makes later, as `lanes` of `agent` at `time`.
+  /// A later access of the operation to shared memory, as `lanes` of `agent` at `time`.
   Access access(Agent agent, std::uint32_t time, std::uint32_t lanes = all_lanes) const;
   void report(FindingKind kind, std::string message) const;
 };
 
-/// A copy to shared memory of a block of the cluster that completes on an mbarrier there.
+/// A copy to the shared memory of a cluster's block that completes on an mbarrier there.
 class CopyToShared : public PendingOperation {
  public:
   CopyToShared(Issue issue, SharedPlace to, Mbarrier& mbarrier, std::uint32_t bytes);
@@ -44,7 +44,7 @@ class CopyToShared : public PendingOperation {
   std::string describe() const final;
 
  protected:
-  /// Moves the bytes. Accesses carry the epoch of `access`.
+  /// Copies the bytes; `access` gives the epoch.
   virtual void move(const Access& access) = 0;
   const Issue& issue() const { return issue_; }
   const SharedPlace& to() const { return to_; }
@@ -61,15 +61,15 @@ class CopyToShared : public PendingOperation {
 void start_load(Warp& warp, int lane, const std::shared_ptr<const BulkRegion>& region, const Issue& issue,
                 const SharedPlace& to, Mbarrier& mbarrier);
 
-/// A copy, or reduction, from shared to global memory. It reads and writes when it is told to.
+/// A copy or reduction from shared to global memory. Its owner calls `read` and `write`.
 class CopyToGlobal {
  public:
   CopyToGlobal(Issue issue, SharedPlace from, BulkRegion region, std::optional<Reduction> reduction);
 
   bool is_read() const { return is_read_; }
-  /// Takes the bytes out of shared memory, as the issuing lane of `agent` at `time`. At most once.
+  /// Reads the bytes of shared memory, as the issuing lane of `agent` at `time`. At most once.
   void read(Agent agent, std::uint32_t time);
-  /// Lets them take effect in global memory, as the issuing lane of `agent` at `time`; after `read`.
+  /// Writes the bytes to global memory, as the issuing lane of `agent` at `time`; after `read`.
   void write(Agent agent, std::uint32_t time);
   const Issue& issue() const { return issue_; }
   std::uint32_t bytes() const { return region_.bytes; }
@@ -83,19 +83,19 @@ class CopyToGlobal {
   std::vector<std::byte> taken_;
 };
 
-/// Each thread has groups of its own.
+/// Bulk groups of a warp; each thread has its own.
 struct BulkState {
   explicit BulkState(Warp& warp);
 
-  /// Puts a copy into the group that the lane has open.
+  /// Adds a copy to the lane's open group.
   void add(int lane, std::unique_ptr<CopyToGlobal> copy);
   /// Closes the open group of a lane.
   void commit(int lane);
-  /// Waits until all groups of the lane but the `newest` last ones have read their bytes, and unless
+  /// Waits until all of the lane's groups except the `newest` last ones have read their bytes and, unless
   /// `only_reads`, written them.
   void wait(Warp& warp, int lane, std::size_t newest, bool only_reads);
-  /// Called when the warp's last lane exits: completes what may still run and reports shared memory that is
-  /// still to be read.
+  /// Called when the warp's last lane exits: completes the remaining copies; reports those that have not read
+  /// shared memory.
   void finish(Warp& warp);
 
  private:
@@ -105,32 +105,32 @@ struct BulkState {
     std::deque<Group> committed;
   };
   std::array<Lane, warp_lanes> lanes_;
-  const Agent agent_;  // as whose lanes shared memory is read
+  const Agent agent_;  // reads shared memory on the lanes' behalf
   std::uint32_t time_ = 1;
 };
 
 /// The warp's state, made at first use.
 BulkState& bulk_state(Warp& warp);
 
-/// The part of an instruction that says where its copy completes: .mbarrier::complete_tx::bytes and [mbar],
-/// with the blocks that .multicast::cluster adds.
+/// The completion operands of a copy: .mbarrier::complete_tx::bytes and [mbar], with the target blocks of
+/// .multicast::cluster.
 struct BulkTarget {
   SharedOperand to;
   SharedOperand mbarrier;
   std::optional<Slot> block_mask;  // of .multicast::cluster
   bool own_block = false;          // .shared::cta
-  bool is_of_pair = false;         // .cta_group::2: the mbarrier may be the other block's of the pair
+  bool is_of_pair = false;         // .cta_group::2: the mbarrier may be that of the pair's other block
 
   struct Receiver {
     SharedPlace to;
     Mbarrier* mbarrier;
   };
-  /// For each block that receives the bytes of a lane: where to, and the mbarrier.
+  /// The address and mbarrier in each block that receives a lane's bytes.
   std::vector<Receiver> receivers(Warp& warp, int lane) const;
 };
 
-/// Takes an optional .L2::cache_hint with its last operand: a hint, without effect. Returns how many operands
-/// it is.
+/// Takes an optional .L2::cache_hint with its last operand, which has no effect. Returns the number of
+/// operands taken.
 std::size_t take_cache_hint(Decoder& decoder, std::size_t operand_index);
 
 // Parts of decode_bulk; cp, reduce, async and bulk are taken.

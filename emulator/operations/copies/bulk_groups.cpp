@@ -68,7 +68,7 @@ void BulkState::finish(Warp&) {
                           copy->bytes()));
           copy->read(agent_, time_);
         }
-        // The grid's end waits for it, and nobody else.
+        // Only the grid's end waits for it.
         copy->write(agent_, std::numeric_limits<std::uint32_t>::max());
       }
     }

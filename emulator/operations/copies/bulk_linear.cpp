@@ -1,4 +1,4 @@
-// Bulk copies of bytes side by side (PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk",
+// Bulk copies of contiguous bytes (PTX ISA, "cp.async.bulk", "cp.reduce.async.bulk",
 // "cp.async.bulk.prefetch").
 #include <fmt/format.h>
 
@@ -116,7 +116,7 @@ struct CopyBulkInCluster final : Operation {
       check_shared(warp, lane, receiver.to, "destination");
       warp.count().shared_read_bytes += bytes;
       warp.count().shared_write_bytes += bytes;
-      // Reductions to the same bytes may overlap in time, copies may not.
+      // Reductions to the same bytes may run concurrently; copies may not.
       if (!reduction && bytes != 0) {
         receiver.to.block->shared.begin_write(warp.access(lane, Proxy::async), receiver.to.offset, bytes);
       }

@@ -67,7 +67,7 @@ float larger(float a, float b) {
   return a > b ? a : b;
 }
 
-// f32 holds the exact sum of two halves, or enough bits of it that rounding twice is as rounding once.
+// f32 holds the sum of two halves with enough bits that double rounding equals a single one.
 template <class ToFloat, class FromFloat>
 void reduce_halves(Operator op, ToFloat to_float, FromFloat from_float, std::byte* to, const std::byte* from,
                    std::size_t bytes) {
@@ -158,8 +158,7 @@ void reduce(const Reduction& reduction, std::byte* to, const std::byte* from, st
     case Type::bf16:
       return reduce_halves(reduction.op, f32_of_bf16, bf16_of_f32, to, from, bytes);
     case Type::f32:
-      // PTX does not say what becomes of subnormals. On an H200 they stay, unless a tensor map says
-      // FLOAT32_FTZ.
+      // PTX leaves subnormals open. An H200 keeps them, unless a tensor map has FLOAT32_FTZ.
       return for_each_element<std::uint32_t>(to, from, bytes, [&](std::uint32_t a, std::uint32_t b) {
         const auto kept = [&](float x) { return reduction.flushes ? flush(x) : x; };
         const float sum = kept(std::bit_cast<float>(a)) + kept(std::bit_cast<float>(b));

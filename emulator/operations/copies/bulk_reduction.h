@@ -15,15 +15,15 @@ struct Reduction {
   enum class Operator : std::uint8_t { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
   Operator op;
   Type type;
-  bool flushes = false;  ///< subnormal f32 count as zero, operands and results
+  bool flushes = false;  ///< flushes subnormal f32 operands and results to zero
 };
 
-/// The operator of "add" and the like.
+/// The operator with this name, such as "add".
 std::optional<Reduction::Operator> parse_reduction(std::string_view text);
-/// Whether the table of PTX's cp.reduce.async.bulk has the combination, for a destination in .shared::cluster
-/// or in .global.
+/// Whether PTX's table for cp.reduce.async.bulk has the combination, with a destination in .shared::cluster
+/// or .global.
 bool is_legal(const Reduction& reduction, bool to_shared);
-/// The reduction of a tensor's elements; nothing when there is none.
+/// The reduction for a tensor's element type; nothing when PTX has none.
 std::optional<Reduction> tensor_reduction(Reduction::Operator op, TensorMap::Element element);
 
 /// Reduces `bytes` bytes from `from` into `to`, each element atomically with regard to other threads.

@@ -10,14 +10,14 @@
 namespace jit::emulator {
 namespace {
 
-constexpr std::uint32_t piece = 16;  // what a swizzle moves as a whole
+constexpr std::uint32_t piece = 16;  // unit of a swizzle
 
 std::uint64_t fill_of(const TensorMap& map) {
   if (map.out_of_bounds == TensorMap::OutOfBounds::zero) return 0;
-  return 0x7ff77ff77ff77ff7u;  // what an H200 fills with, whatever the type
+  return 0x7ff77ff77ff77ff7u;  // the fill of an H200, for every type
 }
 
-// Calls f(place in the image, bytes) for pieces of a run that stay together in a swizzled image.
+// Calls f(offset in the image, bytes) for pieces of a run that stay contiguous in a swizzled image.
 template <class F>
 void for_each_piece(const BulkRegion& region, const BulkRun& run, std::uint32_t image_offset, F f) {
   if (region.swizzle == TensorMap::Swizzle::none) return f(run.offset, run.bytes);
@@ -52,7 +52,7 @@ BulkRegion tensor_region(const TensorMap& map, std::span<const std::int32_t> coo
 
   const std::uint32_t element = element_bytes(map.element);
   const std::uint32_t row_bytes = map.box[0] * element;
-  // Elements of each row that lie within the tensor: the same in all rows.
+  // Elements of each row that are inside the tensor, equal for all rows.
   const std::int64_t first = std::clamp<std::int64_t>(-std::int64_t{coordinates[0]}, 0, map.box[0]);
   const std::int64_t end = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(map.dimensions[0]) - coordinates[0], first, map.box[0]);
@@ -102,7 +102,7 @@ void gather(const BulkRegion& region, const GlobalMemory& memory, std::uint32_t 
 std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset,
                                  const std::function<const std::byte*(std::uint32_t, std::uint32_t)>& read) {
   std::vector<std::byte> bytes(region.global_bytes());
-  // A whole image is asked for at once.
+  // A whole image is read at once.
   const std::byte* const whole = bytes.size() == region.bytes ? read(0, region.bytes) : nullptr;
   std::byte* to = bytes.data();
   for (const BulkRun& run : region.runs) {

@@ -1,4 +1,4 @@
-// The region of global memory that a bulk copy moves, and how it lies in shared memory.
+// The region of global memory that a bulk copy moves, and its layout in shared memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace jit::emulator {
 
-/// Bytes side by side in global memory, and where they come in the image of the copy.
+/// Contiguous bytes in global memory, and their offset in the copy's image.
 struct BulkRun {
   std::uint64_t address = 0;
   std::uint32_t offset = 0;
@@ -21,9 +21,9 @@ struct BulkRun {
 
 struct BulkRegion {
   std::uint32_t bytes = 0;    ///< in shared memory
-  std::vector<BulkRun> runs;  ///< what of it lies within the tensor, by offset
+  std::vector<BulkRun> runs;  ///< parts inside the tensor, by offset
   TensorMap::Swizzle swizzle = TensorMap::Swizzle::none;
-  std::uint64_t fill = 0;  ///< eight bytes that the rest consists of
+  std::uint64_t fill = 0;  ///< eight bytes that fill the rest
 
   std::uint64_t global_bytes() const;
 };
@@ -34,11 +34,11 @@ BulkRegion linear_region(std::uint64_t address, std::uint32_t bytes);
 /// bytes.
 BulkRegion tensor_region(const TensorMap& map, std::span<const std::int32_t> coordinates);
 
-/// Copies a region into its image, which begins at byte `offset` of shared memory (it decides the swizzle).
-/// All of the region must be allocated.
+/// Copies a region into its image, which begins at byte `offset` of shared memory (the swizzle depends on
+/// it). The whole region must be allocated.
 void gather(const BulkRegion& region, const GlobalMemory& memory, std::uint32_t offset, std::byte* image);
-/// The runs of an image one after the other, without swizzle. `read(at, bytes)` gives bytes of the image;
-/// what lies outside of the tensor is not asked for.
+/// The runs of an image in order, without swizzle. `read(at, bytes)` reads bytes of the image; those outside
+/// of the tensor are not read.
 std::vector<std::byte> unswizzle(const BulkRegion& region, std::uint32_t offset,
                                  const std::function<const std::byte*(std::uint32_t, std::uint32_t)>& read);
 

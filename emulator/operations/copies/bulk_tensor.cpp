@@ -11,7 +11,7 @@ namespace jit::emulator {
 namespace {
 
 constexpr std::uint32_t box_alignment = 128;   // bytes, in shared memory
-constexpr std::uint32_t inner_alignment = 16;  // bytes, of where a box begins in its innermost dimension
+constexpr std::uint32_t inner_alignment = 16;  // bytes, of a box's start in its innermost dimension
 
 TensorMap load_map(Warp& warp, int lane, std::uint64_t address) {
   if (address % tensor_map_alignment != 0) {
@@ -46,7 +46,7 @@ struct TensorOperand {
     return at;
   }
 
-  /// Whether the box ends before the tensor begins, in any dimension.
+  /// Whether the box ends before the tensor's start in some dimension.
   bool lies_before(Warp& warp, int lane, const TensorMap& tensor) const {
     const std::array<std::int32_t, 5> first = at(warp, lane);
     for (std::size_t i = 0; i < coordinates.size(); ++i) {
@@ -55,7 +55,7 @@ struct TensorOperand {
     return false;
   }
 
-  /// The box that it names, which must fit a shared memory of `room` bytes.
+  /// The box of its coordinates, which must fit a shared memory of `room` bytes.
   BulkRegion region(Warp& warp, int lane, const TensorMap& tensor, std::size_t room) const {
     if (gathers && tensor.rank == 2 && tensor.box[1] == 1) return gathered(warp, lane, tensor, room);
     if (gathers) {
@@ -96,7 +96,7 @@ struct TensorOperand {
   }
 
  private:
-  // Four rows, one behind the other.
+  // Four rows, one after another.
   BulkRegion gathered(Warp& warp, int lane, const TensorMap& tensor, std::size_t room) const {
     BulkRegion whole;
     for (std::size_t i = 0; i < gathered_rows; ++i) {
@@ -123,7 +123,8 @@ void check_global(Warp& warp, int lane, const BulkRegion& region) {
   for (const BulkRun& run : region.runs) check_global(warp, lane, run.address, run.bytes, 1);
 }
 
-// Whether all lanes `exec` give the same: the uniform datapath then starts one copy, and not one for each.
+// Whether all lanes `exec` have equal operands: the uniform datapath then starts one copy instead of one per
+// lane.
 bool is_uniform(Warp& warp, const TensorOperand& to, const SharedOperand& from) {
   const int first = std::countr_zero(warp.exec);
   const SharedPlace place = from.place(warp, first);
@@ -268,7 +269,7 @@ bool take_mode(Decoder& decoder, bool is_load = false) {
   return false;
 }
 
-// .cta_group::2 of loads; the mbarrier is then of either block of a pair.
+// Takes .cta_group::2 of loads: the mbarrier may be in either block of a pair.
 bool take_is_of_pair(Decoder& decoder) {
   const std::string_view group = decoder.take_any_of({"cta_group::1", "cta_group::2"});
   if (!group.empty()) decoder.require_arch(10, 0);

@@ -22,19 +22,19 @@ namespace {
 
 constexpr std::uint32_t largest_copy = 16;
 
-// The copies of one instruction, for the lanes where it has not taken effect.
+// The copies of one instruction, for the lanes whose copies are pending.
 struct Copy {
   std::uint64_t number = 0;  // in the order of issue
   std::uint32_t pc = 0;
   std::uint32_t lanes = 0;
   std::uint32_t tracked = 0;  // lanes whose copies an mbarrier tracks
-  std::uint32_t group = 0;    // the lanes had committed so many before
+  std::uint32_t group = 0;    // number of groups that the lanes had committed
   std::uint32_t bytes = 0;
   std::array<std::uint8_t, warp_lanes> source_bytes;
   SharedOffsets to;
   LaneAddresses from;
 
-  // Reads and writes now. `completion` says what the writes are stamped with.
+  // Reads and writes at once. `completion` gives the writes' epoch.
   void take_effect(Warp& warp, std::uint32_t which, Access completion) {
     completion.pc = pc;
     std::array<std::byte, warp_lanes * largest_copy> values;
@@ -69,7 +69,7 @@ class Copies final : public CpAsyncState {
     return static_cast<Copies&>(*warp.cp_async);
   }
 
-  // Adds a copy for lanes that have committed equally many groups.
+  // Adds a copy for lanes with equal numbers of committed groups.
   Copy& add() {
     if (spare_.empty()) spare_.push_back(std::make_unique<Copy>());
     Copy& copy = *spare_.back();
@@ -92,8 +92,7 @@ class Copies final : public CpAsyncState {
     for_each_lane(lanes, [&](int lane) { ++committed_[static_cast<std::size_t>(lane)]; });
   }
 
-  // Lets the copies of `warp.exec` take effect except for those in the last `allowed` groups; without a
-  // number, all.
+  // Completes the copies of `warp.exec` except those in the last `allowed` groups; without a number, all.
   void wait(Warp& warp, std::optional<std::uint32_t> allowed) {
     std::vector<Due>& due = due_;
     due.clear();
@@ -179,7 +178,7 @@ class Copies final : public CpAsyncState {
   std::vector<Due> due_;
   std::array<std::uint32_t, warp_lanes> committed_ = {};
   std::uint64_t next_number_ = 0;
-  // The time of each lane's last wait that completed tracked copies; 0: none did.
+  // The time of each lane's last wait that completed tracked copies; 0: none.
   std::array<std::uint32_t, warp_lanes> waited_times_ = {};
 };
 
@@ -229,7 +228,7 @@ struct AsyncCopy final : Operation {
     return sizes;
   }
 
-  // For what may race with it, a copy reads when it is issued.
+  // The race detector counts a copy's reads at its issue.
   void note_reads(Warp& warp, const Copy& copy) const {
     GlobalRaces* const races = warp.launch().races;
     if (races == nullptr) return;
@@ -285,7 +284,7 @@ struct CommitGroup final : Operation {
 };
 
 struct WaitGroup final : Operation {
-  std::optional<std::uint32_t> allowed = {};  // groups that may still be under way; nothing: wait_all
+  std::optional<std::uint32_t> allowed = {};  // groups that may stay pending; nothing: wait_all
 
   Flow execute(Warp& warp) const override {
     Copies& copies = Copies::of(warp);

@@ -16,11 +16,11 @@ namespace {
 
 constexpr std::size_t largest_access = 32;
 
-// Moves one element of each lane of `warp.exec` between a register and a buffer of `stride` bytes a lane.
+// Moves one element of each lane of `warp.exec` between a register and a buffer with `stride` bytes per lane.
 using Scatter = void (*)(Warp& warp, Slot to, const std::byte* from, std::size_t stride);
 using Gather = void (*)(Warp& warp, Slot from, std::byte* to, std::size_t stride);
 
-// `Memory` is signed where the register is to be filled with the sign; of it, `mask` is kept.
+// `Memory` is signed when the register is sign-extended; `mask` gives the bits that it keeps.
 template <class Memory, class Register, Register mask>
 void scatter(Warp& warp, Slot slot, const std::byte* from, std::size_t stride) {
   Register* const to = lanes<Register>(warp, slot);
@@ -111,7 +111,7 @@ void gather_4(Warp& warp, const std::array<Slot, 4>& slots, std::byte* to) {
   }
 }
 
-// The slots of elements that are four registers of 32 bits, and nothing of others.
+// The slots, when all elements are 32-bit registers of four; else empty.
 template <class Element>
 std::optional<std::array<Slot, 4>> four_registers(const LaneAccess& access,
                                                   const std::vector<Element>& elements) {
@@ -280,7 +280,7 @@ Ordering take_ordering(Decoder& decoder, std::string_view synchronizing) {
 
 AddressSpace take_space(Decoder& decoder) {
   if (!decoder.take_any_of({"shared", "shared::cta", "shared::cluster"}).empty()) return AddressSpace::shared;
-  // Variables in .const lie in global memory.
+  // .const variables are in global memory.
   if (!decoder.take_any_of({"global", "const"}).empty()) return AddressSpace::global;
   if (!decoder.take_any_of({"param", "param::entry"}).empty()) return AddressSpace::param;
   return decoder.take("local") ? AddressSpace::local : AddressSpace::generic;

@@ -10,28 +10,26 @@
 
 namespace jit::emulator {
 
-/// Takes .cta, .cluster, .gpu or .sys, which must be there.
+/// Takes the required scope .cta, .cluster, .gpu or .sys.
 Scope take_scope(Decoder& decoder);
-/// The scope of that name.
+/// The scope with this name.
 Scope scope_of(std::string_view name);
-/// Takes the modifiers that say how an access is ordered, and its scope. `synchronizing` is "acquire" or
-/// "release".
+/// Takes an access's ordering modifiers and its scope. `synchronizing` is "acquire" or "release".
 Ordering take_ordering(Decoder& decoder, std::string_view synchronizing);
 
-/// Takes the state space, if there is one.
+/// Takes the state space, if present.
 AddressSpace take_space(Decoder& decoder);
 
-/// Takes cache operators, eviction priorities and prefetch sizes: advice, without effect here. Returns
-/// whether a cache policy is the last operand.
+/// Takes cache operators, eviction priorities and prefetch sizes, which have no effect here. Returns whether
+/// a cache policy is the last operand.
 bool take_cache_modifiers(Decoder& decoder);
 
-/// The operand [a] of an access in `space`, which becomes `shared` where the name of a shared variable says
-/// so.
+/// The operand [a] of an access in `space`, which becomes `shared` when it names a shared variable.
 Decoder::Address take_address(Decoder& decoder, std::size_t index, AddressSpace& space);
 
 InstructionClass class_of(AddressSpace space);
 
-/// A destination or source of the access' element type, or of a wider register (PTX ISA, "Operand Size
+/// The type of a destination or source register: the element type or a wider one (PTX ISA, "Operand Size
 /// Exceeding Instruction-Type Size").
 Type register_type(const Decoder& decoder, const ptx::Operand& operand, Type element);
 

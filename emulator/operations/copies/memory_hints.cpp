@@ -10,7 +10,7 @@ struct Advice final : Operation {
   Flow execute(Warp&) const override { return Flow::next; }
 };
 
-// The value is opaque: only .L2::cache_hint takes it, as advice.
+// The value is opaque: only .L2::cache_hint reads it, as a hint.
 struct CreatePolicy final : Operation {
   Slot to = 0;
 

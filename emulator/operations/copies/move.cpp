@@ -37,8 +37,8 @@ Result make_copy(Decoder& decoder, Type type) {
   return copy;
 }
 
-// Time goes by with the instructions that the cluster executes, so that runs repeat themselves; %globaltimer is that of a
-// group of devices, where there is one.
+// The clock counts the cluster's executed instructions, so that runs are reproducible; in a device group,
+// %globaltimer is the group's.
 struct ReadClock final : Operation {
   Slot to = 0;
   bool is_wide = false;
@@ -65,7 +65,7 @@ struct ClockRegister {
   int shift;
 };
 
-// Null unless operand 1 is a special register that tells the time.
+// Decodes a special register that reads a clock; else null.
 Result decode_clock(Decoder& decoder, Type type) {
   static const std::unordered_map<std::string_view, ClockRegister> clocks = {
       {"%clock", {32, 0}},       {"%clock_hi", {32, 32}},      {"%clock64", {64, 0}},
@@ -156,7 +156,7 @@ struct Unpack final : Operation {
       }
       copy_lanes(exec, to, results.data());
     };
-    // A part may lie where the whole did.
+    // A part may use the same register as the whole.
     std::array<Unit<Whole>, warp_lanes> whole;
     std::memcpy(whole.data(), lanes<Whole>(warp, from), sizeof whole);
     for (const Part& part : parts) {

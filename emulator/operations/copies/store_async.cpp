@@ -16,7 +16,7 @@
 namespace jit::emulator {
 namespace {
 
-// Both act in the generic proxy, unlike bulk copies.
+// Both use the generic proxy, unlike bulk copies.
 Access in_generic_proxy(Access access) {
   access.proxy = Proxy::generic;
   return access;

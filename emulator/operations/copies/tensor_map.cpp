@@ -14,12 +14,12 @@ using Swizzle = TensorMap::Swizzle;
 
 constexpr std::uint64_t magic = 0x70614d726f736e54u;  // "TnsorMap"
 
-/// The bytes of a map, before the checksum at their end.
+/// The bytes of a map, without the checksum at the end.
 struct Encoded {
   std::uint64_t magic;
   std::uint64_t address;
   std::array<std::uint64_t, 4> strides;
-  std::array<std::uint32_t, 5> last;  // of each dimension: its size less one, as 2³² is legal
+  std::array<std::uint32_t, 5> last;  // each dimension's size minus one, as 2³² is legal
   std::array<std::uint16_t, 5> box;
   std::array<std::uint8_t, 5> element_strides;
   std::uint8_t rank, element, interleave, swizzle, l2_promotion, out_of_bounds;
@@ -139,7 +139,7 @@ std::uint32_t swizzle_span(Swizzle swizzle) {
 }
 
 std::uint32_t swizzled(Swizzle swizzle, std::uint32_t offset) {
-  // As many of the bits from 7 as the span has 16-byte pieces change the bits from 4.
+  // The bits from bit 7, as many as the span's 16-byte pieces need, are XORed into those from bit 4.
   const std::uint32_t pieces = swizzle_span(swizzle) / 16 - 1;
   return offset ^ ((offset >> 7 & pieces) << 4);
 }

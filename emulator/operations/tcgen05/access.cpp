@@ -22,7 +22,7 @@ struct ShapeRow {
   int registers;  // of .x1
   int columns;    // of .x1
   int most_repeats;
-  bool whole;  // 32 lanes of tensor memory, else 16
+  bool whole;  // 32 lanes of tensor memory; else 16
 };
 constexpr ShapeRow shapes[] = {
     {"32x32b", TensorShape::s32x32b, 1, 1, 128, true},
@@ -33,7 +33,7 @@ constexpr ShapeRow shapes[] = {
 };
 const ShapeRow& row_of(TensorShape shape) { return shapes[static_cast<std::size_t>(shape)]; }
 
-// The address, with what the instruction asks of it and of the warp.
+// The address, with the instruction's and the warp's restrictions checked.
 TensorPlace check_place(Warp& warp, const Decoder::Address& address, const TensorAccessInstruction& moved) {
   const int first = std::countr_zero(warp.exec);
   const auto value_of = [&](int lane) {
@@ -117,7 +117,7 @@ void take_collective(Decoder& decoder) {
   decoder.set_aligned();
 }
 
-// The shape and .xN.
+// Takes the shape and .xN.
 TensorAccessInstruction take_shape(Decoder& decoder) {
   TensorAccessInstruction moved;
   const std::string_view name = decoder.take_one_of({"32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"});
@@ -136,7 +136,7 @@ std::size_t count_of(const TensorAccessInstruction& moved) {
   return TensorAccessInstruction::register_count(moved.shape, moved.repeats);
 }
 
-// A vector of registers; one may stand without braces.
+// The registers of a vector; a single one may be without braces.
 std::vector<Slot> registers_of(Decoder& decoder, std::size_t index, std::size_t count, bool is_written) {
   const ptx::Operand& operand = decoder.operand(index);
   if (operand.kind != ptx::Operand::Kind::vector && count == 1) {

@@ -59,7 +59,7 @@ struct Allocate final : Operation {
     }
     if (!own.is_beginning) ++own.begun;
     own.is_beginning = true;
-    // A pair allocates together.
+    // A pair's blocks allocate together.
     const TensorAllocation* const peer = blocks == 2 ? &tensor_unit(peer_of(warp)).allocation : nullptr;
     const std::uint64_t token = std::uint64_t{wanted} << 32 | (peer ? own.begun : 0);
     if (!own.is_over(token)) return warp.wait_for(own, token, true);

@@ -1,4 +1,5 @@
-// Columns of tensor memory: who has them (PTX ISA, "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit").
+// Allocation of tensor-memory columns (PTX ISA, "tcgen05.alloc, tcgen05.dealloc,
+// tcgen05.relinquish_alloc_permit").
 #pragma once
 
 #include <array>
@@ -12,17 +13,17 @@
 
 namespace jit::emulator {
 
-/// The columns of a multiprocessor, which its blocks share.
+/// Columns of a multiprocessor; its blocks share them.
 struct TensorColumns {
   std::array<bool, tensor_columns> taken{};
-  /// Who may allocate: the block that has done so and has not relinquished its permit. 0: anyone.
+  /// The block that may allocate: it has allocated and not relinquished its permit. Null: any.
   const Block* permitted = nullptr;
 
-  /// The first columns that are free, side by side; 512: there are none.
+  /// The first of `columns` free contiguous columns; 512: none.
   int room(int columns) const;
 };
 
-/// Wait token: how many columns are wanted, times 2^32, plus how many allocations the peer must have come to.
+/// Wait token: wanted columns times 2^32, plus the number of allocations that the peer must have begun.
 class TensorAllocation final : public Waitable {
  public:
   explicit TensorAllocation(Block& block);
@@ -30,19 +31,19 @@ class TensorAllocation final : public Waitable {
   TensorAllocation(const TensorAllocation&) = delete;
   TensorAllocation& operator=(const TensorAllocation&) = delete;
 
-  /// Takes the first columns that are free; there must be some. Returns the first of them.
+  /// Allocates the first free columns, which must exist. Returns the first one.
   int take(int columns);
   void give_permit_back();
-  /// How many columns begin there, as alloc gave them; 0: none.
+  /// The size of the allocation that begins at this column; 0: none.
   int size_at(int first) const;
   void give_back(int first);
-  /// The first of these columns that nobody has allocated; −1: all are.
+  /// The first of these columns that the block has not allocated; −1: none.
   int first_foreign(int first, int columns) const;
 
   bool is_relinquished = false;
   int last_size = 0;          ///< of the last allocation; 0: none
-  std::uint32_t begun = 0;    ///< allocations that a warp has come to
-  bool is_beginning = false;  ///< it waits there
+  std::uint32_t begun = 0;    ///< allocations that a warp has begun
+  bool is_beginning = false;  ///< a warp waits in one
 
   bool is_over(std::uint64_t token) const override;
   bool may_end_from_outside() const override { return block_.shared_columns != nullptr; }
@@ -53,7 +54,7 @@ class TensorAllocation final : public Waitable {
  private:
   Block& block_;
   TensorColumns own_;
-  TensorColumns& columns_;                    // of the multiprocessor; own_: of nobody else
+  TensorColumns& columns_;                    // the multiprocessor's; own_: not shared
   std::map<int, int> sizes_;                  // by first column
   std::array<bool, tensor_columns> taken_{};  // by this block
 };

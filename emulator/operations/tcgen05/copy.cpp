@@ -1,4 +1,4 @@
-// tcgen05.cp: from shared memory to tensor memory (PTX ISA, "tcgen05.cp").
+// tcgen05.cp: copies from shared memory to tensor memory (PTX ISA, "tcgen05.cp").
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +16,7 @@ namespace {
 struct CopyShape {
   std::string_view name, copies;
   int rows, words;
-  /// The row that comes to a lane of tensor memory.
+  /// The source row of a lane of tensor memory.
   int (*row_of)(int lane);
 };
 constexpr CopyShape shapes_of_copies[] = {
@@ -39,7 +39,7 @@ class CopyToTensorMemory final : public TensorOperation {
         from_(from),
         blocks_(std::move(blocks)) {}
 
-  /// The type of elements in pieces with padding that become bytes; b8: bytes.
+  /// Element type of padded pieces that are widened to bytes; b8: already bytes.
   Type from_type = Type::b8;
 
   void complete(bool) override {

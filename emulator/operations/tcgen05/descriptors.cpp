@@ -9,7 +9,7 @@ namespace {
 
 std::uint32_t field(std::uint32_t bits, int first, int count) { return bits >> first & ((1u << count) - 1); }
 
-// The element type of a code, pred where there is none.
+// The element type of a code; pred: none.
 Type element_of(ProductKind kind, std::uint32_t code) {
   switch (kind) {
     case ProductKind::f16:
@@ -122,7 +122,7 @@ bool is_zero_column(std::uint64_t bits, const ProductShape& shape, int column) {
 
 MatrixDescriptor parse_tensor_descriptor(std::uint64_t bits) {
   using Swizzle = MatrixDescriptor::Swizzle;
-  // The low 52 bits mean what they mean to wgmma.
+  // The low 52 bits have wgmma's meaning.
   MatrixDescriptor descriptor = MatrixDescriptor::parse(bits & 0x000f'ffff'ffff'ffff);
   const std::uint64_t code = bits >> 61;
   descriptor.swizzle = code == 2   ? Swizzle::bytes128

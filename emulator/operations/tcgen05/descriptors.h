@@ -19,27 +19,27 @@ struct ProductShape {
   Major a_major = Major::k, b_major = Major::k;
   bool saturates = false;      ///< of integers
   bool is_stationary = false;  ///< .ws; set before it is parsed
-  // Block-scaled kinds alone:
+  // Only for block-scaled kinds:
   int a_scale_id = 0, b_scale_id = 0;
   bool has_power_scales = false;  ///< ue8m0, else ue4m3
 
-  /// The fault of `bits` for a product of this kind by so many blocks; empty: nothing. Fills the rest.
+  /// The fault of `bits` for a product of this kind by `blocks` blocks; empty: none. Sets the other members.
   std::string parse(std::uint32_t bits, ProductKind kind, int blocks);
 };
 
 bool is_block_scaled(ProductKind kind);
-/// Elements of 4 bits, two in a byte.
+/// Whether elements have 4 bits, two in a byte.
 bool is_of_nibbles(ProductKind kind);
 
-/// The fault of a zero-column mask descriptor; empty: nothing.
+/// The fault of a zero-column mask descriptor; empty: none.
 std::string zero_mask_fault(std::uint64_t bits);
-/// Whether the mask takes a column of B as zeros (PTX ISA, "Zero-Column Mask Descriptor": the examples decide which of
-/// the two spans is which).
+/// Whether the mask zeroes a column of B (PTX ISA, "Zero-Column Mask Descriptor": its examples decide the
+/// meaning of the two spans).
 bool is_zero_column(std::uint64_t bits, const ProductShape& shape, int column);
 
-/// The fault of a matrix descriptor, for lines of `pieces` pieces of 16 bytes; empty: nothing.
+/// The fault of a matrix descriptor for lines of `pieces` 16-byte pieces; empty: none.
 std::string tensor_descriptor_fault(std::uint64_t bits, Major major, int pieces);
-/// A descriptor without fault, as wgmma's layout.
+/// A valid descriptor in wgmma's layout.
 MatrixDescriptor parse_tensor_descriptor(std::uint64_t bits);
 
 }  // namespace jit::emulator

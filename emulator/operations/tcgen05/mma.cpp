@@ -1,4 +1,4 @@
-// tcgen05.mma (PTX ISA, "tcgen05.mma"): its text, and what is checked when it is issued.
+// tcgen05.mma (PTX ISA, "tcgen05.mma"): its text, and the checks at its issue.
 #include <algorithm>
 #include <bit>
 
@@ -190,7 +190,7 @@ struct Multiply final : Operation {
       if (given.a) {
         check_columns(warp, lane, *block, "A", given.a_region());
         memory.note_read(access, given.a_region());
-        // The words of tf32 may be sums.
+        // tf32 words may be sums.
         if (bits(given.shape.a) < 32) memory.expect_no_sums(access, given.a_region());
       }
       if (given.a_scales) {
@@ -218,7 +218,7 @@ struct Multiply final : Operation {
   }
 };
 
-// .block_scale with how many scales a row has along k, each of so many elements.
+// Takes .block_scale, the number of scales per row along k, and the elements of each.
 int take_scales(Decoder& decoder, ProductKind kind) {
   decoder.take_one_of({"block_scale"});
   const std::string_view named =
@@ -246,7 +246,7 @@ void take_collector(Decoder& decoder, bool is_stationary) {
   }
 }
 
-// Takes the optional operand at the end: which columns of B are zeros with .ws, else D · 2^−scale.
+// Takes the optional last operand: with .ws the zero columns of B, else the exponent of D · 2^−scale.
 void take_last(Decoder& decoder, std::size_t index, Multiply& operation) {
   if (operation.is_stationary) {
     operation.zeros = decoder.source(index, Type::b64);

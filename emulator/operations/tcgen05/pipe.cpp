@@ -24,7 +24,7 @@ class Commit final : public TensorOperation {
     }
     for (const auto& [block, mbarrier] : mbarriers_) {
       if (has_ended(*block)) {
-        // Silicon does not mind an arrival that nobody needs.
+        // Hardware permits an arrival that is not needed.
         if (is_idle && issue_.warp.launch().options.level == Level::silicon) continue;
         issue_.report(
             FindingKind::unfinished_copy,
@@ -48,7 +48,7 @@ class Commit final : public TensorOperation {
   const std::vector<std::pair<Block*, Mbarrier*>> mbarriers_;
 };
 
-/// Stands in the cluster's queue for one commit of a pipe: whichever is picked, the oldest one arrives.
+/// A commit's entry in the cluster's queue; whichever entry is picked, the pipe's oldest commit arrives.
 class PendingCommit final : public PendingOperation {
  public:
   explicit PendingCommit(TensorPipe& pipe) : pipe_(pipe) {}

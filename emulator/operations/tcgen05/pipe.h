@@ -1,5 +1,5 @@
-// The asynchronous tcgen05 operations of a block, or of a pair whose leader it is, from issue to completion. They take
-// effect in the order of their issue, as late as can be: when an arrival that a commit promised must come.
+// Asynchronous tcgen05 operations of a block, or of a pair that it leads, from issue to completion. They take
+// effect in issue order, as late as possible: when a commit's arrival is due.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace jit::emulator {
 class TensorOperation {
  public:
   virtual ~TensorOperation() = default;
-  /// `is_idle`: nothing in front of it had been left to do.
+  /// `is_idle`: all earlier operations had already completed.
   virtual void complete(bool is_idle) = 0;
 };
 
@@ -27,21 +27,21 @@ class TensorPipe {
  public:
   explicit TensorPipe(Block& block) : block_(block) {}
 
-  int cta_group = 0;  ///< of the block's instructions so far; 0: none
+  int cta_group = 0;  ///< cta_group of the block's instructions so far; 0: none
 
   void issue(std::unique_ptr<TensorOperation> operation);
-  /// An arrival at each of `mbarriers` when all operations that the thread has issued are complete.
+  /// Arrives at each of `mbarriers` when all operations issued by the thread have completed.
   void commit(const Issue& issue, Agent agent, std::uint32_t time,
               std::vector<std::pair<Block*, Mbarrier*>> mbarriers);
-  /// Completes what is in front of the first commit, and lets that arrive.
+  /// Completes the operations before the oldest commit, and its arrival.
   void reach_commit();
-  /// Reports operations that nothing has committed when the block ends.
+  /// Reports operations that no commit covers when the block ends.
   void finish(Warp& warp);
 
  private:
   Block& block_;
   std::deque<std::unique_ptr<TensorOperation>> queue_;
-  std::deque<std::size_t> commits_;  // positions in the queue of commits, counted from its very beginning
+  std::deque<std::size_t> commits_;  // positions of commits, counted from the first operation ever issued
   std::size_t done_ = 0, issued_ = 0;
 };
 

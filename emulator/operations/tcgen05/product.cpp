@@ -19,7 +19,7 @@ constexpr int line_bytes = 32;  // along k
 constexpr int line_words = line_bytes / 4;
 constexpr int line_pieces = 2;
 
-// Elements of `bytes` bytes: `lines` of `length` become `length` of `lines`.
+// Transposes `lines` lines of `length` elements of `bytes` bytes.
 void transpose(const std::byte* from, std::size_t lines, std::size_t length, std::size_t bytes, std::byte* to,
                std::size_t to_stride) {
   const auto move = [&]<class T>(T) {
@@ -36,7 +36,7 @@ void transpose(const std::byte* from, std::size_t lines, std::size_t length, std
 
 }  // namespace
 
-// Parts of the lanes, each of which has the rows of other columns; 0: half of the lanes are left out.
+// Groups of lanes that hold the rows of different columns; 0: half of the lanes are unused.
 int ProductOperands::lane_parts() const {
   if (rows() == tensor_lanes || shape.is_stationary || blocks == 2) return tensor_lanes / rows();
   return 0;
@@ -102,7 +102,7 @@ void TensorProduct::read_a(Block& block, std::vector<std::uint32_t>& rows) const
   transpose(lines.data(), static_cast<std::size_t>(operands_.k), count, bytes, to, line_bytes);
 }
 
-// Rows along k of all columns.
+// Reads the rows of all columns along k.
 void TensorProduct::read_b(std::vector<std::byte>& elements) const {
   const auto n = static_cast<std::size_t>(operands_.shape.n), share = n / blocks_.size();
   const auto bytes = static_cast<std::size_t>(element_bytes(operands_.shape.b));
@@ -138,7 +138,7 @@ bool TensorProduct::is_disabled(std::size_t index, int lane) const {
   return (operands_.disabled[4 * index + static_cast<std::size_t>(lane / 32)] >> lane % 32 & 1) != 0;
 }
 
-// Elements of 4 bits: 32 bytes of each column.
+// 4-bit elements: 32 bytes of each column.
 void TensorProduct::read_b_lines(std::vector<std::uint32_t>& lines) const {
   const auto share = static_cast<std::size_t>(operands_.shape.n) / blocks_.size();
   lines.resize(share * blocks_.size() * line_words);

@@ -1,4 +1,4 @@
-// One tcgen05.mma from issue to completion: where its operands and its sums lie.
+// One tcgen05.mma from issue to completion: locations of its operands and sums.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace jit::emulator {
 
-/// An instruction, and its registers when it was issued.
+/// An instruction with its register values at the issue.
 struct ProductOperands {
   ProductKind kind{};
   ProductShape shape;
@@ -28,7 +28,7 @@ struct ProductOperands {
   int scales = 0;  ///< of a row and k: .scale_vec::1X, 2X, 4X
   bool accumulates = false;
   int scale = 0;                            ///< D · 2^−scale
-  std::array<std::uint32_t, 8> disabled{};  ///< lanes whose rows stay as they are, 4 words for each block
+  std::array<std::uint32_t, 8> disabled{};  ///< lanes whose rows stay unchanged, 4 words per block
 
   std::uint64_t zeros = 0;  ///< zero-column mask descriptor; 0: none
 
@@ -37,9 +37,9 @@ struct ProductOperands {
   TensorRegion a_region() const;
   TensorRegion a_scale_region() const;
   TensorRegion b_scale_region() const;
-  /// Where a block keeps an element of D.
+  /// The position of an element of D in its block.
   TensorPlace place_of(int row, int column) const;
-  /// The first lane of tensor memory that holds a row of A.
+  /// The first tensor-memory lane with a row of A.
   int a_lane(int row) const;
 
  private:
@@ -73,7 +73,7 @@ class TensorProduct final : public TensorOperation {
   void multiply_integers(std::size_t index, const std::vector<std::byte>& b) const;
   void multiply_nibbles(std::size_t index, const std::vector<std::uint32_t>& b_lines) const;
   bool is_disabled(std::size_t index, int lane) const;
-  /// The scale of a row of A, or of column of B for it, of one of its blocks along k.
+  /// The scale with index `number` along k of a row of A; `b_scale`: of a column of B, as used for that row.
   std::uint8_t a_scale(Block& block, int row, int number) const;
   std::uint8_t b_scale(Block& block, int row, int column, int number) const;
 
@@ -81,7 +81,7 @@ class TensorProduct final : public TensorOperation {
   const Agent agent_;
   const std::uint32_t time_;
   const ProductOperands operands_;
-  const std::vector<Block*> blocks_;  ///< the leader first
+  const std::vector<Block*> blocks_;  ///< leader first
   const AccumulationModel model_;
 };
 

@@ -15,8 +15,8 @@ namespace {
 constexpr int scale_bias = 127;  // of ue8m0
 constexpr std::uint8_t scale_nan = 255;
 constexpr int line_words_along_k = 8;
-constexpr int block_of_nibbles = 16;  // elements whose products are summed exactly
-constexpr int nibble_fraction = 35;   // bits of a sum of scaled blocks (MMA-Sim)
+constexpr int block_of_nibbles = 16;  // elements with an exact sum of products
+constexpr int nibble_fraction = 35;   // kept bits of a sum of scaled blocks (MMA-Sim)
 
 // e2m1, doubled.
 int doubled(std::uint32_t code) {
@@ -25,7 +25,7 @@ int doubled(std::uint32_t code) {
   return (code & 8) != 0 ? -magnitude : magnitude;
 }
 
-// A scale as significand · 2^exponent; none for NaN.
+// A scale as significand · 2^exponent; nothing for NaN.
 struct Scale {
   int significand = 1, exponent = 0;
   bool is_nan = false;
@@ -37,7 +37,7 @@ Scale scale_of(std::uint8_t bits, bool is_power) {
   return field == 0 ? Scale{fraction, -9} : Scale{8 + fraction, field - 10};
 }
 
-// Sums of terms, each cut off below 2^(the largest one's exponent − 35), cut off to f32.
+// Sums of terms, each truncated at 2^(largest exponent − 35), then truncated to f32.
 class AlignedSum {
  public:
   void add(double term) { terms_[count_++] = term; }
@@ -51,7 +51,7 @@ class AlignedSum {
     std::int64_t sum = 0;
     for (int i = 0; i < count_; ++i)
       sum += static_cast<std::int64_t>(std::trunc(std::ldexp(terms_[i], point)));
-    // To 24 bits, towards zero.
+    // Truncates to 24 bits.
     std::uint64_t magnitude = static_cast<std::uint64_t>(sum < 0 ? -sum : sum);
     const int extra = std::bit_width(magnitude) - 24;
     if (extra > 0) magnitude = magnitude >> extra << extra;
@@ -71,7 +71,7 @@ std::uint8_t TensorProduct::a_scale(Block& block, int row, int number) const {
   return static_cast<std::uint8_t>(word >> 8 * (operands_.shape.a_scale_id + number));
 }
 
-// Each quarter of the lanes has the scales of all columns.
+// Each quarter of the lanes holds the scales of all columns.
 std::uint8_t TensorProduct::b_scale(Block& block, int row, int column, int number) const {
   const std::uint32_t word =
       block.tensor->memory.row(row / 32 * 32 + column % 32)[operands_.b_scales->column + column / 32];

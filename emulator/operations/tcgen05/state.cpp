@@ -1,4 +1,4 @@
-// tcgen05: which instruction it is, and what all of them share.
+// tcgen05: selection of the instruction, and common code.
 #include "operations/tcgen05/state.h"
 
 #include <bit>

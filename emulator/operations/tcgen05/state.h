@@ -1,4 +1,4 @@
-// The state of tcgen05 instructions of a block (PTX ISA, "TensorCore 5th Generation Family Instructions").
+// tcgen05 state of a block (PTX ISA, "TensorCore 5th Generation Family Instructions").
 #pragma once
 
 #include "machine/tensor_memory.h"
@@ -18,16 +18,16 @@ struct TensorUnitState {
   void finish(Warp& warp);
 };
 
-/// The tensor unit of a block, made at the first use.
+/// The tensor unit of a block, created at the first use.
 TensorUnitState& tensor_unit(Block& block);
 
 /// Throws unless the target has tcgen05.
 void require_tcgen05(Decoder& decoder);
-/// Takes .cta_group::1 or ::2: how many blocks the instruction is of.
+/// Takes .cta_group::1 or ::2: the number of blocks.
 int take_cta_group(Decoder& decoder);
-/// Notes that a block executes an instruction of so many: all of a kernel must be of the same.
+/// Records the cta_group of an executed instruction; all of a kernel must be equal.
 void check_cta_group(Warp& warp, int blocks);
-/// The other block of a pair: the rank differs in the last bit. Stops the launch where there is none.
+/// The other block of a pair, whose rank differs in the last bit. Stops the launch without one.
 Block& peer_of(Warp& warp);
 
 // Parts of decode_tcgen05.

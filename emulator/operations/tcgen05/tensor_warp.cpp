@@ -9,7 +9,7 @@
 namespace jit::emulator {
 namespace {
 
-// An agent of the cluster, and the one for what is published of it.
+// Adds an agent to the cluster, followed by one for what fences publish about it.
 Agent add_tensor_agent(Cluster& cluster) {
   const Agent agent = cluster.add_agent();
   cluster.add_agent();
@@ -75,7 +75,7 @@ TensorAccess TensorWarp::load_access(Warp& warp) {
 }
 
 TensorAccess TensorWarp::store_access(Warp& warp) {
-  // A load is over for its own warp where it has read a register of it, fences or not.
+  // A load has ended for its own warp once the warp has read a result register, regardless of fences.
   const VectorClock& before = ordered(warp, warp.exec);
   if (is_strict(warp)) {
     VectorClock own = before;

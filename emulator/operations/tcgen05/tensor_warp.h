@@ -1,7 +1,7 @@
-// tcgen05 operations of a warp: which of them have ended, and what of others' lies in its past.
+// tcgen05 operations of a warp: which of them have ended, and which of other warps' happen before.
 //
-// Loads, stores and the products of each thread are agents of the cluster. The id behind an agent's stands for what
-// tcgen05.fence::before_thread_sync has published of it, which travels with every release.
+// Loads, stores and the products of each thread are agents of the cluster. The id after an agent's represents
+// its operations published by tcgen05.fence::before_thread_sync; every release passes them on.
 #pragma once
 
 #include <array>
@@ -19,17 +19,17 @@ class TensorAccessInstruction;
 class TensorWarp final : public RegisterWatch {
  public:
   explicit TensorWarp(Warp& warp);
-  /// The state of a warp, made at the first use.
+  /// The state of a warp, created at the first use.
   static TensorWarp& of(Warp& warp);
 
-  // Accesses by the instruction that is being executed.
+  // Accesses by the current instruction.
   TensorAccess load_access(Warp& warp);
   TensorAccess store_access(Warp& warp);
-  /// An access by tcgen05.dealloc, which is behind what barriers put before it: fences are for accesses.
+  /// An access by tcgen05.dealloc, which barriers alone order: fences are for accesses.
   TensorAccess dealloc_access(Warp& warp);
-  /// By an operation that a lane issues, as the next of its thread.
+  /// An access by a lane's next operation.
   TensorAccess product_access(Warp& warp, int lane);
-  /// As whom a lane's operations act on memory, and how many it has issued.
+  /// The agent of a lane's operations, and the number issued.
   struct Products {
     Agent agent = 0;
     std::uint32_t issued = 0;
@@ -40,11 +40,11 @@ class TensorWarp final : public RegisterWatch {
   void issue_store(Warp& warp, const TensorAccessInstruction& instruction, TensorPlace place);
   void wait_for_loads(Warp& warp);
   void wait_for_stores(Warp& warp);
-  /// By the lanes `exec`.
+  /// Fences by the lanes `exec`.
   void fence_before(Warp& warp);
   void fence_after(Warp& warp);
 
-  /// Lets loads end whose registers an instruction reads, or writes.
+  /// Ends pending loads whose result registers an instruction reads or writes.
   void watch(Warp& warp, const InstructionInfo& info) override;
   void finish(Warp& warp) override;
 
@@ -60,7 +60,7 @@ class TensorWarp final : public RegisterWatch {
     TensorPlace place;
     std::vector<std::uint32_t> values;
   };
-  /// The past of some lanes, as wait and fence have made it.
+  /// The past of some lanes, after their waits and fences.
   struct View {
     std::uint32_t lanes;
     VectorClock ordered;
@@ -77,7 +77,7 @@ class TensorWarp final : public RegisterWatch {
   std::array<Products, 32> products_{};
   std::deque<Load> pending_;
   std::vector<Store> stored_;
-  std::vector<std::uint32_t> owner_;  // by slot: the time of the load that is to write it; 0: none
+  std::vector<std::uint32_t> owner_;  // by slot: time of the pending load that writes it; 0: none
   std::vector<View> views_;
   VectorClock common_;
 };

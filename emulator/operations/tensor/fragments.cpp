@@ -14,7 +14,7 @@ namespace {
 template <class Take>
 std::vector<Slot> take_registers(Decoder& decoder, std::size_t operand, std::size_t count, Take take) {
   const ptx::Operand& vector = decoder.operand(operand);
-  // A vector of one may be written without braces.
+  // A vector of one register may be without braces.
   if (vector.kind == ptx::Operand::Kind::name && count == 1) return {take(vector)};
   if (vector.kind != ptx::Operand::Kind::vector || vector.elements.size() != count) {
     decoder.fail(fmt::format("operand {} must be a vector of {} registers", operand + 1, count));
@@ -24,7 +24,7 @@ std::vector<Slot> take_registers(Decoder& decoder, std::size_t operand, std::siz
   return slots;
 }
 
-// Register pairs 4j + 2h and the next hold each row g + 8h of eight columns, interleaved.
+// Register pairs 4j + 2h and 4j + 2h + 1 hold row g + 8h of eight columns, interleaved.
 template <class T>
 void read_words(Warp& warp, std::span<const Slot> registers, int columns, T* c) {
   for (std::size_t index = 0; index < registers.size(); index += 2) {
@@ -57,7 +57,7 @@ void write_words(Warp& warp, std::span<const Slot> registers, int columns, const
   }
 }
 
-// Register 2j + h holds row g + 8h, two columns at once.
+// Register 2j + h holds row g + 8h of two adjacent columns.
 void read_pairs(Warp& warp, std::span<const Slot> registers, int columns, float* c) {
   for (std::size_t index = 0; index < registers.size(); ++index) {
     const std::uint32_t* const from = warp.r32(registers[index]);

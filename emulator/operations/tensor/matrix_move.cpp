@@ -19,7 +19,7 @@ namespace {
 constexpr int matrix_rows = 8;
 constexpr std::uint32_t row_bytes = 16;
 
-// One matrix as it lies in memory.
+// A matrix in memory order.
 using Matrix = std::array<std::array<std::uint16_t, 8>, matrix_rows>;
 
 void to_fragment(const Matrix& matrix, bool transposed, std::uint32_t* fragment) {
@@ -38,7 +38,7 @@ void from_fragment(const std::uint32_t* fragment, bool transposed, Matrix& matri
   }
 }
 
-// Addresses of the rows: that of row r of matrix m comes from lane 8 m + r.
+// Row addresses: lane 8 m + r holds that of row r of matrix m.
 struct Rows {
   Decoder::Address address{};
   bool is_generic = false;
@@ -95,8 +95,8 @@ struct LoadMatrix final : Operation {
   }
 };
 
-// 16 × 16 matrices of bytes, transposed: their rows, of 16 bytes, are those of two of the matrices above. Lane 4 g + t gets,
-// in register h, the bytes of column g + 8 h in rows 4 t … 4 t + 3.
+// 16 × 16 matrices of bytes, transposed: each 16-byte row covers a row of two of the matrices above. Lane 4 g
+// + t gets, in register h, the bytes of column g + 8 h in rows 4 t … 4 t + 3.
 struct LoadBytesTransposed final : Operation {
   Rows rows;
   std::array<Slot, 4> to = {};
@@ -122,7 +122,7 @@ struct LoadBytesTransposed final : Operation {
   }
 };
 
-// A row that two lanes address must get the same from both.
+// Two lanes that store to the same row must store equal values.
 void check_rows_differ(Warp& warp, const SharedOffsets& offsets, std::uint32_t lanes, const std::byte* rows) {
   std::uint64_t seen = 0;
   bool may_repeat = false;

@@ -33,14 +33,14 @@ struct Shape {
   }
 };
 
-// All threads' registers make the matrices: with less than a warp there is no product.
+// A product needs the registers of all threads of the warp.
 void require_whole_warp(Warp& warp) {
   if (warp.whole()) return;
   warp.report(FindingKind::illegal_instruction, -1,
               fmt::format("all 32 threads of a warp must execute it, only lanes {:#010x} do", warp.exec));
 }
 
-// `Raw` elements of k rows of 8 columns, from columns of k elements.
+// k rows of 8 columns of `Raw` elements, from columns of k elements.
 template <class Raw>
 void transpose(const std::uint32_t* words, int k, Raw* rows) {
   std::array<Raw, std::size_t{largest_k} * columns> by_column;
@@ -57,7 +57,7 @@ void transpose(const std::uint32_t* words, int k, int bytes, void* rows) {
   transpose(words, k, static_cast<std::uint32_t*>(rows));
 }
 
-// Parts each line of words: the low halves come first, then the high halves.
+// Splits each line of words: all low halves, then all high halves.
 void part_halves(std::uint32_t* words, int lines, int line_words) {
   std::array<std::uint16_t, largest_k / 2> parted;
   const auto count = static_cast<std::size_t>(line_words);
@@ -70,12 +70,12 @@ void part_halves(std::uint32_t* words, int lines, int line_words) {
   }
 }
 
-// Scales of blocks, ue8m0, of which each row of A, or column of B, has one: a byte of a lane's register. The lane is one of
-// the row's quad, and the selectors {byte-id, thread-id} say which one, and which byte ("Block Scaling for mma.sync").
+// Block scales (ue8m0), one per row of A or column of B: a byte of a register. The selectors {byte-id,
+// thread-id} choose the byte and the lane of the row's quad ("Block Scaling for mma.sync").
 struct Scales {
   Slot words = 0, byte_id = 0, thread_id = 0;
 
-  // Selectors are alike in all lanes.
+  // The selector, which must be equal in all lanes.
   int selector(Warp& warp, Slot slot, int most, std::string_view name) const {
     const std::uint32_t* const own = warp.r32(slot);
     for (int lane = 0; lane < warp_lanes; ++lane) {
@@ -89,14 +89,14 @@ struct Scales {
     return static_cast<int>(own[0] & 0xffff);
   }
 
-  // Fills `scales` with those of A's 16 rows: two lanes of a quad have those of row g and g + 8.
+  // Reads the scales of A's 16 rows: two lanes of a quad hold those of rows g and g + 8.
   void read_a(Warp& warp, std::uint8_t* scales) const {
     const int byte = selector(warp, byte_id, 3, "byte-id-a"),
               pair = selector(warp, thread_id, 1, "thread-id-a");
     for (int row = 0; row < fragment_rows; ++row)
       scales[row] = read(warp, row % 8 * 4 + 2 * pair + row / 8, byte);
   }
-  // Fills it with those of B's 8 columns: one lane of a quad has that of column g.
+  // Reads the scales of B's 8 columns: one lane of a quad holds that of column g.
   void read_b(Warp& warp, std::uint8_t* scales) const {
     const int byte = selector(warp, byte_id, 3, "byte-id-b"),
               of_quad = selector(warp, thread_id, 3, "thread-id-b");
@@ -160,7 +160,7 @@ struct FloatMma final : Operation {
   }
 
  private:
-  // Scales add to the exponents of products before these are aligned. Those of 1 change nothing.
+  // Scales add to the products' exponents before alignment. A scale of 1 changes nothing.
   void multiply_scaled(Warp& warp, const Factors& a, const Factors& b, float* c) const {
     constexpr int bias = 127;
     constexpr std::uint8_t nan = 255;
@@ -272,7 +272,7 @@ void check_types(Decoder& decoder, const Shape& shape, Type accumulator, bool f8
   }
 }
 
-// The k of "m16n8k16".
+// Takes the k of "m16n8k16".
 int take_k(Decoder& decoder) {
   for (const std::string& modifier : decoder.text().modifiers) {
     constexpr std::string_view start = "m16n8k";
@@ -295,7 +295,7 @@ void take_block_scaling(Decoder& decoder) {
   decoder.take_one_of({"ue8m0"});
 }
 
-// Scales and their selectors: a register, and {byte-id, thread-id}.
+// Takes scales and their selectors: a register, and {byte-id, thread-id}.
 Scales take_scales(Decoder& decoder, std::size_t operand) {
   const ptx::Operand& selectors = decoder.operand(operand + 1);
   if (selectors.kind != ptx::Operand::Kind::vector || selectors.elements.size() != 2)

@@ -23,7 +23,7 @@ SharedPlace SharedOperand::place(Warp& warp, int lane) const {
 
 SharedOperand shared_operand(Decoder& decoder, std::size_t index, bool is_generic) {
   SharedOperand operand{decoder.address(index), is_generic};
-  // The name of a .shared variable stands for its address in .shared also where no space is named.
+  // A .shared variable's name denotes its .shared address even without a state space.
   if (operand.address.narrow) operand.is_generic = false;
   return operand;
 }

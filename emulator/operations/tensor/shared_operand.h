@@ -15,14 +15,14 @@ struct SharedOperand {
   Decoder::Address address;
   bool is_generic = false;
 
-  /// Where it points for a lane. Stops the launch when that is not in shared memory of the cluster.
+  /// The address of a lane. Stops the launch when it is not in the cluster's shared memory.
   SharedPlace place(Warp& warp, int lane) const;
 };
 
 /// `is_generic`: the instruction names no state space.
 SharedOperand shared_operand(Decoder& decoder, std::size_t index, bool is_generic);
 
-/// Value of a [base + offset] of 64 bits, for a lane.
+/// The 64-bit address [base + offset] of a lane.
 std::uint64_t wide_address(Warp& warp, int lane, const Decoder::Address& address);
 
 }  // namespace jit::emulator

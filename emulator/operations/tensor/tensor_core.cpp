@@ -18,14 +18,14 @@ double power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + exponent) << 52);
 }
 
-// The exponent that an accumulator is aligned by; `least` of its format.
+// The exponent for an accumulator's alignment; `least` is its format's least one.
 int exponent_of(float c, int least) {
   const auto exponent = static_cast<int>((std::bit_cast<std::uint32_t>(c) >> 23) & 255) - 127;
   return std::max(exponent, least);
 }
 int least_exponent(Result result) { return result == Result::f16 ? -14 : -126; }
 
-// sum · 2^exponent in the format of the result.
+// sum · 2^exponent, rounded to the result's format.
 float round_sum(std::int64_t sum, int exponent, Result result) {
   if (sum == 0) return 0;
   const auto magnitude = static_cast<std::uint64_t>(sum < 0 ? -sum : sum);
@@ -49,14 +49,14 @@ float round_sum(std::int64_t sum, int exponent, Result result) {
   return static_cast<float>(sum < 0 ? -kept : kept);
 }
 
-// Eight columns at a time, in vectors that GCC and clang lower to what the target has.
+// Eight columns at a time, in vectors that GCC and clang lower to the target's instructions.
 typedef float Floats __attribute__((vector_size(32)));
 typedef std::int32_t Ints __attribute__((vector_size(32)));
 typedef std::uint32_t Words __attribute__((vector_size(32)));
 typedef std::int16_t Shorts __attribute__((vector_size(16)));
 constexpr int width = 8;
 
-// Between these exponents products and scales are ordinary floats.
+// Between these exponents, products and scales are normal floats.
 constexpr int least_fast = -100, largest_fast = 126;
 
 template <class Vector, class T>
@@ -77,25 +77,25 @@ struct Job {
   float* c;
 };
 
-// From a sum in units of `unit` (powers of two) to the result's format.
+// Converts a sum in multiples of `unit` (a power of two) to the result's format.
 template <Result result>
 [[gnu::always_inline]] inline void round_sums(const Words& sum, const Words& unit, Floats& rounded) {
   const Words sign = reinterpret_cast<Words>(reinterpret_cast<Ints>(sum) >> 31);
   const Words magnitude = (sum ^ sign) - sign;
-  // Ones below the bits that are kept: the sum has 31 at most.
+  // Ones below the kept bits: the sum has at most 31.
   Words dropped = magnitude >> (result == Result::e8m13 ? 14 : 24);
   dropped |= dropped >> 1;
   dropped |= dropped >> 2;
   dropped |= dropped >> 4;
   Words kept = magnitude & ~dropped;
   if constexpr (result == Result::f16) {
-    // To odd, so that the second rounding below is right.
+    // Round to odd, so that the second rounding below is correct.
     kept |= (magnitude & dropped) != 0u ? dropped + 1u : dropped & 0u;
   }
   Floats value =
       __builtin_convertvector(reinterpret_cast<Ints>(kept), Floats) * reinterpret_cast<Floats>(unit);
   if constexpr (result == Result::f16) {
-    // Added to a number whose last place is worth as much as the half's.
+    // Adds a number whose last place equals the half's.
     Words exponent = reinterpret_cast<Words>(value) >> 23;
     exponent = exponent > 113u ? exponent : exponent * 0u + 113u;
     const Floats grid = reinterpret_cast<Floats>(((exponent + 13u) << 23) | 0x400000u);
@@ -138,11 +138,11 @@ template <Result result, int rows>
     top = top < ceiling ? top : ceiling;
     scale[r] = reinterpret_cast<Floats>((127 + model.fraction_bits - top) << 23);
     unit[r] = reinterpret_cast<Words>((127 - model.fraction_bits + top) << 23);
-    // Converting to integers cuts off towards zero.
+    // Conversion to integers truncates.
     even[r] = reinterpret_cast<Words>(__builtin_convertvector(c[r] * scale[r], Ints));
     odd[r] = even[r] & 0u;
   }
-  // Two sums of half of the terms stay within 31 bits each. Groups are of an even number.
+  // Each of the two half sums fits 31 bits. Groups have an even number of terms.
   for (int i = 0; i < count; i += 2) {
     Floats first, second;
     load(first, b.values + static_cast<std::ptrdiff_t>(i) * job.columns);
@@ -183,7 +183,7 @@ template <Result result>
         const Factors a{job.a.values + row * job.k + first, job.a.exponents + row * job.k + first};
         const std::ptrdiff_t skip = static_cast<std::ptrdiff_t>(first) * job.columns + column;
         const Factors b{job.b.values + skip, job.b.exponents + skip};
-        // Told apart so that the compiler knows how often the common loops run.
+        // Constant trip counts for the common loops.
         const int count = std::min(job.model.group, job.k - first);
         if (count == 16) {
           multiply_group<result, rows>(job, 16, a, b, c);
@@ -234,7 +234,7 @@ AccumulationModel accumulation_model(TargetArch arch, TensorUnit unit, Type fact
 float add_products(const AccumulationModel& model, Factors a, Factors b, int stride, int count, float c,
                    int scale) {
   const float nan = std::bit_cast<float>(f32_nan);
-  // Infinities decide among themselves.
+  // Without NaN, an infinity decides the sum.
   float infinite = std::isinf(c) ? c : 0;
   if (std::isnan(c)) return nan;
   for (int i = 0; i < count; ++i) {
@@ -249,7 +249,7 @@ float add_products(const AccumulationModel& model, Factors a, Factors b, int str
   int top = -126;
   if (c != 0) top = std::max(top, exponent_of(c, least));
   for (int i = 0; i < count; ++i) top = std::max<int>(top, a.exponents[i] + b.exponents[i * stride] + scale);
-  // value · 2^more = integer · 2^-point; cut off below 2^(top − fraction_bits).
+  // value · 2^more as integer · 2^-point, truncated below 2^(top − fraction_bits).
   const auto aligned = [&](double value, int exponent, int point, int more) {
     const auto integer = static_cast<std::int64_t>(value * power_of_two(point - exponent));
     const int shift = exponent + more - top + model.fraction_bits - point;
@@ -263,7 +263,7 @@ float add_products(const AccumulationModel& model, Factors a, Factors b, int str
   for (int i = 0; i < count; ++i) {
     const int exponent = a.exponents[i] + b.exponents[i * stride];
     if (exponent < zero_product) continue;
-    // Factors have 10 bits behind the point at most.
+    // Factors have at most 10 fraction bits.
     sum += aligned(static_cast<double>(a.values[i]) * b.values[i * stride], exponent, 20, scale);
   }
   return round_sum(sum, top - model.fraction_bits, model.result);

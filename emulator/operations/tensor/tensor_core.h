@@ -1,7 +1,7 @@
-// Sums of tensor cores. PTX leaves the order and precision of their sums open ("mma": "accumulation … is
-// unspecified"); what is here was found out on hardware by Fasi, Higham, Mikaitis and Pranesh ("Numerical
-// behavior of NVIDIA tensor cores", 2021), Xie, Wang, Yang and Yang ("MMA-Sim", 2025), and Khattak and
-// Mikaitis ("Accurate Models of NVIDIA Tensor Cores", 2025).
+// Accumulation of tensor cores. PTX leaves order and precision open ("mma": "accumulation … is unspecified");
+// the model follows measurements by Fasi, Higham, Mikaitis and Pranesh ("Numerical behavior of NVIDIA tensor
+// cores", 2021), Xie, Wang, Yang and Yang ("MMA-Sim", 2025), and Khattak and Mikaitis ("Accurate Models of
+// NVIDIA Tensor Cores", 2025).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace jit::emulator {
 
-/// How products are summed up. The products of `group` neighbors along k are exact; together with the
+/// Accumulation of products. The products of `group` neighbors along k are exact; together with the
 /// accumulator they are aligned to the largest exponent among them (the sum of the factors' exponents, not
-/// normalized), cut off towards zero `fraction_bits` below it, and added without error. The sum is rounded as
-/// `result` says and is the accumulator of the next group.
+/// normalized), truncated `fraction_bits` below it, and added without error. The sum is rounded as `result`
+/// says and is the accumulator of the next group.
 struct AccumulationModel {
   enum class Result {
-    f32,    ///< cut off towards zero
-    e8m13,  ///< the same, to 13 bits behind the point
-    f16,    ///< to nearest even
+    f32,    ///< truncated
+    e8m13,  ///< truncated to 13 fraction bits
+    f16,    ///< rounded to nearest even
   };
   int group = 0;
   int fraction_bits = 0;
   Result result = Result::f32;
-  /// The unit has no 8-bit products: elements become f16, the even pairs along k are summed first, then the
-  /// odd ones, from zero; the accumulator is added at last, rounded to nearest even.
+  /// The unit lacks 8-bit products: elements become f16; the even pairs along k are summed first, then the
+  /// odd ones, from zero; the accumulator is added last, rounding to nearest even.
   bool through_f16 = false;
 };
 
@@ -41,8 +41,8 @@ AccumulationModel accumulation_model(TargetArch arch, TensorUnit unit, Type fact
 void multiply_add(const AccumulationModel& model, int rows, int columns, int k, Factors a, Factors b,
                   float* c);
 
-/// One element of it for one group of `count` products, in plain integers: slow, and the measure of the rest.
-/// Consecutive elements of b are `stride` apart. Products are multiplied by 2^`scale`, which adds to their exponents.
+/// One element of the product for one group of `count` terms, in plain integers: slow, the reference for the
+/// rest. Consecutive elements of b are `stride` apart. `scale` is added to the products' exponents.
 [[gnu::noinline]] float add_products(const AccumulationModel& model, Factors a, Factors b, int stride,
                                      int count, float c, int scale = 0);
 

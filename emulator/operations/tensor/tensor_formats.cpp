@@ -12,11 +12,11 @@ namespace jit::emulator {
 namespace {
 
 struct Element {
-  std::uint32_t bits;  // of the float
+  std::uint32_t bits;  // bits of the f32
   int exponent;
 };
 
-// All bits when the condition holds: what follows has no branches, so that loops over it become vectors.
+// All bits when the condition holds; the following code is branchless, so that its loops vectorize.
 [[gnu::always_inline]] inline std::uint32_t mask_of(bool condition) {
   return 0u - static_cast<std::uint32_t>(condition);
 }
@@ -30,14 +30,14 @@ struct Element {
   return static_cast<int>(choose(special, special_exponent, finite));
 }
 
-// Which numbers are infinite or NaN.
+// The encoding of infinity and NaN.
 enum class Special {
-  top,   // every one with the largest exponent
-  last,  // only the one with all bits set
+  top,   // all codes with the largest exponent
+  last,  // only the code with all bits set
   none,
 };
 
-// A format with fewer exponent bits than f32 and `fraction` bits below the point, magnitude in the low bits.
+// A format with fewer exponent bits than f32 and `fraction` fraction bits, magnitude in the low bits.
 template <int fraction, int exponent_bits, Special specials>
 [[gnu::always_inline]] inline Element decode_small(std::uint32_t magnitude, std::uint32_t sign) {
   constexpr int bias = (1 << (exponent_bits - 1)) - 1;

@@ -1,4 +1,4 @@
-// Small matrices turned over in vector registers.
+// Transposition of small matrices in vector registers.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,7 @@ inline Vector8 high_pairs(Vector8 a, Vector8 b) {
 
 }  // namespace detail
 
-/// Element (r, c) of a 4 × 4 matrix of 32 bits, `from_stride` bytes from row to row, becomes (c, r) of the
-/// other.
+/// Transposes a 4 × 4 matrix of 32-bit elements; the strides are bytes between rows.
 inline void transpose_4x4(const std::byte* from, std::size_t from_stride, std::byte* to,
                           std::size_t to_stride) {
   using namespace detail;
@@ -47,13 +46,13 @@ inline void transpose_4x4(const std::byte* from, std::size_t from_stride, std::b
   store_vector(to + 3 * to_stride, high_pairs(b, d));
 }
 
-/// Transposes an 8 × 8 matrix of 16 bits that lies without gaps. May be in place.
+/// Transposes a contiguous 8 × 8 matrix of 16-bit elements. May be in place.
 inline void transpose_8x8(const void* from, void* to) {
   using namespace detail;
   constexpr std::size_t rows = 8;
   Vector8 now[rows], then[rows];
   std::memcpy(now, from, sizeof(now));
-  // Each step interleaves row i with row i + 4: three of them carry the three bits of the row's number over.
+  // Each step interleaves rows i and i + 4; three steps move the three bits of the row index.
   for (int step = 0; step < 3; ++step) {
     for (std::size_t i = 0; i < rows / 2; ++i) {
       then[2 * i] = low_pairs(now[i], now[i + 4]);

@@ -49,7 +49,7 @@ struct WgmmaMultiply final : Operation {
                   fmt::format("scale-d must be the same in all threads, it is true in lanes {:#010x}", adds));
     }
     WgmmaPipeline::of(warp).issue(warp, instruction, a_bits, b_bits, (adds & warp.exec) != 0);
-    // The warps of a warpgroup share what is read of B.
+    // The warps of a warpgroup share their reads of B.
     InstructionCounts& count = warp.count();
     const auto columns = static_cast<unsigned>(instruction.columns);
     count.tensor_flops += std::uint64_t{2} * fragment_rows * columns * static_cast<unsigned>(instruction.k);
@@ -58,7 +58,7 @@ struct WgmmaMultiply final : Operation {
   }
 
  private:
-  // Pieces of 16 bytes in a line of the whole matrix.
+  // 16-byte pieces in a line of the whole matrix.
   int a_pieces() const { return instruction.a_major == Major::k ? 2 : 64 / 8; }
   int b_pieces() const { return instruction.b_major == Major::k ? 2 : instruction.columns / 8; }
 
@@ -82,7 +82,7 @@ struct WgmmaMultiply final : Operation {
   }
 };
 
-// "m64n128k16" as {128, 16}.
+// Takes "m64n128k16" as {128, 16}.
 std::pair<int, int> take_shape(Decoder& decoder) {
   for (const std::string& modifier : decoder.text().modifiers) {
     if (!modifier.starts_with("m64n") || !decoder.take(modifier)) continue;

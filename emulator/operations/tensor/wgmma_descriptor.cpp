@@ -16,7 +16,7 @@ using Swizzle = MatrixDescriptor::Swizzle;
 constexpr std::uint32_t piece_bytes = 16;
 constexpr std::uint64_t reserved_bits = 0x3ff1'c000'c000'c000;
 
-// Bytes of a row of the pattern.
+// Bytes of a pattern row.
 std::uint32_t span_of(Swizzle swizzle) {
   switch (swizzle) {
     case Swizzle::bytes128:
@@ -50,7 +50,7 @@ OperandLayout::OperandLayout(const MatrixDescriptor& descriptor, Major major)
       atom_pieces_(pitch_ / piece_bytes),
       swizzle_mask_(atom_pieces_ - 1),
       base_offset_(descriptor.base_offset) {
-  // Without swizzle the two offsets change places ("Strides").
+  // Without swizzle, the two offsets are exchanged ("Strides").
   if (descriptor.swizzle == Swizzle::none && major == Major::mn) std::swap(group_, atom_);
 }
 
@@ -61,7 +61,7 @@ void OperandLayout::read(SharedMemory& memory, const Access& access, int first_l
     return memory.read(access, address - shared_begin, bytes);
   };
   if (atom_pieces_ == 1) {
-    // A piece of each of eight lines: 128 bytes side by side.
+    // One piece of each of eight lines: 128 contiguous bytes.
     for (int line = 0; line < lines; line += 8) {
       for (int piece = 0; piece < pieces; ++piece) {
         const std::byte* from = bytes_at(address(first_line + line, first_piece + piece), 8 * piece_bytes);
@@ -77,7 +77,7 @@ void OperandLayout::read(SharedMemory& memory, const Access& access, int first_l
   const auto atom_pieces = static_cast<int>(atom_pieces_);
   for (int line = first_line; line < first_line + lines; ++line) {
     for (int piece = first_piece; piece < first_piece + pieces;) {
-      // Pieces within one row of the pattern, which the swizzle mixes.
+      // Pieces within one pattern row, which the swizzle permutes.
       const int count = std::min(atom_pieces - piece % atom_pieces, first_piece + pieces - piece);
       std::array<std::uint32_t, 8> addresses;
       std::uint32_t low = ~0u, high = 0;

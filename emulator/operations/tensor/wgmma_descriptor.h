@@ -1,5 +1,5 @@
-// Where the operands of wgmma lie in shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Shared Memory Layout" and "Matrix Descriptor Format").
+// Shared-memory layout of wgmma operands (PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout"
+// and "Matrix Descriptor Format").
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace jit::emulator {
 
-/// Along which dimension neighbors in memory follow each other.
+/// The dimension along which elements are contiguous in memory.
 enum class Major : std::uint8_t {
   k,
   mn,  ///< "transposed": rows of A, or columns of B
 };
 
-/// The 64 bits taken apart.
+/// The fields of the 64 bits.
 struct MatrixDescriptor {
   enum class Swizzle : std::uint8_t { none, bytes128, bytes64, bytes32 };
 
@@ -29,8 +29,8 @@ struct MatrixDescriptor {
   static MatrixDescriptor parse(std::uint64_t bits);
 };
 
-/// Where the pieces of 16 bytes of a matrix are. Lines go along the major dimension: rows of A or columns of
-/// B when that is k, else one line for each k. Eight lines make a group.
+/// Addresses of a matrix's 16-byte pieces. Lines follow the major dimension: rows of A or columns of B when
+/// that is k, else one line for each k. Eight lines make a group.
 class OperandLayout {
  public:
   OperandLayout(const MatrixDescriptor& descriptor, Major major);
@@ -51,9 +51,9 @@ class OperandLayout {
   std::uint32_t start_, group_, pitch_, atom_, atom_pieces_, swizzle_mask_, base_offset_;
 };
 
-/// The fault of a descriptor for lines of `pieces` pieces; empty: nothing.
+/// The fault of a descriptor for lines of `pieces` pieces; empty: none.
 std::string descriptor_fault(std::uint64_t bits, Major major, int pieces);
-/// The fault of what it says, whichever bits said so.
+/// The fault of the described layout, independent of the encoding.
 std::string layout_fault(const MatrixDescriptor& descriptor, Major major, int pieces);
 
 }  // namespace jit::emulator

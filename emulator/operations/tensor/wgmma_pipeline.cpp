@@ -25,7 +25,7 @@ void transpose_a(const std::uint16_t* lines, std::uint16_t* rows) {
   }
 }
 
-// Rows of `columns` elements for each k, from a line of 32 bytes for each column.
+// Rows of `columns` elements for each k, from 32-byte lines for each column.
 template <class Raw>
 void split_words(const std::uint32_t* by_word, std::size_t columns, Raw* rows) {
   constexpr std::size_t in_word = sizeof(std::uint32_t) / sizeof(Raw);

@@ -28,15 +28,15 @@ struct WgmmaInstruction {
   std::vector<Slot> accumulators;
   std::vector<Slot> a_registers;  ///< empty: A is in shared memory
 
-  /// Tells shapes apart; never 0.
+  /// A nonzero number for the shape.
   std::uint32_t shape() const { return static_cast<std::uint32_t>(columns << 8 | k); }
 };
 
-/// Operations take effect at the wait that covers them, as late as it allows.
+/// Operations take effect as late as possible: at the wait that covers them.
 class WgmmaPipeline final : public RegisterWatch {
  public:
   WgmmaPipeline(Warp& warp, std::shared_ptr<Warpgroup> group);
-  /// The pipeline of a warp. The first use makes those of all warps of its warpgroup.
+  /// A warp's pipeline. The first call creates those of its whole warpgroup.
   static WgmmaPipeline& of(Warp& warp);
 
   void fence(Warp& warp);
@@ -44,21 +44,22 @@ class WgmmaPipeline final : public RegisterWatch {
   void issue(Warp& warp, const WgmmaInstruction& instruction, std::uint64_t a, std::uint64_t b,
              bool accumulate);
   void commit(Warp& warp);
-  /// wait_group: completes all but the last `remaining` groups, once all warps of the group have issued them.
+  /// wait_group: completes all but the last `remaining` groups, once all warps of the warpgroup have issued
+  /// them.
   Flow wait(Warp& warp, std::uint64_t remaining);
 
-  /// Reports registers that are read or written while an operation has them in flight, and notes writes since the last
+  /// Reports accesses to registers that an operation in flight uses, and records writes since the last
   /// wgmma.fence.
   void watch(Warp& warp, const InstructionInfo& info) override;
-  /// Reports operations that nobody waited for.
+  /// Reports operations without a wait.
   void finish(Warp& warp) override;
 
  private:
-  // Registers that operations in flight add to; their values are here meanwhile.
+  // Accumulator of operations in flight, with the values of their D registers.
   struct Accumulator {
-    const WgmmaInstruction* instruction;  // that first used it
-    std::vector<float> values;            // row by row
-    int operations = 0;                   // in flight
+    const WgmmaInstruction* instruction;  // the first to use it
+    std::vector<float> values;            // row-major
+    int operations = 0;                   // number in flight
   };
   struct InFlight {
     const WgmmaInstruction* instruction;
@@ -85,8 +86,8 @@ class WgmmaPipeline final : public RegisterWatch {
   std::vector<std::unique_ptr<Accumulator>> accumulators_;
   std::uint64_t commits_ = 0;
   std::uint64_t fences_ = 0;
-  // By slot: the accumulator that it belongs to, how many operations read it as A, and when it was last
-  // written: fences executed before, times 2^17, plus the shape of the wgmma that did.
+  // The slot's accumulator, the number of operations that read it as A, and its last write: executed fences
+  // times 2^17, plus the shape of the writing wgmma. Indexed by slot.
   std::vector<Accumulator*> owner_;
   std::vector<std::uint32_t> readers_;
   std::vector<std::uint64_t> written_;

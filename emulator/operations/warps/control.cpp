@@ -1,5 +1,4 @@
-// bra, brx, ret, exit, trap and what else decides where a warp goes on (PTX ISA, "Control Flow
-// Instructions").
+// Control flow: bra, brx, ret, exit, trap etc. (PTX ISA, "Control Flow Instructions").
 #include <algorithm>
 #include <bit>
 #include <vector>

@@ -10,8 +10,8 @@
 namespace jit::emulator {
 namespace {
 
-/// Grids run one after the other: what a wait is for has happened, and what may be launched waits anyway. But what a thread
-/// does before it waits may be done while grids in front still run.
+/// Grids run in order, so a wait ends at once and a dependent launch waits anyway. Accesses before a thread's
+/// wait, however, may overlap previous grids.
 struct DependOnGrids final : Operation {
   using Note = void (GridOrder::*)(Warp&);
   using MemberNote = void (GroupMember::*)(Warp&);

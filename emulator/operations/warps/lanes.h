@@ -1,5 +1,5 @@
-// Functions applied lane by lane. A warp's 32 lanes make loops that vectorize; where the host has AVX2 and
-// FMA they are compiled for those as well, and the choice is made while the program runs.
+// Functions applied lane by lane. A warp's 32 lanes make loops that vectorize; they are also compiled for
+// AVX2 and FMA, with a choice at run time.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ constexpr Unit<T> unit_of(T value) {
   }
 }
 
-/// The type by which the Decoder knows values of type T: it reads literals as such.
+/// The Decoder's type for values of type T; literals are read as such.
 template <class T>
 constexpr Type ptx_type() {
   if constexpr (std::is_same_v<T, float>) return Type::f32;
@@ -58,7 +58,7 @@ Unit<T>* lanes(Warp& warp, Slot slot) {
   }
 }
 
-/// One bit for each lane, as a table so that masks and lanes meet in vector registers.
+/// One bit for each lane, as a table so that masks and lanes combine in vector registers.
 inline constexpr auto lane_bits = [] {
   std::array<std::uint32_t, warp_lanes> bits{};
   for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) bits[lane] = 1u << lane;
@@ -97,7 +97,7 @@ inline void copy_lanes(std::uint32_t mask, T* to, const T* from) {
     return;
   }
   for (std::size_t lane = 0; lane < warp_lanes; ++lane) {
-    // Written with masks: a choice would become a branch around the store.
+    // A mask instead of a conditional, which would become a branch around the store.
     const T chosen = (mask & lane_bits[lane]) != 0 ? static_cast<T>(~T{0}) : T{0};
     to[lane] = (from[lane] & chosen) | (to[lane] & ~chosen);
   }
@@ -121,8 +121,8 @@ Operands<To(From...)> take_operands(Decoder& decoder, std::type_identity<To(From
   return {to, {decoder.source(index++, ptx_type<From>())...}};
 }
 
-/// d = f(a, b, …) where f is cheap and defined for all bits: every lane is computed, and those of the others
-/// are thrown away.
+/// d = f(a, b, …), where f is cheap and defined for all bits: every lane is computed, and disabled lanes
+/// discard the result.
 template <class F, class Signature>
 struct Lanewise;
 template <class F, class To, class... From>
@@ -159,7 +159,7 @@ std::unique_ptr<const Operation> lanewise(Decoder& decoder, F f) {
   return lanewise<Signature>(take_operands(decoder, std::type_identity<Signature>()), std::move(f));
 }
 
-/// d = f(a, b, …) where f is dear: only the lanes that execute are computed.
+/// d = f(a, b, …), where f is expensive: only executing lanes are computed.
 template <class F, class Signature>
 struct LaneByLane;
 template <class F, class To, class... From>
@@ -191,13 +191,13 @@ std::unique_ptr<const Operation> lane_by_lane(Decoder& decoder, F f) {
   return lane_by_lane<Signature>(take_operands(decoder, std::type_identity<Signature>()), std::move(f));
 }
 
-/// f(std::true_type) or f(std::false_type): a choice made once and not for every lane.
+/// Calls f(std::true_type) or f(std::false_type): a branch outside of the loop over lanes.
 template <class F>
 auto with_flag(bool flag, F f) {
   return flag ? f(std::true_type()) : f(std::false_type());
 }
 
-/// f over both 16-bit halves of packed values; Half is the type that f takes and gives.
+/// f on both 16-bit halves of packed values; Half is f's type.
 template <class Half, class F>
 auto on_halves(F f) {
   return [f](auto... packed) {
@@ -207,7 +207,7 @@ auto on_halves(F f) {
   };
 }
 
-/// The modifier of the instruction that names its type; the last one, where there are several. Takes nothing.
+/// The instruction's last type modifier. Takes nothing.
 inline std::optional<Type> last_type(const Decoder& decoder) {
   std::optional<Type> found;
   for (const std::string& modifier : decoder.text().modifiers) {

@@ -1,4 +1,4 @@
-// Operations of a warp that use its registers after they were issued: wgmma, and loads of tensor memory.
+// Operations that use a warp's registers after their issue: wgmma, and tensor-memory loads.
 #pragma once
 
 #include "machine/warp.h"
@@ -7,7 +7,7 @@ namespace jit::emulator {
 
 struct RegisterWatch {
   virtual ~RegisterWatch() = default;
-  /// Called before each instruction that is not wgmma's own, once the warp has this state.
+  /// Called before each instruction other than wgmma's own, once the warp has this state.
   virtual void watch(Warp& warp, const InstructionInfo& info) = 0;
   /// Called when the warp's last lane exits.
   virtual void finish(Warp& warp) = 0;

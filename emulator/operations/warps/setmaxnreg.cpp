@@ -14,7 +14,7 @@ constexpr int register_step = 8;
 constexpr int least_registers = 24, most_registers = 256;
 constexpr int registers_of_a_block = 65536;
 
-// Per thread, before the first setmaxnreg. Registers are handed out eight at a time.
+// Registers per thread before the first setmaxnreg. They are allocated in units of eight.
 int initial_registers(const Launch& launch) {
   const int asked = launch.options.registers_per_thread;
   if (asked > 0) return std::min((asked + register_step - 1) / register_step * register_step, most_registers);
@@ -29,7 +29,7 @@ struct SetMaxRegisters final : Operation {
   Flow execute(Warp& warp) const override {
     Warpgroup& group = Warpgroup::of(warp);
     const int current = warp.register_limit != 0 ? warp.register_limit : initial_registers(warp.launch());
-    // The four warps of a group take or give their parts one by one.
+    // A group's four warps take or release their shares one by one.
     const int more = (wanted - current) * warp_lanes;
     int& pool = warp.block.free_registers;
     if (increase && more > pool) {

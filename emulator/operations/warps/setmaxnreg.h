@@ -1,4 +1,4 @@
-// setmaxnreg: registers change hands between warpgroups.
+// setmaxnreg: moves registers between warpgroups.
 #pragma once
 
 #include "machine/decoder.h"

@@ -12,7 +12,7 @@
 namespace jit::emulator {
 namespace {
 
-// The member mask, which all lanes must give alike.
+// The member mask, which must be equal in all lanes.
 std::uint32_t members_of(Warp& warp, Slot slot) {
   const std::uint32_t* values = warp.r32(slot);
   const std::uint32_t mask = values[std::countr_zero(warp.exec)];
@@ -26,7 +26,7 @@ std::uint32_t members_of(Warp& warp, Slot slot) {
   return mask;
 }
 
-/// An operation of all lanes of a member mask: they are all in `warp.exec` when `exchange` is called.
+/// An operation of all lanes of a member mask: `exchange` is called when all are in `warp.exec`.
 struct Exchange : Operation {
   Slot members = 0;
 
@@ -236,7 +236,7 @@ std::unique_ptr<const Operation> decode_match(Decoder& decoder) {
   return match;
 }
 
-// The combining function of redux.sync; null: there is none of this name for the type.
+// The combining function of redux.sync; null: none has this name for the type.
 Reduce::Function combination(std::string_view name, Type type) {
   using U = std::uint32_t;
   if (name == "and") return [](U a, U b) { return a & b; };

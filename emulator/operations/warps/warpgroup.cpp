@@ -7,7 +7,7 @@
 namespace jit::emulator {
 namespace {
 
-// A warp that is so far ahead runs in a loop that the others never enter.
+// A warp so far ahead is in a loop that the others never enter.
 constexpr std::size_t most_steps = 1 << 16;
 
 }  // namespace

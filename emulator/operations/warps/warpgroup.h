@@ -13,7 +13,7 @@ namespace jit::emulator {
 
 inline constexpr int warpgroup_warps = 4;
 
-/// Registers of the block that setmaxnreg.dec has freed. Wait token: how many the warp wants.
+/// Registers of the block that setmaxnreg.dec has freed. Wait token: the number that the warp wants.
 class RegisterPool final : public Waitable {
  public:
   explicit RegisterPool(Block& block) : block_(block) {}
@@ -24,13 +24,13 @@ class RegisterPool final : public Waitable {
   Block& block_;
 };
 
-/// The instructions that a warpgroup executes together, compared among its warps. Waiting on it with a token
-/// is waiting until every warp has executed that many.
+/// The instructions that a warpgroup executes together, compared among its warps. Wait token: the number of
+/// instructions that every warp must have executed.
 class Warpgroup final : public Waitable {
  public:
-  /// The one of a warp; made for all of its warps at the first use.
+  /// A warp's warpgroup; the first call creates it for all of its warps.
   static Warpgroup& of(Warp& warp);
-  /// The one of `warp`. Stops the launch unless the block has all of its 128 threads.
+  /// The warpgroup of `warp`. Stops the launch unless the block has all of its 128 threads.
   explicit Warpgroup(Warp& warp);
 
   /// An instruction's operands that must be the same in all warps: the descriptors of A and B, or 0.
@@ -38,10 +38,10 @@ class Warpgroup final : public Waitable {
     std::uint64_t a = 0, b = 0;
     bool operator==(const Operands&) const = default;
   };
-  /// Notes that `warp` executes its current instruction, and reports when another warp of the group executed
-  /// something else as the same one in order. Returns how many `warp` has executed, with this one.
+  /// Records that `warp` executes its current instruction, and reports a different instruction of another
+  /// warp at the same position. Returns how many `warp` has executed, including this one.
   std::uint64_t execute(Warp& warp, const Operands& operands);
-  /// Called when a warp's last lane exits: reports when others have executed more, or fewer and exited.
+  /// Called when a warp's last lane exits: reports when others have executed more, or have exited with fewer.
   void exit(const Warp& warp);
 
   bool is_over(std::uint64_t token) const override;
@@ -52,7 +52,7 @@ class Warpgroup final : public Waitable {
  private:
   struct Step {
     std::uint32_t pc;
-    int warp;  ///< who came first
+    int warp;  ///< the first to arrive
     Operands operands;
   };
   // `exited` has executed fewer than others.
@@ -61,10 +61,10 @@ class Warpgroup final : public Waitable {
 
   Block& block_;
   const int first_warp_;
-  std::deque<Step> steps_;   // those that not all warps have executed
+  std::deque<Step> steps_;   // steps that not all warps have executed
   std::uint64_t begin_ = 0;  // number of the first of them
   std::array<std::uint64_t, warpgroup_warps> executed_{};
-  bool differs_ = false;  // from here on there is nothing to compare
+  bool differs_ = false;  // comparison has ended after a difference
   RegisterPool pool_;
 };
 

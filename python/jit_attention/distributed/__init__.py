@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .api import attention, check, reset, unshard
     from .context import context_parallel
 
-#: Names that need PyTorch, which takes seconds to import, and their modules.
+#: Modules of the names that need PyTorch, whose import takes seconds.
 _OF_TORCH = {"attention": "api", "check": "api", "reset": "api", "unshard": "api", "context_parallel": "context"}
 
 __all__ = ["Placement", "Prediction", "attention", "balance", "check", "context_parallel", "predict", "reset", "unshard"]

@@ -1,4 +1,4 @@
-"""Attention over a process group, as programs call it."""
+"""Attention over a process group: the public functions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
     if unknown:
         refuse_unknown(attention, unknown)
     mesh = seqlen = None
-    if not type(q) is type(k) is type(v) is torch.Tensor:  # importing DTensors takes long, and looking for them, too
+    if not type(q) is type(k) is type(v) is torch.Tensor:  # importing DTensor, or looking for it, is slow
         from . import dtensors
 
         mesh = dtensors.mesh_of(q, k, v, 1 if layout == "BSHD" else 2)
@@ -129,7 +129,7 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
 def _alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, placement: Any, mask: Mask | None, score: Score | None,
            softmax_scale: float | None, tensors: dict[str, torch.Tensor], sinks: torch.Tensor | None, dropout_p: float,
            rng_state: torch.Tensor | None, deterministic: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The plain call."""
+    """The call on plain tensors."""
     is_placement = isinstance(placement, Placement)
     if is_placement and (placement.ranks != 1 or placement.seqlen != q.shape[1]):
         raise InvalidArgumentError(f"placement: is of {placement.ranks} ranks and {placement.seqlen} positions; the group "

@@ -27,14 +27,14 @@ from .placement import Placement
 from .problem import Gradients, Problem
 
 _Results = TypeVar("_Results")
-#: Shards are made of as many rows, so that no tile of keys lies in two of them.
+#: Shards are multiples of this many rows, so that no tile of keys spans two.
 _GRANULE = 128
-#: A debugger's setting, by which a kernel ends before the host goes on.
+#: A debugging setting under which a launch blocks the host until the kernel ends.
 _LAUNCHES_BLOCK = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0"
 
 
 class _Shared:
-    """An exchange of calls of one kind, and the memory that ranks share for it."""
+    """An exchange for calls of one kind, and its shared memory."""
 
     def __init__(self, device: torch.device) -> None:
         self.memory = torch.empty(1, dtype=torch.uint8, device=device)
@@ -53,7 +53,7 @@ class _Shared:
         self.peers = [address + offset for address in handle.buffer_ptrs]
 
     def tensors(self, k: torch.Tensor, v: torch.Tensor, seqlen: int, stream: int) -> tuple[torch.Tensor, ...]:
-        """Begins a call: the keys and values of the whole sequence, and what kernels are told of them."""
+        """Begins a call: returns the whole sequence's keys and values, and the arrival state for kernels."""
         addresses = self.exchange.begin((k.data_ptr(), k.stride(0)), (v.data_ptr(), v.stride(0)), stream)
         views = self.views.get(addresses)
         if views is None:
@@ -72,14 +72,14 @@ class _Shared:
 
 
 class _Workspace:
-    """Memory that the ranks of a group share on a device, for calls of one placement and shape at a time. Captured
-    calls keep their memory."""
+    """Memory shared by a group's ranks on a device, for calls of one placement and shape at a time. Captured calls keep
+    their memory."""
 
     def __init__(self, control: Control, device: torch.device, timeout: float) -> None:
         self.control = weakref.proxy(control)
         self.device = device
         self.shared = _Shared(device)
-        self.kept: dict[Any, _Shared] = {}  # by kinds of calls that graphs hold
+        self.kept: dict[Any, _Shared] = {}  # by kinds of calls in CUDA graphs
         self._of: Any = None
         self.generation = 0
         word = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
@@ -94,11 +94,12 @@ class _Workspace:
             self.refusal = f"kernels that wait for keys, which are of sm_90a alone ({where})"
 
     def begin_anew(self, problem: Problem, sizes: tuple[Any, ...]) -> None:
-        """Makes the exchange of other calls than before, with all ranks. Leaves `refusal` where memory cannot be shared."""
+        """Creates the exchange for another kind of calls, with all ranks. Sets `refusal` when memory cannot be shared.
+        """
         placement, timeout = problem.placement, problem.timeout
         of_placement = placement.seqlen, placement.granule, placement.runs, placement.needs
         nbytes = _core.key_exchange_bytes(sizes, *of_placement)
-        if self.shared.is_captured:  # replays go on
+        if self.shared.is_captured:  # replays continue
             self.shared = _Shared(self.device)
         shared = self.shared
         if shared.exchange is not None:
@@ -120,13 +121,13 @@ class _Workspace:
         shared.views = {}
         self.generation += 1
         torch.cuda.synchronize(self.device)
-        self.control.meet("", timeout)  # nobody's words are cleared any more
+        self.control.meet("", timeout)  # all ranks have stopped clearing words
         shared.timeout = timeout
         shared.exchange = _core.KeyExchange(sizes, *of_placement, problem.rank, shared.peers, min(timeout, 1e9),
                                             ctypes.addressof(self._broken))
 
     def shared_of(self, problem: Problem, sizes: tuple[Any, ...], is_captured: bool) -> _Shared:
-        """The shared memory of such calls; without an exchange where memory cannot be shared."""
+        """The shared memory for calls of this kind; without an exchange when memory cannot be shared."""
         if not is_captured:
             self.raise_fault(waits=False)
         of = problem.placement, sizes
@@ -150,19 +151,20 @@ class _Workspace:
         return shared
 
     def may_compile(self, problem: Problem) -> bool:
-        """Whether such a call has not been made, so that its kernel may have to be compiled; or the host waits for it."""
+        """Whether this may be the first call of its kind, whose kernel must be compiled, or the host waits for kernels.
+        """
         if problem.kept.get("launched") == self.generation:
             return _LAUNCHES_BLOCK
         problem.kept["launched"] = self.generation
         return True
 
     def exchanges(self) -> list[Any]:
-        """All that may be in use."""
+        """All exchanges that may be in use."""
         return [shared.exchange for shared in {id(x): x for x in (self.shared, *self.kept.values())}.values()
                 if shared.exchange is not None]
 
     def raise_fault(self, waits: bool) -> None:
-        """Raises PeerTimeoutError if a call has failed that has ended, or with `waits` any."""
+        """Raises PeerTimeoutError for a failed call: a completed one, or any with `waits`."""
         if not (waits or self._broken.value):
             return
         for exchange in self.exchanges():
@@ -172,11 +174,11 @@ class _Workspace:
                 self.control.give_up(fault)
 
     def reset(self, timeout: float) -> None:
-        """Begins anew after a fault, with all ranks: what graphs hold at once, the rest at its next call."""
+        """Restarts after a fault, with all ranks: exchanges in graphs at once, others at their next call."""
         self._of = None
         if self.kept:
             torch.cuda.synchronize(self.device)
-            self.control.meet("", timeout)  # nobody copies any more
+            self.control.meet("", timeout)  # all ranks have stopped copying
             for shared in self.kept.values():
                 shared.exchange.reset(_stream(self.device))
             self.control.meet("", timeout)
@@ -187,7 +189,7 @@ def _stream(device: torch.device) -> int:
     return torch.cuda.current_stream(device).cuda_stream
 
 
-#: Where workspaces see faults, never freed: a copy to one may be under way when its workspace goes.
+#: Fault words of workspaces, never freed: a copy to one may be pending when its workspace is freed.
 _words: list[torch.Tensor] = []
 _workspaces: weakref.WeakKeyDictionary[Control, dict[torch.device, _Workspace]] = weakref.WeakKeyDictionary()
 _said: weakref.WeakSet[Control] = weakref.WeakSet()
@@ -200,7 +202,7 @@ def _gathers(problem: Problem, why: str) -> None:
 
 
 def _refusal(problem: Problem) -> str:
-    """Missing requirements of a call, equal on all ranks; empty: none."""
+    """The requirements that a call does not meet, equal on all ranks; empty: none."""
     if problem.q.device.type != "cuda":
         return "GPUs, and tensors are in CPU memory"
     if max(problem.q.shape[3], problem.v.shape[3]) > 256:
@@ -218,13 +220,13 @@ def _refusal_of(placement: Placement) -> str:
 
 
 def _dense(x: torch.Tensor) -> torch.Tensor:
-    """Rows of a batch entry behind one another, from multiples of 16 bytes on."""
+    """A tensor with contiguous rows per batch entry, aligned to 16 bytes."""
     is_dense = x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) and x.stride(0) % 8 == 0 and x.data_ptr() % 16 == 0
     return x if is_dense else x.clone(memory_format=torch.contiguous_format)
 
 
 def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
-    """Why calls of a kind gather, or the group's workspace and the sizes of its exchange."""
+    """The reason why calls of a kind use "gather", or the group's workspace and its exchange's sizes."""
     why = _refusal(problem)
     if why:
         return why, None, ()
@@ -237,7 +239,7 @@ def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
 
 
 def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
-    """The exchange of a call; None where it gathers, which is reported."""
+    """The exchange of a call; None, with a log message, when it uses "gather"."""
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem)
@@ -251,14 +253,14 @@ def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
 
 
 def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
-    """Returns compute(keys, values, arrivals) for the whole sequence, whose keys arrive while it computes."""
+    """compute(keys, values, arrivals) over the whole sequence, whose keys arrive meanwhile."""
     stream = _stream(workspace.device)
     whole_k, whole_v, arrivals = shared.tensors(_dense(problem.k), _dense(problem.v), problem.placement.seqlen, stream)
     if workspace.may_compile(problem):
         shared.exchange.send()
     try:
         return compute(whole_k, whole_v, arrivals=arrivals)
-    except BaseException as error:  # no kernel of this rank waits for the others of this call
+    except BaseException as error:  # this rank's kernels must not wait for others in this call
         problem.control.leave(f"this rank failed: {error}")
         raise
     finally:
@@ -275,7 +277,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
     found = _shared_of(problem)
     if found is None:
         return gather.backward(problem, do, o, lse, dlse, wanted, want_sinks)
@@ -291,6 +293,6 @@ def check(control: Control) -> None:
 
 
 def reset(control: Control, timeout: float) -> None:
-    """The next calls and replays begin anew, with all ranks."""
+    """Makes the next calls and replays restart, with all ranks."""
     for workspace in _workspaces.get(control, {}).values():
         workspace.reset(timeout)

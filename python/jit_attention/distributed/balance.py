@@ -1,4 +1,4 @@
-"""Placements of masks."""
+"""Placements for masks."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def balance(
 
 
 def _tuples(of_ranks: Any) -> Any:
-    """Lists of each rank as tuples."""
+    """Lists per rank as tuples."""
     return tuple(map(tuple, of_ranks))
 
 
 def _table_of(mask: Mask, seqlen: int, tensors: Mapping[str, Any] | None, granule: int) -> BlockMask:
-    """The block mask of a mask that reads arrays, made where these are."""
+    """The block mask of a mask that reads arrays, computed on their device."""
     if not tensors:
         names = ", ".join(sorted(mask.tensors))
         raise InvalidArgumentError(f"mask: {mask} reads {names}; give them as tensors, or give block_mask", "arguments",

@@ -1,4 +1,4 @@
-"""Models whose attention runs over a group: inside of a context their sequences are spread over its ranks."""
+"""Models with attention over a group: inside the context, their sequences are sharded over its ranks."""
 
 from __future__ import annotations
 

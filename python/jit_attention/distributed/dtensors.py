@@ -11,7 +11,7 @@ from ..errors import InvalidArgumentError
 
 
 def mesh_of(q: Any, k: Any, v: Any, dim: int) -> Any:
-    """The mesh of q, k and v, if they are DTensors; None if they are plain tensors."""
+    """The mesh of q, k and v if they are DTensors; None for plain tensors."""
     kinds = {isinstance(x, DTensor) for x in (q, k, v)}
     if kinds == {False}:
         return None
@@ -41,7 +41,7 @@ def on_this_rank(q: DTensor, k: DTensor, v: DTensor, tensors: dict[str, Any], *o
 
 
 def wrapped(o: torch.Tensor, lse: torch.Tensor, mesh: Any, dim: int, seqlen: int) -> tuple[DTensor, DTensor]:
-    """The results as DTensors that are sharded along rows, too."""
+    """The results as DTensors, also sharded along rows."""
 
     def of(tensor: torch.Tensor, rows: int) -> DTensor:
         shape = torch.Size([*tensor.shape[:rows], seqlen, *tensor.shape[rows + 1:]])

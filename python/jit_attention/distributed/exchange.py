@@ -1,4 +1,4 @@
-"""Which rows travel between ranks: keys and values to those that need them, their gradients back."""
+"""Row exchanges between ranks: keys and values to the ranks that need them, gradients back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from .groups import Ranks, start_rows
 from .placement import Placement
 
-#: So many runs of rows are copied one by one, which is as fast as memory; more of them by index.
+#: Up to this many runs are copied one by one, at memory speed; more are copied by index.
 _FEW_RUNS = 16
 
 
@@ -27,14 +27,14 @@ class Places:
         self.index = rows.to(device)
 
     def take(self, source: torch.Tensor) -> torch.Tensor:
-        """These rows of a tensor, behind each other; a view if they are one run."""
+        """These rows of a tensor, contiguous; a view if they are one run."""
         if len(self.runs) == 1:
             first, length, _ = self.runs[0]
             return source[first:first + length]
         return source.index_select(0, self.index)
 
     def put(self, target: torch.Tensor, rows: torch.Tensor, begin: int = 0) -> None:
-        """Writes rows there, from the row `begin` on."""
+        """Writes `rows`, from the row `begin`, to these rows."""
         if len(self.runs) > _FEW_RUNS:
             target.index_copy_(0, self.index, rows.narrow(0, begin, self.count))
             return
@@ -42,7 +42,7 @@ class Places:
             target.narrow(0, first, length).copy_(rows.narrow(0, begin + start, length))
 
     def add(self, target: torch.Tensor, rows: torch.Tensor) -> None:
-        """Adds rows there; each place is there once, so that the bits do not depend on the order of threads."""
+        """Adds `rows` to these rows; each index is unique, so that bits do not depend on thread order."""
         if len(self.runs) > _FEW_RUNS:
             target[self.index] += rows
             return
@@ -50,7 +50,7 @@ class Places:
             target[first:first + length] += rows[start:start + length]
 
     def fill(self, target: torch.Tensor, value: float) -> None:
-        """Writes a number there."""
+        """Fills these rows with a number."""
         if len(self.runs) > _FEW_RUNS:
             target.index_fill_(0, self.index, value)
             return
@@ -60,17 +60,17 @@ class Places:
 
 @dataclass(frozen=True)
 class Route:
-    """Rows that a rank sends and gets, and where they stand."""
+    """Rows that a rank sends and receives, and their indices."""
 
     rows: int
-    sent: list[Places]  # to each rank, of the shard
-    received: list[Places]  # of each rank, in the sequence
+    sent: list[Places]  # by rank: rows of the shard
+    received: list[Places]  # by rank: rows of the sequence
     own: Places
-    absent: Places  # positions that neither this rank has nor its queries need
-    travels: bool  # whether anything does, on any rank
-    sent_counts: list[int]  # rows to each rank
-    received_counts: list[int]  # rows of each rank
-    #: Of two ranks: the shard's rows, and what the other one returns.
+    absent: Places  # positions that this rank neither has nor needs
+    travels: bool  # whether any rank exchanges rows
+    sent_counts: list[int]  # rows by receiver
+    received_counts: list[int]  # rows by sender
+    #: With two ranks: the shard's rows in pieces, and the other rank's returned rows.
     segments: list[tuple[int, int, int, int | None]] = field(default_factory=list)
 
 
@@ -109,12 +109,12 @@ def route_of(placement: Placement, rank: int, device: torch.device) -> Route:
 
 
 def _behind_each_other(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Parts as one tensor, without a copy of a single one."""
+    """Concatenated parts, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def gather_rows(control: Ranks, route: Route, shard: torch.Tensor, seqlen: int, timeout: float) -> torch.Tensor:
-    """The rows (seqlen, …) of the sequence, from each rank's shard (rows, …); those that are not needed are 0."""
+    """Rows (seqlen, …) of the sequence, from each rank's shard (rows, …); rows that are not needed are 0."""
     whole = shard.new_empty((seqlen, *shard.shape[1:]))
     started = None
     if route.travels:
@@ -135,8 +135,8 @@ def gather_rows(control: Ranks, route: Route, shard: torch.Tensor, seqlen: int, 
 
 
 def _segments(own: Places, sent: Places) -> list[tuple[int, int, int, int | None]]:
-    """Rows of a shard, in pieces: the first row, how many, the position of that row, and its place in the slot of a rank to
-    which some were sent."""
+    """A shard's rows in pieces: first row, count, position of the first row, and its index in the slot of the rank that
+    some were sent to."""
     segments: list[tuple[int, int, int, int | None]] = []
     for position, length, row in own.runs:
         at, end = row, row + length
@@ -155,8 +155,8 @@ def _segments(own: Places, sent: Places) -> list[tuple[int, int, int, int | None
 
 def return_rows(control: Ranks, route: Route, whole: torch.Tensor, results: list[tuple[slice, torch.Tensor]],
                 timeout: float) -> None:
-    """The inverse for gradients: the sum of what all ranks have of this rank's rows, in fp32 and in the order of ranks,
-    whichever comes first. `results` are rows for some columns of it, to which it is rounded."""
+    """The inverse for gradients: sums all ranks' gradients of this rank's rows, in fp32 and in rank order. `results`
+    are some columns of these rows, rounded to their type."""
     slots: tuple[torch.Tensor, ...] = ()
     if route.travels:
         parts = [places.take(whole).float() for places in route.received if places.count]
@@ -164,7 +164,7 @@ def return_rows(control: Ranks, route: Route, whole: torch.Tensor, results: list
                                 route.sent_counts)
         control.wait(work, timeout, whole.is_cuda)
         slots = rows.split_with_sizes(route.sent_counts)
-    if 0 < len(route.segments) <= _FEW_RUNS:  # two ranks: one pass over rows, whose bits are those of any order
+    if 0 < len(route.segments) <= _FEW_RUNS:  # two ranks: one pass over the rows, with the bits of any order
         for row, length, position, at in route.segments:
             for columns, result in results:
                 own, target = whole[position:position + length, :, columns], result[row:row + length]

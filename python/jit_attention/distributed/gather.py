@@ -1,8 +1,8 @@
-"""Method "gather": each rank copies the keys and values that its queries need, then one kernel computes all of them.
+"""Method "gather": each rank copies the keys and values that its queries need, then one kernel computes.
 
-The copies stand where the sequence has them, so that kernels see whole keys, and own queries by their positions. In the
-backward pass they are copied again. Each rank returns what it adds to gradients of copied rows, in fp32, into a slot of
-their owner, which sums the slots in the order of ranks and rounds once: every run is bitwise identical.
+The copies are at their positions in the sequence, so that kernels see whole keys, and own queries by position. The
+backward pass copies them again. Each rank returns its contributions to gradients of copied rows, in fp32, into a slot
+of their owner, which sums the slots in rank order and rounds once: every run is bitwise identical.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
     return returned(problem, _problem.backward(problem, *_gathered(problem), do, o, lse, dlse, wanted, want_sinks))
 
 
 def returned(problem: Problem, gradients: Gradients) -> Gradients:
-    """Gradients of this rank's rows, of those that each rank has of the whole sequence."""
+    """Gradients of this rank's rows, from each rank's gradients of the whole sequence."""
     route = route_of(problem.placement, problem.rank, problem.k.device)
     results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (problem.k, problem.v)]
     of_rows = [(slice(begin, begin + x.shape[2] * x.shape[3]), result.transpose(0, 1).flatten(2))

@@ -1,4 +1,4 @@
-"""Process groups: finding them, waiting for them, and telling on every rank the same what went wrong."""
+"""Process groups: finding them, waiting for them, and raising the same error on every rank."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 
-#: Seconds that ranks give each other to say where they are, once one of them has given up.
+#: Seconds to wait for other ranks' status after one rank has given up.
 _GRACE = 1.0
-#: Beside the fields of a call: whether a rank waits for data, which will not come after a mismatch.
+#: A field of a message about a call: whether the rank waits for data, which will not come after a mismatch.
 _WAITING = "is waiting"
 #: In place of them: why a rank has not begun the call, behind the name of an argument.
 _REFUSED = "refused"
@@ -27,13 +27,13 @@ _MOST_KEYS = 1024
 
 
 def hosts_of(group: Any) -> int:
-    """The number of hosts that a caller tells apart: the first dimension of a device mesh of two."""
+    """The number of hosts that the caller declares: the first dimension of a two-dimensional device mesh."""
     return group.size(0) if isinstance(group, DeviceMesh) and group.ndim == 2 else 1
 
 
 @functools.lru_cache(maxsize=64)
 def _flat(mesh: Any, world: Any) -> Any:
-    """The group of all ranks of a mesh of hosts, of the processes that `world` has now."""
+    """The group of all ranks of a mesh of hosts, in the current `world`."""
     ranks = mesh.mesh.flatten().tolist()
     if ranks != sorted(ranks):
         raise InvalidArgumentError(f"group: is a device mesh of the ranks {ranks} in this order; ranks of a mesh of hosts "
@@ -44,7 +44,7 @@ def _flat(mesh: Any, world: Any) -> Any:
 
 
 def group_of(group: Any) -> Any:
-    """The process group that a caller means: a group, a device mesh of one dimension, or of hosts and their ranks, a group's
+    """The process group of an argument: a group, a one-dimensional device mesh, one of hosts and their ranks, a group's
     name, or None."""
     if group is None:
         group = dist.group.WORLD
@@ -65,12 +65,12 @@ def group_of(group: Any) -> Any:
 
 
 def is_captured(tensor: torch.Tensor) -> bool:
-    """Whether calls with this tensor become part of a CUDA graph."""
+    """Whether calls with this tensor are captured in a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Ranks(Protocol):
-    """Ranks that exchange rows: those of a group, or some of them."""
+    """Ranks that exchange rows: all or some of a group."""
 
     group: Any
     rank: int
@@ -81,10 +81,10 @@ class Ranks(Protocol):
 
 
 class Control:
-    """Messages between the ranks of a group beside their data, over the store of their rendezvous.
+    """Control messages between a group's ranks, over their rendezvous store.
 
-    Ranks count their calls. At the first call of a kind they compare what they are about to compute; later ones are
-    compared when some rank waits too long, or one sees a kind for the first time.
+    Ranks count their calls. They compare the first call of each kind; later ones when a rank waits too long, or sees a
+    kind for the first time.
     """
 
     def __init__(self, group: Any) -> None:
@@ -99,15 +99,15 @@ class Control:
         self.fields: dict[str, str] = {}
         self._known: dict[Hashable, tuple[dict[str, str], dict[Any, Any]]] = {}
         self._seen: set[tuple[str, ...]] = set()
-        #: Groups of some of the ranks, by what they are for.
+        #: Groups of some of the ranks, by purpose.
         self.parts: dict[Hashable, Any] = {}
 
     def begin(self, key: Hashable, written: Callable[[], dict[str, str]], timeout: float,
               check: Callable[[], None] = lambda: None) -> dict[Any, Any]:
-        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. Calls of one key have the
-        same fields, which are `written` for the first of them. `check` raises where a rank's arguments do not fit; such a
-        call is compared again, as ranks that it fits would wait for others. Returns what calls of this key may keep for
-        each other."""
+        """Counts a call. Raises RankMismatchError on every rank unless all begin the same one. Calls with one key have
+        the same fields, which the first one formats by `written`. `check` raises when this rank's arguments are
+        invalid; such a call is compared again, since other ranks would wait. Returns a dict that calls with this key
+        share."""
         if self.broken:
             way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
                 "make a new one with torch.distributed.new_group")
@@ -139,7 +139,7 @@ class Control:
             self.store.set(f"{self.calls}/news", "1")
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
-        """Waits for a collective. That of a GPU is waited for by its stream; the group's own watch ends it."""
+        """Waits for a collective. A GPU's is awaited by its stream, and the group's own watchdog ends it."""
         if on_gpu:
             work.wait()
             return
@@ -162,21 +162,21 @@ class Control:
             self._give_up(timeout, f"and a connection was lost ({str(error).splitlines()[0]})")
 
     def meet(self, text: str, timeout: float) -> list[str]:
-        """Waits until all ranks are here. Returns the text of each."""
+        """Waits until all ranks have arrived. Returns the text of each."""
         self.meetings += 1
         return self._texts(f"meeting {self.meetings}", text, timeout)
 
     def give_up(self, why: str) -> None:
-        """Raises PeerTimeoutError for what a kernel has waited for in vain, after which ranks may begin anew."""
+        """Raises PeerTimeoutError for a kernel's failed wait, after which ranks may restart."""
         self.leave(why)
         raise PeerTimeoutError(f"group: {why}; here it is {_call(self.fields)}", "exchange", "group")
 
     def leave(self, why: str) -> None:
-        """Notes that this rank has left a call in which others may wait for it, after which ranks may begin anew."""
+        """Notes that this rank has left a call in which others may wait for it; ranks may restart afterwards."""
         self.broken, self._may_restart = why, True
 
     def restart(self, timeout: float) -> None:
-        """Goes on after a kernel has waited in vain, with all ranks, from the same number of calls on."""
+        """Continues after a kernel's failed wait, with all ranks, from the same call count."""
         if self.broken and not self._may_restart:
             raise PeerTimeoutError(f"group: was left in the middle of a collective ({self.broken}); make a new one with "
                                    "torch.distributed.new_group", "exchange", "group")
@@ -215,7 +215,7 @@ class Control:
         self._refuse_differences(posted)
 
     def _posted(self, timeout: float, is_waiting: bool) -> dict[int, dict[str, Any]]:
-        """Messages about this call from the ranks that answer in time, and whether they wait for data."""
+        """Messages about this call from ranks that answer in time, with their waiting status."""
         posted: dict[int, dict[str, Any]] = {}
         end = time.monotonic() + timeout
         try:
@@ -251,7 +251,7 @@ class Control:
                 raise RankMismatchError(message, "exchange", name)
 
     def _give_up(self, timeout: float, why: str) -> None:
-        """Finds out which ranks are elsewhere, and raises."""
+        """Finds out which ranks are in another call, and raises."""
         posted = self._posted(min(_GRACE, timeout), is_waiting=True)
         self._refuse_differences(posted)
         missing = [rank for rank in range(self.size) if rank not in posted]
@@ -284,7 +284,7 @@ def control_of(group: Any) -> Control:
 
 
 def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float:
-    """A time-out in seconds; None: that of the group, for tensors of a device."""
+    """A time-out in seconds; None: the group's, for tensors on a device."""
     if timeout is not None:
         return float(timeout)
     own = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
@@ -293,27 +293,27 @@ def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float
 
 def start_rows(control: Ranks, given: torch.Tensor, sent: list[int],
                received: list[int]) -> tuple[torch.Tensor, Any]:
-    """All-to-all of rows of any element type: `sent[r]` rows go to rank r, and `received[r]` come from it. Returns what
-    the rows will be in, and what `Control.wait` waits for."""
+    """All-to-all of rows of any element type: `sent[r]` rows go to rank r, and `received[r]` come from it. Returns the
+    tensor for the received rows, and the work for `Control.wait`."""
     given = given.contiguous()
     result = given.new_empty((sum(received), *given.shape[1:]))
     width = math.prod(given.shape[1:]) * given.element_size()
     splits = [[count * width for count in counts] for counts in (received, sent)]
-    # Bytes: not every backend knows every element type.
+    # Bytes, since not every backend supports every element type.
     as_bytes = [x.view(-1).view(torch.uint8) for x in (result, given)]
     return result, dist.all_to_all_single(*as_bytes, *splits, group=control.group, async_op=True)
 
 
 def exchange_rows(control: Control, given: torch.Tensor, sent: list[int], received: list[int],
                   timeout: float) -> torch.Tensor:
-    """The rows that come, once they are there."""
+    """The received rows, after a wait."""
     result, work = start_rows(control, given, sent, received)
     control.wait(work, timeout, given.is_cuda)
     return result
 
 
 def sum_over_ranks(control: Control, tensor: torch.Tensor, timeout: float) -> torch.Tensor:
-    """The sum of a tensor over all ranks, in fp32 and in the order of ranks, and in the tensor's dtype."""
+    """The sum of a tensor over all ranks, computed in fp32 and in rank order, in the tensor's dtype."""
     own = tensor.float().contiguous()
     slots = own.new_empty((control.size, *own.shape))
     flat = own.reshape(-1)

@@ -1,4 +1,5 @@
-"""Method "heads": each rank computes the whole sequence for some heads, between two exchanges of rows for heads."""
+"""Method "heads": each rank computes the whole sequence for some heads; exchanges of rows for heads come before and
+after."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from ..score import Score
 from .groups import exchange_rows
 from .problem import Gradients, Problem, mask_of_call
 
-#: Tensors that have a dimension of query heads, unless its size is 1: the library's own names.
+#: The library's tensors with a dimension of query heads, whose size may be 1.
 _HEADS_OF_TENSORS = {"alibi_slopes": -1, "bias": 1, "block_mask": 1}
 
 
 def refusal(heads_q: int, heads_kv: int, mask: Mask | None, score: Score | None, dropout_p: float, size: int) -> str:
-    """Why a problem cannot be computed by heads, with what would work; empty if it can."""
+    """The reason why a problem cannot be split by heads, with alternatives; empty if it can."""
     others = 'use method="gather" or "ring"'
     if heads_q % size or heads_kv % size:
         return f'method: "heads" deals out heads to {size} ranks, and there are {heads_q} of queries and {heads_kv} of ' \
@@ -62,19 +63,19 @@ class _Heads:
         return got.unflatten(0, (size, own)).movedim(0, 2).transpose(0, 1).flatten(2, 3)
 
     def own(self, count: int) -> slice:
-        """The heads of `heads` that this rank computes."""
+        """This rank's range of `count` heads."""
         each = count // self.problem.control.size
         return slice(each * self.problem.rank, each * (self.problem.rank + 1))
 
 
 @functools.lru_cache(maxsize=64)
 def _all_positions(placement, device):
-    """Positions of the rows of all shards, one behind the other."""
+    """Positions of all shards' rows, concatenated."""
     return torch.cat([placement.positions(rank, device=device) for rank in range(placement.ranks)])
 
 
 def _of_own_heads(name: str, tensor: torch.Tensor, heads_q: int, heads: _Heads) -> torch.Tensor:
-    """A tensor that mask or score reads, for the heads of this rank."""
+    """This rank's heads of a tensor that mask or score reads."""
     dim = _HEADS_OF_TENSORS.get(name)
     if dim is None or tensor.shape[dim] != heads_q or heads_q == 1:
         return tensor
@@ -103,7 +104,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
     heads = _Heads(problem)
     q, k, v, do, o = map(heads.whole, (problem.q, problem.k, problem.v, do, o))
     of_rows = [heads.whole(x.transpose(1, 2)[..., None])[..., 0].transpose(1, 2).contiguous() if x is not None else None
@@ -123,7 +124,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
 
 
 def _placed(name: str, gradient: torch.Tensor, tensor: torch.Tensor, heads_q: int, heads: _Heads) -> torch.Tensor:
-    """The gradient of a whole tensor, 0 for heads of other ranks."""
+    """The gradient of a whole tensor, 0 for other ranks' heads."""
     if gradient.shape == tensor.shape:
         return gradient
     dim = _HEADS_OF_TENSORS[name]

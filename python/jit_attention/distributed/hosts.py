@@ -1,8 +1,8 @@
-"""Method "gather" over several hosts: shards go around between hosts, each rank sending to its counterpart on the next one, and
-ranks of a host copy from each other what they need of those that have come.
+"""Method "gather" over several hosts: shards travel a ring of hosts, each rank sending to its counterpart on the next
+one, and a host's ranks copy the rows that they need from each other.
 
-So each shard crosses once to each other host. O and LSE are summed in fp32 over the hosts. In the backward pass sums of dK and
-dV go around behind their keys, in fp32 and in a fixed order, so that every run is bitwise identical.
+So each shard reaches each other host once. O and LSE are summed in fp32 over the hosts. In the backward pass, sums of
+dK and dV follow their keys, in fp32 and in a fixed order, so that every run is bitwise identical.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .rows import apart, beside
 
 @dataclass(frozen=True)
 class _Part:
-    """Some ranks of a group, for collectives among them. The whole group's control waits, and says who is missing."""
+    """Some ranks of a group, for their collectives. The whole group's control waits, and names missing ranks."""
 
     group: Any
     rank: int
@@ -44,7 +44,7 @@ def _part(control: Control, ranks: range) -> _Part:
 
 
 class _Hosts:
-    """Where a rank stands: ranks of a host follow each other."""
+    """A rank's host; a host's ranks are consecutive."""
 
     def __init__(self, control: Control, hosts: int) -> None:
         self.count, self.each = hosts, control.size // hosts
@@ -63,7 +63,7 @@ def _hosts_of(problem: Problem) -> _Hosts:
 
 @functools.lru_cache(maxsize=64)
 def _of_hosts(placement: Placement, hosts: int) -> Placement:
-    """The rows of all ranks of a host together."""
+    """The placement of all rows of a host's ranks."""
     each = placement.ranks // hosts
     chunks = [sorted(run for runs in placement.runs[host * each:(host + 1) * each] for run in runs) for host in range(hosts)]
     return balance(None, seqlen=placement.seqlen, ranks=hosts, granule=placement.granule, mode="chunks", chunks=chunks)
@@ -71,7 +71,7 @@ def _of_hosts(placement: Placement, hosts: int) -> Placement:
 
 @dataclass(frozen=True)
 class _Step:
-    """The rows that a rank copies from another host, and whether its queries need any of them."""
+    """The rows that a rank copies for a host's keys, and whether its queries need any."""
 
     route: Route
     rows: int  # of the host
@@ -80,8 +80,8 @@ class _Step:
 
 @functools.lru_cache(maxsize=256)
 def _step_of(placement: Placement, hosts: int, rank: int, source: int, device: torch.device) -> _Step:
-    """The step in which the shards of host `source` are on the ranks of the host of `rank`, each on its owner's counterpart.
-    Routes lead to the rows of that host, by ascending positions."""
+    """The step in which the shards of host `source` are on the host of `rank`, each on its owner's counterpart. Routes
+    lead to the host's rows, by ascending positions."""
     each = placement.ranks // hosts
     host, place = divmod(rank, each)
     needed = torch.zeros((each, -(-placement.seqlen // placement.granule)), dtype=torch.bool)
@@ -110,13 +110,13 @@ def _step_of(placement: Placement, hosts: int, rank: int, source: int, device: t
 
 
 class _Ring:
-    """Sends rows to the counterpart on the next host while others come from the one before."""
+    """Sends rows to the counterpart on the next host while receiving from the previous one."""
 
     def __init__(self, problem: Problem, hosts: _Hosts) -> None:
         self.problem, self.hosts = problem, hosts
 
     def start(self, held: torch.Tensor, source: int) -> tuple[torch.Tensor, Any]:
-        """The plan for the rows whose owner is on host `source`."""
+        """Starts sending `held`, whose owner is on host `source`, and receiving the next shard."""
         part, count = self.hosts.outer, self.hosts.count
         sent, received = [0] * count, [0] * count
         sent[(part.rank + 1) % count] = held.shape[0]
@@ -131,7 +131,7 @@ class _Ring:
 
 
 def _steps(problem: Problem, hosts: _Hosts, ring: _Ring):
-    """For each host: its number, what is copied of it, and if some is needed its rows; the next shard comes meanwhile."""
+    """For each host: its number, its step, and its rows if some are needed; the next shard is received meanwhile."""
     placement = problem.placement
     held = beside(problem.k, problem.v)
     for number in range(hosts.count):
@@ -139,7 +139,7 @@ def _steps(problem: Problem, hosts: _Hosts, ring: _Ring):
         started = ring.start(held, source) if number + 1 < hosts.count else None
         step = _step_of(placement, hosts.count, problem.rank, source, problem.k.device)
         rows = held[:0]
-        if step.has_work or step.route.travels or number == 0:  # sinks are asked beside the own keys
+        if step.has_work or step.route.travels or number == 0:  # sinks count with the own keys
             rows = gather_rows(hosts.inner, step.route, held, step.rows, problem.timeout)
         keep_places(problem, ("host", source), positions_of(_of_hosts(placement, hosts.count), source, problem.k.device))
         yield source, step, *apart(rows, problem.k, problem.v)
@@ -160,7 +160,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
     hosts = _hosts_of(problem)
     ring = _Ring(problem, hosts)
     tensors = problem.tensors or {}
@@ -182,7 +182,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
             returned = torch.empty_like(sums)
             return_rows(hosts.inner, step.route, rows, [(slice(None), returned)], problem.timeout)
             sums += returned
-        sums = ring.finish(ring.start(sums, source))  # the sums follow their keys; in the end they come to the owner
+        sums = ring.finish(ring.start(sums, source))  # the sums follow their keys, and finally reach the owner
     dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
     return Gradients(dq.to(problem.q.dtype), dk, dv,
                      {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)

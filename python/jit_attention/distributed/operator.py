@@ -1,7 +1,7 @@
 """Attention over a group as one PyTorch operator, `torch.ops.jit_attention.distributed_attention`, and its gradient.
 
-Process groups come by name, placements as a tensor of whole numbers, masks and scores as text: nothing of them is baked into
-a compiled graph but their kinds. Eager calls compute without the operator, unless a mode or transform looks at operators.
+Process groups are passed by name, placements as an integer tensor, masks and scores as text: a compiled graph contains
+only their kinds. Eager calls bypass the operator, unless a mode or transform observes operators.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 
 @functools.lru_cache(maxsize=64)
 def _method_of(name: str) -> tuple[Any, int]:
-    """The module of a method, and the number of hosts: "gather/2" gathers within each of 2."""
+    """A method's module, and the number of hosts: "gather/2" gathers within each of 2."""
     method, _, count = name.partition("/")
     return (hosts, int(count)) if count else (METHODS[method], 1)
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
-    """Values that must be equal on all ranks, by name of the argument. The comparison cannot be part of a graph."""
+    """Values that must be equal on all ranks, by argument name. The comparison cannot be part of a graph."""
     if is_captured(problem.q):
         raise InvalidArgumentError(f"group: ranks have not made such a call ({which} by {method}, with these sizes, masks and "
                                    "placement) before its capture; make it once ahead of the capture, on all ranks",
@@ -85,7 +85,7 @@ def _check_wholes(problem: Problem) -> None:
 
 
 def check_shapes(problem: Problem, method: str) -> None:
-    """Raises where what this rank was given does not fit together, whatever other ranks were given."""
+    """Raises when this rank's arguments are inconsistent, independent of other ranks."""
     placement, control = problem.placement, problem.control
     if placement.ranks != control.size:
         raise InvalidArgumentError(f"placement: is of {placement.ranks} ranks, and the group has {control.size}; make it "
@@ -106,7 +106,7 @@ def check_shapes(problem: Problem, method: str) -> None:
 
 
 class Call(NamedTuple):
-    """Arguments of a call beside tensors."""
+    """A call's arguments other than tensors."""
 
     mask: Optional[Mask]
     score: Optional[Score]
@@ -122,7 +122,7 @@ class Call(NamedTuple):
 
 def _read(problem: str, softmax_scale: Optional[float], group: str, placement: torch.Tensor, method: str, dropout_p: float,
           deterministic: bool, timeout: Optional[float]) -> Call:
-    """A call, of what operators are given."""
+    """The call of an operator's arguments."""
     mask, score, names = read_problem(problem)
     return Call(mask, score, names, softmax_scale, group_of(group), read_placement(placement), method, dropout_p,
                 deterministic, timeout)
@@ -130,7 +130,8 @@ def _read(problem: str, softmax_scale: Optional[float], group: str, placement: t
 
 def _begin(call: Call, which: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
            sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> Problem:
-    """Counts the call. What a kind of calls is called is formatted at its first one."""
+    """The problem of an operator's arguments; counts the call. The description of a kind of calls is formatted at its
+    first one."""
     deterministic = call.deterministic or torch.are_deterministic_algorithms_enabled()
     control = control_of(call.group)
     problem = Problem(q, k, v, control, call.placement, call.mask, call.score, call.softmax_scale,
@@ -188,7 +189,7 @@ def backward_operator(
         group: str, placement: torch.Tensor, method: str, sinks: Optional[torch.Tensor], dropout_p: float,
         rng_state: Optional[torch.Tensor], deterministic: bool, timeout: Optional[float], wanted: Sequence[int],
         want_sinks: bool) -> list[torch.Tensor]:
-    """dq, dk and dv of this rank's rows, then the gradients of the whole tensors and sinks, summed over ranks."""
+    """dq, dk and dv of this rank's rows, then gradients of the whole tensors and of sinks, summed over ranks."""
     call = _read(problem, softmax_scale, group, placement, method, dropout_p, deterministic, timeout)
     return _backward(call, do, q, k, v, o, lse, dlse, tensors, sinks, rng_state, wanted, want_sinks)
 
@@ -224,7 +225,7 @@ def _gradients(ctx, do, dlse):
     q, k, v, o, lse, sinks, rng_state, placement, *tensors = ctx.saved_tensors
     problem, softmax_scale, group, method, dropout_p, deterministic, timeout = ctx.facts
     of_tensors = [None] * len(tensors)
-    # A rank whose loss depends on nothing of this call takes part: others need what it returns.
+    # A rank whose loss does not depend on this call still takes part: others need its contributions.
     do = torch.zeros_like(o) if do is None else do
     dq, dk, dv, *of_whole = backward_operator(do, q, k, v, o, lse, dlse, tensors, problem, softmax_scale, group, placement,
                                               method, sinks, dropout_p, rng_state, deterministic, timeout, ctx.wanted,
@@ -245,7 +246,7 @@ attention_operator.register_autograd(_gradients, setup_context=_save_for_backwar
 
 
 class _Eager(torch.autograd.Function):
-    """The operator and its gradient without PyTorch's dispatcher, which takes as long as a short kernel."""
+    """The operator and its gradient without PyTorch's dispatcher, whose overhead is that of a short kernel."""
 
     @staticmethod
     def forward(ctx, call, q, k, v, sinks, rng_state, *tensors):
@@ -282,7 +283,7 @@ def _texts(call: Call) -> tuple[str, Optional[float], str, torch.Tensor, str]:
 
 def compute(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tensors: Sequence[torch.Tensor],
             sinks: Optional[torch.Tensor], rng_state: Optional[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries: by the operator where something looks at operators, else directly."""
+    """O and LSE of this rank's queries: by the operator when something observes operators, else directly."""
     if is_watched(q):
         return attention_operator(q, k, v, list(tensors), *_texts(call), sinks, call.dropout_p, rng_state, call.deterministic,
                                   call.timeout)

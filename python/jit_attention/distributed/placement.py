@@ -1,4 +1,4 @@
-"""The type of placements: which rank computes which queries of a sequence, and which keys it needs of others."""
+"""The placement type: which rank computes which queries, and which other ranks' keys it needs."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class Placement:
     digest: str
     picture: str = field(repr=False)
     own_rank: int | None = field(default=None, repr=False)
-    written: Any = field(default=None, init=False, repr=False)  # what operators of PyTorch are given
+    written: Any = field(default=None, init=False, repr=False)  # the argument for PyTorch operators
 
     def __post_init__(self) -> None:
-        if sys.modules.get("torch") is not None:  # else it is written at the first call, as a compiler could not
+        if sys.modules.get("torch") is not None:  # else it is written at the first call, which a compiler could not do
             from .written import written
 
             object.__setattr__(self, "written", written(self))
@@ -73,7 +73,7 @@ class Placement:
         return len(self.runs)
 
     def rows(self, rank: int | None = None) -> int:
-        """Returns the number of queries of a rank, which are its keys, too."""
+        """Returns the number of queries of a rank, equal to its number of keys."""
         return sum(end - begin for begin, end in self.runs[self._rank(rank)])
 
     def remote_bytes(self, rank: int | None = None, *, heads_kv: int, head_dim: int, head_dim_v: int | None = None,
@@ -191,9 +191,9 @@ def _joined(parts: Sequence[Any], dim: int) -> Any:
 
 
 def classes_of_blocks(block_mask: Any, seqlen: int) -> tuple[bytes, int]:
-    """A block mask as a byte for each block, 0 empty, 1 partial, 2 full, row after row; and the side of its blocks.
+    """A block mask as a byte per block (0 empty, 1 partial, 2 full), row-major; and the blocks' side.
 
-    Where batch entries or heads differ, a block is full if it is for all of them, and empty if it is for all.
+    A block is full, or empty, if it is for all batch entries and heads.
     """
     import numpy
 

@@ -1,7 +1,8 @@
-"""How long attention over several GPUs will take: a simulation of one rank's shards, on paper.
+"""How long attention over several GPUs will take: a simulation of one rank's shards.
 
-Keys of other ranks come over one queue of NVLink, those of other hosts over one of InfiniBand first: a GPU fetches the shard
-of its counterpart, which NVLink spreads in its host. Work begins with own keys, and goes on with shards as they come.
+Other ranks' keys arrive through an NVLink queue, other hosts' first through an InfiniBand queue: a GPU fetches its
+counterpart's shard, which NVLink distributes within the host. Work begins with own keys, and continues with shards as
+they arrive.
 """
 
 from __future__ import annotations
@@ -112,16 +113,16 @@ class _Case:
     ranks: int
     in_host: int
     hosts: int
-    shard: float  # seconds of a shard's work on another's keys
+    shard: float  # seconds of work on another shard's keys
     keys: float  # bytes of a shard's keys and values
-    gradients: float  # bytes of what returns for it
+    gradients: float  # bytes of returned gradients
     nvlink: float
     infiniband: float
     call: float
     results: float  # bytes of a rank's O in fp32
 
     def arrivals(self) -> list[float]:
-        """When the shards of others have come."""
+        """Arrival times of other ranks' shards."""
         times = [(i + 1) * self.keys / self.nvlink for i in range(self.in_host - 1)]
         link, outer = times[-1] if times else 0.0, 0.0
         for _ in range(self.hosts - 1):
@@ -134,12 +135,12 @@ class _Case:
         return times
 
     def sums(self) -> float:
-        """Time after the last work: the sum of the slots of returned gradients."""
+        """Time after the last work: summing the slots of returned gradients."""
         return self.ranks * self.gradients / 4.5e12
 
 
 def _arrive(case: _Case) -> float:
-    halves = 2 if case.gradients else 1  # of own keys; the second half hides gradients that return
+    halves = 2 if case.gradients else 1  # of own keys; the second half hides returning gradients
     now, out, delay, outer = case.shard / halves, 0.0, 0.0, 0.0
     for place, arrival in enumerate(case.arrivals()):
         now = max(now, arrival + delay) + case.shard

@@ -1,4 +1,4 @@
-"""A call on one rank: what it was given, and its kernels over some keys of the sequence."""
+"""A call on one rank: its arguments, and its kernels over some of the sequence's keys."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .groups import Control
 from .placement import Placement
 from .rows import apart
 
-#: Whose keys: those of a rank's shard, or of a host's, ("host", number); None: of the whole sequence.
+#: The owner of keys: a rank's shard, or a host's, ("host", number); None: the whole sequence.
 Source = int | tuple[str, int] | None
 
 
-@dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to make
+@dataclass(slots=True, eq=False)  # not frozen, which takes twice as long to construct
 class Problem:
-    """The arguments of a call, immutable. Tensors of queries, keys and values are (batch, rows, heads, head_dim)."""
+    """The arguments of a call, immutable. q, k and v are (batch, rows, heads, head_dim)."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -43,7 +43,7 @@ class Problem:
     deterministic: bool = False
     timeout: float = 1800.0
     hosts: int = 1
-    #: What calls of this kind leave for later ones, as `Control.begin` returned it.
+    #: State shared by calls of this kind, returned by `Control.begin`.
     kept: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass
 class Gradients:
-    """Gradients of q, k and v, of tensors by name, and of sinks; those that were not asked for are absent."""
+    """Gradients of q, k and v, of tensors by name, and of sinks; only requested ones are present."""
 
     dq: torch.Tensor
     dk: torch.Tensor
@@ -65,7 +65,7 @@ class Gradients:
 
 @functools.lru_cache(maxsize=256)
 def positions_of(placement: Placement, rank: int, device: torch.device) -> torch.Tensor:
-    """The pieces of a rank as kernels read them, int32 (1, pieces, 4)."""
+    """A rank's pieces for kernels, int32 (1, pieces, 4)."""
     return torch.tensor([placement.pieces(rank)], dtype=torch.int32, device=device)
 
 
@@ -83,7 +83,7 @@ def _ids_of_documents(documents: tuple[int, ...], device: torch.device) -> torch
 
 @functools.lru_cache(maxsize=16)
 def _table_of_documents(documents: tuple[int, ...], mask: Mask | None, device: torch.device) -> BlockMask:
-    """The block mask of packed sequences, by which kernels skip what lies between them."""
+    """The block mask of packed sequences, by which kernels skip blocks between them."""
     ids = _ids_of_documents(documents, device)
     rows = torch.empty((1, ids.shape[1], 1, 64), dtype=torch.bfloat16, device=device)
     of_all = _masks.document() if mask is None else mask & _masks.document()
@@ -91,12 +91,12 @@ def _table_of_documents(documents: tuple[int, ...], mask: Mask | None, device: t
 
 
 def mask_of_call(problem: Problem) -> dict[str, Any]:
-    """Mask and tensors over the whole sequence, packed sequences apart."""
+    """Mask and tensors over the whole sequence, separating packed sequences."""
     tensors = dict(problem.tensors or {})
     documents = problem.placement.documents
     if not documents:
         return dict(mask=problem.mask, tensors=tensors)
-    if problem.mask is not None and problem.mask.tensors:  # a table cannot be kept
+    if problem.mask is not None and problem.mask.tensors:  # the table then cannot be cached
         ids = _ids_of_documents(documents, problem.q.device)
         return dict(mask=problem.mask & _masks.document(), tensors=tensors | {"document_ids_q": ids, "document_ids_kv": ids})
     table = _table_of_documents(documents, problem.mask, problem.q.device)
@@ -104,7 +104,7 @@ def mask_of_call(problem: Problem) -> dict[str, Any]:
 
 
 def keep_places(problem: Problem, source: Source, k_positions: torch.Tensor | None) -> None:
-    """Lets calls over the keys of a source know where they stand."""
+    """Caches the positions of a source's keys for later calls."""
     if source not in problem.kept:
         device = problem.q.device
         problem.kept[source] = dict(
@@ -126,7 +126,7 @@ def _options(problem: Problem, source: Source, with_sinks: bool) -> dict[str, An
 
 
 def _parts_are_wide(problem: Problem) -> bool:
-    """Whether kernels leave parts of sums in fp32, and nothing is rounded before the sum: those of Hopper do."""
+    """Whether kernels return partial sums in fp32, so that nothing is rounded before the sum: Hopper's do."""
     q, v = problem.q, problem.v
     return max(q.shape[3], v.shape[3]) <= 256 and _core.device_of(q, "q").arch == "sm_90a"
 
@@ -140,8 +140,8 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
 
 def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source = None,
             with_sinks: bool = True, arrivals: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries over keys of the whole sequence; over those of the shard of rank `source` O is a part
-    of a sum, in fp32 where kernels can. `arrivals` tells which keys come when, if some are still on their way."""
+    """O and LSE of this rank's queries over the whole sequence's keys; for `source`, over that rank's shard, where O is
+    a partial result, in fp32 if kernels can. `arrivals` describes pending keys."""
     q = problem.q
     if q.shape[1] == 0 or k.shape[1] == 0:
         lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
@@ -160,9 +160,9 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source =
 def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor,
              dlse: torch.Tensor | None, wanted: tuple[str, ...], want_sinks: bool,
              source: Source = None, arrivals: torch.Tensor | None = None) -> Gradients:
-    """Gradients of this rank's queries, and of the keys and values that `forward` was given, as far as it adds to them: all in
-    fp32 where kernels can, those of keys and values side by side. With `arrivals` those of keys that it does not need hold
-    anything."""
+    """Gradients of this rank's queries, and its contributions to gradients of the keys and values given to `forward`:
+    all in fp32 if kernels can, keys' and values' concatenated. With `arrivals`, gradients of unneeded keys are
+    undefined."""
     q = problem.q
     tensors = problem.tensors or {}
     if q.shape[1] == 0 or k.shape[1] == 0:

@@ -1,7 +1,7 @@
-"""Method "ring": shards of keys and values go around, and no rank ever holds more than two of them.
+"""Method "ring": shards of keys and values travel around the ring; no rank ever holds more than two.
 
-O and LSE are summed in fp32 over the steps, and rounded once at the end. In the backward pass fp32 sums of dK and dV go
-around behind their keys, from the owner on in the order of ranks, so that every run is bitwise identical.
+O and LSE are summed in fp32 over the steps, and rounded once at the end. In the backward pass fp32 sums of dK and dV
+follow their keys, from the owner in rank order, so that every run is bitwise identical.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .rows import apart, beside
 
 
 class _Neighbors:
-    """Sends rows to the next rank while others come from the one before."""
+    """Sends rows to the next rank while receiving from the previous one."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.size = problem, problem.control.size
@@ -55,7 +55,7 @@ class State:
 
 @functools.lru_cache(maxsize=1024)
 def _has_work(placement: Placement, rank: int, source: int) -> bool:
-    """Whether some query of a rank needs a key of another."""
+    """Whether some query of a rank needs another rank's key."""
     granule = placement.granule
     return any(begin < -(-end_of_run // granule) and begin_of_run // granule < end
                for begin, end in placement.needs[rank]
@@ -63,7 +63,7 @@ def _has_work(placement: Placement, rank: int, source: int) -> bool:
 
 
 def _steps(problem: Problem) -> Iterator[tuple[int, bool, torch.Tensor, torch.Tensor]]:
-    """For each shard that comes by: its rank, whether there is work with it, and its keys and values. The next one comes
+    """For each passing shard: its rank, whether it has work, and its keys and values. The next one is received
     meanwhile."""
     size, neighbors = problem.control.size, _Neighbors(problem)
     held = beside(problem.k, problem.v)
@@ -87,7 +87,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
              wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; those of tensors and sinks are this rank's part."""
+    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
     neighbors = _Neighbors(problem)
     dq = torch.zeros(problem.q.shape, dtype=torch.float32, device=problem.q.device)
     by_name: dict[str, torch.Tensor] = {}
@@ -102,7 +102,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
             for name, gradient in part.tensors.items():
                 by_name[name] = by_name[name] + gradient.float() if name in by_name else gradient.float()
             of_sinks = part.sinks if is_own else of_sinks
-        # The sums follow their keys; after the last step they have come to the owner.
+        # The sums follow their keys; after the last step they have reached the owner.
         sums = neighbors.finish(neighbors.start(sums, problem.placement.rows((source - 1) % problem.control.size)))
     dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
     tensors = problem.tensors or {}

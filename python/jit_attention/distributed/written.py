@@ -1,4 +1,4 @@
-"""Placements as a tensor of whole numbers, which operators of PyTorch take and `torch.compile` does not look into."""
+"""Placements as integer tensors, which PyTorch operators take and `torch.compile` treats as opaque."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from .placement import Placement
 
-#: Placements by their digests, as a call needs them; a placement that was forgotten is read from its tensor.
+#: Placements by digest, with the fields that calls need; a forgotten one is read from its tensor.
 _known: dict[bytes, Placement] = {}
 _MOST_KNOWN = 64
 
@@ -25,7 +25,7 @@ def written(placement: Placement) -> torch.Tensor:
 
 
 def read(tensor: torch.Tensor) -> Placement:
-    """The placement that `written` wrote, as far as calls need it."""
+    """The placement in a tensor of `written`, with the fields that calls need."""
     content = tensor.numpy().tobytes()
     placement = _known.get(content)
     if placement is None:

@@ -1,4 +1,4 @@
-"""Arrays of PyTorch, NumPy and others in one way, and the call of attention that serves them."""
+"""Uniform access to arrays of PyTorch, NumPy etc., and the attention call for them."""
 
 import importlib
 
@@ -14,26 +14,26 @@ except ImportError:
 
 
 def is_tensor(array):
-    """Whether it is a tensor of PyTorch."""
+    """Whether it is a PyTorch tensor."""
     return torch is not None and isinstance(array, torch.Tensor)
 
 
 def beside(array):
-    """The module of an array's framework, and the keywords by which it makes arrays in the same place."""
+    """An array's framework module, and the keywords that create arrays on its device."""
     if is_tensor(array):
         return torch, {"device": array.device}
     return importlib.import_module(type(array).__module__.partition(".")[0]), {}
 
 
 def unpacked(array, axis):
-    """Views of an array along an axis, of which gradients are put together in one piece."""
+    """Views of an array along an axis, whose gradients are assembled into one tensor."""
     if is_tensor(array):
         return array.unbind(axis)
     return tuple(array[(slice(None),) * axis + (i,)] for i in range(array.shape[axis]))
 
 
 def attend(q, k, v, *, deterministic=False, dropout_p=0.0, **options):
-    """Attention by `jit_attention.torch` or, of arrays that are no tensors, by `jit_attention.attention`."""
+    """Attention by `jit_attention.torch`; for arrays other than tensors by `jit_attention.attention`."""
     if not is_tensor(q):
         if dropout_p != 0:
             refuse("dropout_p", f"is {dropout_p}, and only PyTorch's tensors have random numbers of their own: give "

@@ -1,4 +1,4 @@
-"""Sequences of one length: (batch, seqlen, heads, head_dim)."""
+"""Sequences of equal length: (batch, seqlen, heads, head_dim)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def check_probabilities(return_attn_probs, dropout_p):
 
 
 def shaped(array, name, dimensions, parts):
-    """The array, when it has so many dimensions, and `parts` along the third last."""
+    """The array, checked to have this many dimensions, and `parts` along the third last."""
     if len(array.shape) != dimensions or array.shape[-3] != parts:
         lead = "batch, seqlen" if dimensions == 5 else "total"
         refuse(name, f"has shape {tuple(array.shape)}; it must be ({lead}, {parts}, heads, head_dim)")

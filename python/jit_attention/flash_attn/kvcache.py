@@ -1,4 +1,4 @@
-"""Attention over a KV cache, in which new keys and values may be stored before."""
+"""Attention over a KV cache, which new keys and values may extend first."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def flash_attn_with_kvcache(
 def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, *,
                     page_table, num_splits, return_lse, rotary_interleaved, cu_seqlens_q=None, cu_seqlens_k_new=None,
                     rotary_seqlens=None, scales=None, **problem_arguments):
-    """The common part of flash-attention 2 and 3. With cu_seqlens_q queries are varlen, with cu_seqlens_k_new k and
-    v. `scales` are those of fp8, by name."""
+    """Code shared by flash-attention 2 and 3. With cu_seqlens_q queries are varlen, with cu_seqlens_k_new k and v.
+    `scales`: fp8 scales by name."""
     arrays = q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"]
     q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, problem_arguments["alibi_slopes"] = map(_detached, arrays)
     given = problem(**problem_arguments)
@@ -113,7 +113,7 @@ def attend_to_cache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seq
 
 def _store(q, k, v, k_cache, v_cache, page_table, seqused_k, rotary_cos, rotary_sin, interleaved, cache_seqlens,
            rotary_seqlens, cu_seqlens_q, cu_seqlens_k_new, all_at_begin):
-    """Stores k and v, and returns q rotated if there is a table."""
+    """Stores k and v; returns q, rotated if there is a rotary table."""
     names = known_as(seqused_k="cache_seqlens", cos="rotary_cos", sin="rotary_sin", cu_seqlens_q="cu_seqlens_k_new")
     cache = dict(seqused_k=seqused_k, cu_seqlens_q=cu_seqlens_k_new, page_table=page_table)
     if rotary_cos is None:
@@ -154,7 +154,7 @@ def _check_together(k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx
 
 
 def _entries(k_cache, v_cache, page_table, cache_batch_idx, batch):
-    """The caches, and a table of their pages if there is one: entries that are named are pages themselves."""
+    """The caches, and their page table if there is one; named entries become pages."""
     if page_table is not None:
         return k_cache, v_cache, page_table
     entries, capacity = k_cache.shape[:2]

@@ -1,4 +1,4 @@
-"""Translates arguments of flash-attention to masks, scores and their tensors, for all functions."""
+"""Translation of flash-attention's arguments to masks, scores and their tensors, for all functions."""
 
 import functools
 import operator
@@ -13,8 +13,8 @@ def problem(*, softmax_scale, causal, window_size, softcap, alibi_slopes=None, a
             window_may_shift=False):
     """Keywords of `jit_attention.attention`.
 
-    A query stands at key q + seqlen_k − seqlen_q. The softcap comes before the slopes of ALiBi. With `window_may_shift`
-    None leaves a side of the window open, and sides below 0 are what they say; else −1 leaves one open.
+    A query's position is q + seqlen_k − seqlen_q. The softcap precedes ALiBi. With `window_may_shift`, None leaves a
+    window's side open and negative sides shift it; else −1 leaves it open.
     """
     left, right = (_shift if window_may_shift else _side)(*_pair(window_size))
     chunk = _whole("attention_chunk", attention_chunk, 0)
@@ -39,19 +39,19 @@ def _pair(window_size):
 
 
 def _side(left, right):
-    """Sides of a window of which −1 is open: None for that."""
+    """Sides of a window, with None instead of −1 for open ones."""
     sides = _whole("window_size", left, -1), _whole("window_size", right, -1)
     return tuple(None if side == -1 else side for side in sides)
 
 
 def _shift(left, right):
-    """Sides of a window that may lie before or behind a query's own position; of which nothing is left is none."""
+    """Sides of a window that may exclude the query's own position; an empty window counts as none."""
     left, right = (None if side is None else _whole("window_size", side, None) for side in (left, right))
     return (None, None) if left is not None and right is not None and left + right < 0 else (left, right)
 
 
 def _whole(name, value, lowest):
-    """`value` as an int from `lowest` on, any without; None is `lowest`."""
+    """`value` as an integer of at least `lowest`; None is `lowest`."""
     if value is None:
         return lowest
     try:
@@ -78,7 +78,7 @@ def _mask_of(causal, left, right, chunk):
 
 
 def _shifted_window(left, right):
-    """A query sees keys from `left` before its position to `right` behind it, of which one is below 0."""
+    """A mask of keys from `left` before a query's position to `right` after it, one of them negative."""
     sides = ["k >= at - before"] * (left is not None) + ["k <= at + behind"] * (right is not None)
     constants = {name: side for name, side in (("before", left), ("behind", right)) if side is not None}
     body = f"const int at = q + seqlen_kv - seqlen_q; return {' && '.join(sides)};"
@@ -86,7 +86,7 @@ def _shifted_window(left, right):
 
 
 def _same_chunk(chunk):
-    """A query sees the keys of the chunk that it stands in itself."""
+    """A mask of the keys in a query's own chunk."""
     body = "const int at = q + seqlen_kv - seqlen_q; return at >= 0 && k / chunk == at / chunk;"
     return _mask.text(body, name="attention_chunk", constants={"chunk": chunk})
 
@@ -97,5 +97,5 @@ def _score_of(softcap, has_slopes):
     return functools.reduce(_score.Score.then, scores) if scores else None
 
 
-# Each is built once. A compiler that follows this code keeps what it found by itself, and warns of caches.
+# Each is built once. A compiler that traces this code caches by itself, and warns of lru_cache.
 _known_mask_of, _known_score_of = (functools.lru_cache(maxsize=1024)(build) for build in (_mask_of, _score_of))

@@ -1,4 +1,4 @@
-"""Refuses what flash-attention has and this package lacks, with errors under the names that its callers know."""
+"""Refuses flash-attention features that this package lacks, with errors under its parameter names."""
 
 import contextlib
 
@@ -29,7 +29,7 @@ def refuse(argument, message):
 
 
 def refuse_given(**arguments):
-    """Raises for the first of these that is not None."""
+    """Raises for the first argument that is not None."""
     for name, value in arguments.items():
         if value is not None:
             refuse(name, f"is given, and not served; {_INSTEAD[name]}")
@@ -37,7 +37,7 @@ def refuse_given(**arguments):
 
 @contextlib.contextmanager
 def known_as(**names):
-    """Errors about arguments of this package name those that the caller gave: ``known_as(k="k_cache")``."""
+    """Renames arguments in this package's errors for the caller: ``known_as(k="k_cache")``."""
     try:
         yield
     except (InvalidArgumentError, InvalidSpecError) as error:

@@ -1,4 +1,4 @@
-"""FlashMLA's attention over a cache of latents: all of a request's, or those that queries chose."""
+"""FlashMLA's attention over a latent cache: all of a request's latents, or those that queries selected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sparse import Scope, scopes
 from ..torch import attention
 from .results import check_sink, finish, refuse, refuse_gradients, strided
 
-#: Formats of 8-bit rows, by their bytes.
+#: Formats of 8-bit rows, by bytes per row.
 _FORMATS = {656: "latent_656", 584: "latent_584", 528: "latent_528"}
 
 
@@ -108,7 +108,7 @@ def flash_mla_with_kvcache(
         pools.append(_scope(q, extra_k_cache, extra_indices_in_kvcache, extra_topk_length, is_fp8_kvcache, "extra_"))
     batch, seqlen, heads = q.shape[:3]
     lse = q.new_empty(batch * seqlen, heads, dtype=torch.float32)
-    # A merged result that is then scaled is rounded at the end.
+    # A merged result that is scaled afterwards is rounded last.
     is_wide = attn_sink is not None and len(pools) > 1
     out = q.new_empty(batch * seqlen, heads, head_dim_v, dtype=torch.float32 if is_wide else q.dtype)
     scopes(strided(q).reshape(batch * seqlen, heads, -1), *pools, head_dim_v=head_dim_v, softmax_scale=softmax_scale,
@@ -118,7 +118,7 @@ def flash_mla_with_kvcache(
 
 
 def _all(q, k_cache, block_table, cache_seqlens, head_dim_v, softmax_scale, causal, is_fp8_kvcache):
-    """Attention to all latents of a request."""
+    """Attention to all latents of each request."""
     for name, given in (("block_table", block_table), ("cache_seqlens", cache_seqlens)):
         if given is None:
             refuse(name, "is missing; only indices say what queries see without it")
@@ -130,7 +130,7 @@ def _all(q, k_cache, block_table, cache_seqlens, head_dim_v, softmax_scale, caus
 
 
 def _scope(q, k_cache, indices, lengths, is_fp8_kvcache, prefix):
-    """A cache, and its list of each query."""
+    """A cache, and each query's list of its rows."""
     batch, seqlen = q.shape[:2]
     name = "extra_indices_in_kvcache" if prefix else "indices"
     if indices.dim() != 3 or tuple(indices.shape[:2]) != (batch, seqlen):
@@ -143,7 +143,7 @@ def _scope(q, k_cache, indices, lengths, is_fp8_kvcache, prefix):
 
 
 def _rows(k_cache, is_fp8_kvcache, name):
-    """A cache as the library takes it, and the format of its rows."""
+    """A cache in the library's layout, and its row format."""
     if not is_fp8_kvcache:
         return strided(k_cache), None
     kv_dtype = _FORMATS.get(k_cache.shape[-1])

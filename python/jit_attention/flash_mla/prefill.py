@@ -1,4 +1,4 @@
-"""FlashMLA's attention of queries to chosen latents of one tensor."""
+"""FlashMLA's attention of queries to selected latents of one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as FlashMLA has them: sinks change the output alone, and LSE of a query without keys is +∞."""
+"""Results in FlashMLA's conventions: sinks only change the output, and LSE of a query without keys is +∞."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def refuse_gradients(*tensors: torch.Tensor | None) -> None:
 
 def finish(out: torch.Tensor, lse: torch.Tensor, attn_sink: torch.Tensor | None,
            dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Merges out (tokens, heads, columns), of this type or fp32, and lse (tokens, heads), which is changed."""
+    """Merges out (tokens, heads, columns), in this dtype or fp32, and lse (tokens, heads), which is modified."""
     keyless = lse == -torch.inf
     if attn_sink is not None:
-        share = torch.sigmoid(lse.masked_fill(keyless, 0) - attn_sink)  # of the keys, beside the sink
+        share = torch.sigmoid(lse.masked_fill(keyless, 0) - attn_sink)  # of the keys, against the sink
         out = (out * share[..., None]).to(dtype)
     return out, lse.masked_fill_(keyless, torch.inf)
 
 
 def strided(tensor: torch.Tensor) -> torch.Tensor:
-    """With columns side by side."""
+    """The tensor with contiguous columns."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -163,7 +163,7 @@ def _attend_alike(problem, return_lse, arrays, tensors):
 
 
 def _random_numbers(dropout_p, rng_state):
-    """The state that the library reads, 16 bytes, of a key; None without dropout."""
+    """The 16-byte state for the library, from a key; None without dropout."""
     if not 0 <= dropout_p < 1:
         refuse("dropout_p", f"is {dropout_p}; it must be at least 0 and less than 1")
     if dropout_p == 0:
@@ -181,7 +181,7 @@ def _random_numbers(dropout_p, rng_state):
 
 
 def _over(block_mask, method, mask, score, tensors):
-    """Mask and tensors of a call, over its block mask if there is one."""
+    """Mask and tensors of a call, restricted by its block mask if there is one."""
     if block_mask is None:
         return mask, dict(tensors or {})
     if not isinstance(block_mask, BlockMask):
@@ -217,7 +217,7 @@ def _attend(problem, return_lse, arrays, tensors):
 
 
 def _forward(problem, return_lse, arrays, tensors):
-    """Keeps what gradients need, and the names of tensors and sinks whose gradients are wanted, as keys."""
+    """Returns results and residuals, which include the names of tensors and sinks with gradients, as keys."""
     perturbed = {name for name, array in {**arrays, **tensors}.items() if array.perturbed}
     arrays, tensors = ({name: array.value for name, array in given.items()} for given in (arrays, tensors))
     _check_gradients(problem, arrays, tensors, perturbed)

@@ -1,4 +1,4 @@
-"""Block masks as arguments of compiled functions: their arrays are leaves, the rest is known when they are traced."""
+"""Block masks as arguments of compiled functions: their arrays are leaves, the rest is static."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The custom calls of XLA, and what is written into them (include/jit/xla.h)."""
+"""XLA custom calls and their attributes (include/jit/xla.h)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def call(kind, spec, layout, arrays, tensors, results, *, begun=(), **options):
     """
     _register()
     operands = {**arrays, **{f"tensors.{name}": array for name, array in tensors.items()}}
-    if _varying(arrays["q"]):  # as all of them then: see `alike`
+    if _varying(arrays["q"]):  # then all do: see `alike`
         kind_of_q = jax.typeof(arrays["q"])
         place = jax.sharding.NamedSharding(kind_of_q.sharding.mesh, jax.sharding.PartitionSpec())
         results = {name: jax.ShapeDtypeStruct(of.shape, of.dtype, sharding=place, manual_axis_type=kind_of_q.mat)
@@ -47,7 +47,7 @@ def call(kind, spec, layout, arrays, tensors, results, *, begun=(), **options):
 
 
 def alike(arrays):
-    """Arrays by name, all of which vary over the axes of `jax.shard_map` that any of them does."""
+    """The arrays by name, all made to vary over every `jax.shard_map` axis that any of them varies over."""
     axes = frozenset().union(*(_varying(array) for array in arrays.values()))
     return {name: _cast(array, axes) for name, array in arrays.items()}
 

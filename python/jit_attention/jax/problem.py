@@ -1,4 +1,4 @@
-"""The problem of a call of `jit_attention.jax.attention`, apart from its arrays: known when it is traced."""
+"""The static problem of a call of `jit_attention.jax.attention`, without its arrays."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..mask import Mask
 from ..spec import AttentionSpec
 from ..typing import Layout
 
-#: Fields of a spec, and the arguments that they are made of.
+#: Spec fields and the arguments that determine them.
 _ARGUMENTS = {"dtype": "q", "head_dim": "q", "head_dim_v": "v", "gqa_ratio": "k", "alignment": "q", "kv_dtype": "k",
               "sequences_q": "cu_seqlens_q", "sequences_kv": "cu_seqlens_k", "page_size": "k", "dropout": "dropout_p",
               "values_in_keys": "head_dim_v"}
 
 
 class Problem(NamedTuple):
-    """Hashable, and equal for equal problems."""
+    """Hashable; equal problems compare equal."""
 
     spec: AttentionSpec
-    backward_mask: Mask | None  # that gradients ask
+    backward_mask: Mask | None  # for gradients
     layout: Layout
     deterministic: bool
     dropout_p: float
-    tensors: tuple[str, ...]  # names of those that forward reads
+    tensors: tuple[str, ...]  # names of the forward pass's tensors
     backward_tensors: tuple[str, ...]
 
 
@@ -33,7 +33,7 @@ def refuse(name: str, reason: str) -> None:
 
 
 def sizes(name: str, array: Any, layout: Layout, is_varlen: bool) -> tuple[int, int]:
-    """Rows and heads of a sequence of q, k or v; of pages their rows."""
+    """Rows and heads of a sequence of q, k or v; for pages, a page's rows."""
     wanted = 3 if is_varlen else 4
     if array.ndim != wanted:
         refuse(name, f"has {array.ndim} dimensions; it must have {wanted}")
@@ -89,7 +89,7 @@ def _dtypes(arrays):
 
 
 def _alignment(q, k, v, head_dim_v):
-    """Bytes that all rows of q, k, v and o are aligned to, whose first ones XLA aligns to 16 and more."""
+    """The alignment of all rows of q, k, v and o; XLA aligns the first ones to at least 16 bytes."""
     o = head_dim_v if v is None else v.shape[-1]
     rows = 16 | q.shape[-1] * q.dtype.itemsize | k.shape[-1] * k.dtype.itemsize | o * max(q.dtype.itemsize, 2)
     if v is not None:

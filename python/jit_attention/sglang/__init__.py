@@ -8,7 +8,7 @@ import logging
 
 from .._engines import check_version
 
-#: Versions whose interfaces the backend was written for: what their numbers begin with.
+#: Version prefixes that the backend supports.
 SERVED_VERSIONS = ("0.5.23",)
 
 NAME = "jit_attention"
@@ -16,10 +16,9 @@ _log = logging.getLogger("jit_attention")
 
 
 def register():
-    """Adds the backend to SGLang's registry and to what its command line takes. Calling it again changes nothing.
+    """Adds the backend to SGLang's registry and command-line choices. Calling it again changes nothing.
 
-    Never raises: it runs wherever this package is installed beside SGLang. Whether this version of SGLang is served
-    is checked when the backend is asked for.
+    Never raises: it runs wherever this package is installed beside SGLang. `create` checks SGLang's version.
     """
     try:
         from sglang.srt.arg_groups import choices
@@ -36,7 +35,7 @@ def register():
 
 
 def create(model_runner):
-    """The backend for a model; raises ImportError for a version of SGLang that is not served."""
+    """The backend for a model; raises ImportError for an unsupported version of SGLang."""
     import sglang
 
     check_version("SGLang", sglang.__version__, SERVED_VERSIONS)

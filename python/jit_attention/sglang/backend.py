@@ -1,4 +1,4 @@
-"""Attention of SGLang's layers over its pool of slots."""
+"""Attention for SGLang's layers over its slot pool."""
 
 import math
 
@@ -19,8 +19,8 @@ _LOG2_E = math.log2(math.e)
 
 
 class JitAttentionBackend(AttentionBackend):
-    """One call for all requests of a step. Lengths and pages are worked out on the device, in a graph if there is
-    one, and never read by the host.
+    """One call for all requests of a step. The device computes lengths and pages, in a graph if there is one; the host
+    never reads them.
     """
 
     needs_cpu_seq_lens = False
@@ -49,13 +49,13 @@ class JitAttentionBackend(AttentionBackend):
             refuse(f"latents of {self.pool.dtype}", "give --kv-cache-dtype auto")
 
     def init_cuda_graph_state(self, max_bs, max_num_tokens):
-        """Nothing: what a graph reads is made in the graph."""
+        """Does nothing: graphs compute their own inputs."""
 
     def get_cuda_graph_seq_len_fill_value(self):
-        return 0  # requests of padding see nothing
+        return 0  # padding requests have no keys
 
     def init_forward_metadata_in_graph(self, forward_batch):
-        # Slots count on all ranks: of a page's worth of each, a rank has every ranks-th, and its own page.
+        # Slots count over all ranks: within each `span`, a rank has every ranks-th slot, on one page of its own.
         span = self.page_size * self.ranks
         rows = torch.index_select(self.req_to_token[:, self.rank::span], 0, forward_batch.req_pool_indices)
         lengths = forward_batch.seq_lens.to(torch.int32)
@@ -68,7 +68,7 @@ class JitAttentionBackend(AttentionBackend):
             self._share(forward_batch, lengths, starts)
 
     def _share(self, forward_batch, lengths, starts):
-        """This rank's keys of each request, and the slots of its own among the step's tokens."""
+        """This rank's keys of each request, and its slots for the step's tokens."""
         is_decode = forward_batch.forward_mode.is_decode_or_idle()
         self.shared = SharedKeys(self.places, lengths_here(lengths, self.rank, self.ranks, 1),
                                  torch.stack([starts[1:] - starts[:-1], lengths], dim=1),
@@ -113,7 +113,7 @@ class JitAttentionBackend(AttentionBackend):
         self.pool.set_kv_buffer(layer, where, k, v, *scales, dcp_kv_mask=self.are_own)
 
     def _attend_with_others(self, q, k, v, layer, sinks, options):
-        """Attention to this rank's shard of the keys, with all heads; each rank gets its own heads merged."""
+        """Attention to this rank's shard of keys, with all heads; each rank receives its own heads merged."""
         if self.shared.are_new and k is not None and not self.split_keys and self.pool.dtype.itemsize > 1:
             starts = self.forward_metadata["cu_seqlens_q"]
             k, v = (self._heads_of_own_queries(x.view(q.shape[0], -1, x.shape[-1] if x.dim() == 3 else head_dim))
@@ -126,16 +126,16 @@ class JitAttentionBackend(AttentionBackend):
         return with_sinks(whole, lse, sinks).to(q.dtype)
 
     def _attend_to_shared_latents(self, q, k, layer, forward_batch, save_kv_cache, q_rope, k_rope, **unknown):
-        """Attention to this rank's shard of the latents, where SGLang gathers and merges itself. Decoding: q (tokens,
-        heads of all, latent) and its rotated part → o and LSE, of base 2, over this rank's latents. Else own heads → o over
-        latents that SGLang has gathered beside the new ones."""
+        """Attention to this rank's shard of latents, where SGLang gathers and merges. Decoding: q (tokens, all heads,
+        latent) and its rotated part → o and base-2 LSE over this rank's latents. Otherwise: own heads → o over the
+        gathered and the new latents."""
         if given := [name for name, value in unknown.items() if value is not None]:
             refuse(f"{given[0]} beside latents that GPUs share out", "choose another --attention-backend for this model")
         if save_kv_cache and k is not None:
             where = KVWriteLoc(forward_batch.out_cache_loc, physical=forward_batch.out_cache_loc_is_physical)
             self.pool.set_mla_kv_buffer(layer, where, k, k_rope)
         heads = layer.tp_q_head_num
-        if q.shape[0] == 0:  # of a rank that has no request
+        if q.shape[0] == 0:  # a rank without requests
             return q.new_empty(0, heads * layer.v_head_dim)
         q = torch.cat([q.view(-1, heads, layer.v_head_dim), q_rope.view(q_rope.shape[0], heads, -1)], -1)
         options = dict(mask=_mask_of(layer), softmax_scale=layer.scaling, zero_padding=True, split_keys=self.split_keys,
@@ -151,13 +151,13 @@ class JitAttentionBackend(AttentionBackend):
         return o.view(q.shape[0], -1)
 
     def _heads_of_own_queries(self, x):
-        """A rank may have the heads of all, of which its queries read some."""
+        """A rank may hold all heads; selects those that its queries use."""
         heads = x.shape[1]
         first = self.rank * heads // self.ranks
         return x[:, first:max((self.rank + 1) * heads // self.ranks, first + 1)]
 
     def _keys_and_values(self, k, v, layer):
-        """Arguments of attention: the pool's pages, or where a prompt of latents begins, its keys of each head."""
+        """Keyword arguments of attention: the pool's pages, or, at the start of a latent prompt, each head's keys."""
         if self.is_latent and layer.qk_head_dim != self.pool.kv_cache_dim:
             starts = self.forward_metadata["cu_seqlens_q"]
             return dict(k=k.view(-1, layer.tp_k_head_num, layer.qk_head_dim), cu_seqlens_q=starts,
@@ -176,7 +176,7 @@ class JitAttentionBackend(AttentionBackend):
 
 
 def _mask_of(layer):
-    """SGLang's windows leave out a token's own key, so that a window of 0 sees that key alone."""
+    """The mask of a layer. SGLang's window does not count a token's own key, so that 0 keeps only that one."""
     is_causal = layer.attn_type == AttentionType.DECODER
     if layer.sliding_window_size < 0:
         return ja.mask.causal() if is_causal else None

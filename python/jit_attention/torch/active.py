@@ -1,4 +1,5 @@
-"""Attention as models call it: here, or over a process group inside of `jit_attention.distributed.context_parallel`."""
+"""The models' attention function: local, or over a process group inside `jit_attention.distributed.context_parallel`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 from .op import attention as _attention
 
-#: What computes in place of `jit_attention.torch.attention`; the last one does.
+#: Stack of replacements of `jit_attention.torch.attention`; the last one is active.
 calls: list[Any] = []
 
 

@@ -1,4 +1,4 @@
-"""Block masks of calls as tensors and plain values, which is what operators take."""
+"""Block masks of calls as tensors and plain values, which operators take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..block_mask.calls import check_beside
 from ..block_mask.from_lists import made_of_torchs_lists
 from ..block_mask.making import mask_over
 
-#: The lists of PyTorch's BlockMask: what an operator calls them, and what `BlockMask.from_lists` does.
+#: Lists of PyTorch's BlockMask: their names in the operator, and in `BlockMask.from_lists`.
 _LISTS = {
     "kv_num_blocks": "counts",
     "kv_indices": "indices",
@@ -17,15 +17,15 @@ _LISTS = {
     "full_kv_indices": "full_indices",
 }
 
-#: A number of batch entries or heads that says that the table is one for all.
+#: Marks a table that serves all batch entries, or all heads.
 _ANY = -1
 
 
 def written_down(block_mask, mask, tensors):
-    """The mask of a call within its blocks, the tensors that it reads, and numbers: what `read_back` takes.
+    """A call's mask restricted to its blocks, its tensors, and numbers: the arguments of `read_back`.
 
-    `block_mask` is a `jit_attention.BlockMask`, PyTorch's own, or None. Raises what `jit_attention.attention` does
-    where it was made with another mask or tensor. Numbers stay numbers: a compiler may not know what they are.
+    `block_mask` is a `jit_attention.BlockMask`, PyTorch's own, or None. Raises as `jit_attention.attention` does when
+    it was made with another mask or tensor. Numbers may be symbolic under a compiler.
     """
     if block_mask is None:
         return mask, tensors, None
@@ -43,7 +43,7 @@ def written_down(block_mask, mask, tensors):
 
 
 def read_back(numbers, mask, tensors, q, layout):
-    """The `jit_attention.BlockMask` of what `written_down` returned, or None, and the tensors that the mask reads."""
+    """The `jit_attention.BlockMask` encoded by `written_down`, or None, and the mask's tensors."""
     if numbers is None:
         return None, tensors
     block_size, (seqlen_q, seqlen_k), of_table = tuple(numbers[:2]), numbers[2:4], numbers[4:]
@@ -65,11 +65,11 @@ def read_back(numbers, mask, tensors, q, layout):
 
 
 def for_eager_call(block_mask, mask, tensors, q, layout):
-    """`block_mask` as `jit_attention.attention` takes it."""
+    """`block_mask` converted for `jit_attention.attention`."""
     if block_mask is None or isinstance(block_mask, BlockMask):
         return block_mask
     _wanted_torchs(block_mask)
-    # The table serves one call, which asks the mask no more often than building the table would.
+    # The table serves a single call, which evaluates the mask no more often than building the table with scores would.
     return BlockMask.from_torch(block_mask, mask, tensors, scores=False, **_sizes_if_differing(mask, q, layout))
 
 
@@ -78,7 +78,7 @@ def _read_by(mask, tensors):
 
 
 def _kind_of(scores):
-    """A number that tells whether scores are known of no, all or some blocks. Calls ignore the count."""
+    """A code for whether the scores of no, all or some blocks are stored. Calls ignore the count."""
     return int(scores) if isinstance(scores, bool) else 2
 
 
@@ -87,7 +87,7 @@ def _scores_of(kind):
 
 
 def _sizes_if_differing(mask, q, layout):
-    """Batch entries and heads of a call whose mask differs between them; lists may be for all."""
+    """Batch and heads of a call whose mask differs between them; lists may be shared."""
     within = wanted_mask(mask)
     heads = q.shape[1 if layout == "BHSD" and q.dim() == 4 else -2]
     return {"batch": q.shape[0] if differs_by_entry(within) else None,

@@ -1,4 +1,4 @@
-"""Attention with gradients without PyTorch's dispatcher, which takes longer than a short kernel."""
+"""Attention with gradients without PyTorch's dispatcher, whose overhead exceeds a short kernel."""
 
 import torch
 from torch.autograd import forward_ad
@@ -13,11 +13,11 @@ from .operator import (
     save_for_backward,
 )
 
-_PLAIN = torch.Tensor, torch.nn.Parameter  # others may have operators do something else
+_PLAIN = torch.Tensor, torch.nn.Parameter  # subclasses may override operators
 
 
 def is_watched(*tensors):
-    """Whether a compiler, a tracer, a dispatch mode, a transform or a kind of tensor wants to see operators."""
+    """Whether a compiler, tracer, dispatch mode, transform or tensor subclass observes operators."""
     return (torch.compiler.is_compiling() or any(type(tensor) not in _PLAIN for tensor in tensors if tensor is not None)
             or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
             or torch._C._are_functorch_transforms_active()
@@ -25,7 +25,7 @@ def is_watched(*tensors):
 
 
 def attention_with_gradients(q, k, v, tensors, *facts, sinks=None, **others):
-    """The operator's result for its arguments, where no tracer or mode observes the call."""
+    """The operator's result for its arguments, when nothing observes the call."""
     return _Attention.apply(q, k, v, sinks, facts, others, *tensors)
 
 
@@ -40,7 +40,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, do, dlse, *outputs):
-        # With create_graph the operator refuses gradients of gradients.
+        # With create_graph, the operator refuses second derivatives.
         backward = backward_operator if torch.is_grad_enabled() or is_watched(do, dlse) else compute_gradients
         dq, dk, dv, of_tensors, d_sinks = gradients_of(ctx, do, dlse, outputs, backward)
         return dq, dk, dv, d_sinks, None, None, *of_tensors

@@ -41,7 +41,7 @@ def register_with_torch() -> None:
 
 
 class Activation:
-    """Holds PyTorch's operators replaced until `remove`, for tensors of a dispatch key."""
+    """Replacement of PyTorch's operators for a dispatch key until `remove`."""
 
     def __init__(self, dispatch_key="CUDA"):
         self._replaced = library.Library("aten", "IMPL", dispatch_key)
@@ -81,7 +81,7 @@ def _backward(grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k,
 
 
 def _as_query_lies(query, *tensors):
-    """Tensors (batch, heads, seqlen, head_dim) in the layout that gives results the order query has in memory."""
+    """Tensors (batch, heads, seqlen, head_dim), permuted so that results get query's memory order."""
     rows = [x.detach() if x.stride(-1) == 1 else x.detach().contiguous() for x in tensors]
     if query.stride(1) < query.stride(2):
         return [x.transpose(1, 2) for x in rows], "BSHD"

@@ -1,4 +1,5 @@
-"""Attention to lists of keys as a PyTorch operator, `torch.ops.jit_attention.listed_attention`, and its gradient as another."""
+"""Attention over key lists as a PyTorch operator, `torch.ops.jit_attention.listed_attention`, with its gradient as
+another."""
 
 from typing import Optional, Sequence
 
@@ -15,7 +16,7 @@ from .op import refuse_transforms
 
 def listed_attention(q, k, v, indices, counts, *, limit, mask, score, facts, softmax_scale, return_lse=False, tensors=None,
                      cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, sinks=None, num_splits=0, **others):
-    """`jit_attention.sparse.block_top_k` under autograd or a compiler."""
+    """`jit_attention.sparse.block_top_k` with autograd or a compiler."""
     for name, given in others.items():
         if given is not None:
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, or under torch.compile, and "
@@ -33,7 +34,7 @@ def listed_attention(q, k, v, indices, counts, *, limit, mask, score, facts, sof
 
 
 def _lists(q, k, v, indices, counts, sinks, tensors, problem, limit):
-    """The spec's fields with mask and score, and the tensors of a call by name."""
+    """The spec's fields including mask and score, and a call's tensors by name."""
     mask, score, names, facts = read(problem)
     fields = spec_fields(q, k, v, has_sinks=sinks is not None, **dict(facts))
     lists = list_tensors(q, indices, counts, fields["list_queries"], limit)
@@ -66,7 +67,7 @@ def _backward_operator(do: torch.Tensor, dlse: Optional[torch.Tensor], q: torch.
                        softmax_scale: Optional[float], limit: int, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor,
                        seqused_q: Optional[torch.Tensor], seqused_k: Optional[torch.Tensor],
                        sinks: Optional[torch.Tensor], want_sinks: bool) -> list[torch.Tensor]:
-    """dq, dk, then dv where there is a v, then the gradient of sinks if it is wanted."""
+    """dq, dk, then dv if there is a v, then the gradient of sinks if requested."""
     fields, named = _lists(q, k, v, indices, counts, sinks, tensors, problem, limit)
     gradients = _core._list_gradients(
         do.contiguous(), q, k, v, o, lse, AttentionSpec(**fields, softmax_scale=softmax_scale), tensors=named,

@@ -1,4 +1,4 @@
-"""Attention of PyTorch's tensors: by the operator where a compiler or mode watches, else directly."""
+"""Attention on PyTorch tensors: by the operator when a compiler or mode observes, else directly."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Sequence, TypedDict, overload
@@ -191,9 +191,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
     tensors = _with_positions(tensors or {}, q_positions=q_positions, k_positions=k_positions,
                               global_seqlens=global_seqlens)
     refuse_transforms(tensors | {"q": q, "k": k, "v": v, "sinks": sinks})
-    if page_table is None:  # else all pages would be copied, in each call
+    if page_table is None:  # else each call would copy all pages
         q, k, v = autocast(q, k, v)
-    if dropout_p == 0:  # else a rate is part of what is compiled
+    if dropout_p == 0:  # else the rate becomes a compile-time constant
         rng_state = None
     else:
         if rng_state is None:
@@ -213,7 +213,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None = None, *
 
 
 def _with_positions(tensors, **positions):
-    """The tensors that mask and score read, and those of positions that are given."""
+    """The tensors of mask and score, with the given positions."""
     given = {name: tensor for name, tensor in positions.items() if tensor is not None}
     for name in given:
         if name in tensors:
@@ -222,13 +222,13 @@ def _with_positions(tensors, **positions):
     return {**tensors, **given} if given else tensors
 
 
-#: What autocast converts; not fp8, whose numbers mean something beside their scales alone, and, as in torch, not fp64.
+#: Types that autocast converts; not fp8, which needs its scales, nor, as in torch, fp64.
 _CONVERTED = torch.float32, torch.bfloat16, torch.float16
 
 
 def autocast(*tensors):
-    """The tensors as `torch.autocast` would hand them to PyTorch's own attention; as they are where it is off."""
-    if not torch._C._is_any_autocast_enabled():  # the quicker question
+    """The tensors converted as `torch.autocast` does for PyTorch's attention; unchanged without autocast."""
+    if not torch._C._is_any_autocast_enabled():  # the faster check
         return tensors
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
@@ -238,7 +238,7 @@ def autocast(*tensors):
 
 
 def refuse_transforms(tensors):
-    """Raises where a transform of torch.func, or forward-mode differentiation, looks at one of these."""
+    """Raises when a torch.func transform or forward-mode differentiation applies to one of these tensors."""
     if torch.compiler.is_compiling():
         return
     if torch._C._are_functorch_transforms_active():
@@ -248,7 +248,7 @@ def refuse_transforms(tensors):
 
 
 def _refuse_wrapped(tensors):
-    """Raises where one of these is what torch.vmap, torch.func.grad or the like put in a tensor's place."""
+    """Raises when one of these is a wrapper of torch.vmap, torch.func.grad etc."""
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             raise InvalidArgumentError(f"{name}: is inside of torch.vmap or a transform of torch.func, which have no "
@@ -258,7 +258,7 @@ def _refuse_wrapped(tensors):
 
 
 def _refuse_tangents(tensors):
-    """Raises where one of these has one, which PyTorch would look for a rule of the operator's gradient for."""
+    """Raises when one of these has a tangent, for which the operator's gradient has no rule."""
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
             raise InvalidArgumentError(f"{name}: has a tangent, and forward-mode differentiation has no rule for "
@@ -268,7 +268,7 @@ def _refuse_tangents(tensors):
 
 def _differentiable(q, k, v, mask, score, softmax_scale, return_lse, layout, tensors, tuning, sequences, deterministic,
                     block_mask, return_aux, output):
-    """The result of a call that autograd or a compiler looks at."""
+    """The result of a call that autograd or a compiler observes."""
     mask, tensors, block_numbers = _block_mask.written_down(block_mask, mask, tensors)
     problem = written(mask, score, tuple(tensors), plain(output))
     wants_gradient = _wants_gradient(q, k, v, sequences["sinks"], *tensors.values())
@@ -295,7 +295,7 @@ def _refuse_output(name, why):
 
 
 def _check_outputs(asked, q):
-    """Raises what a call without the operator would: for unknown names, and tensors that cannot be raised in place."""
+    """Raises as a call without the operator would: for unknown names, and tensors that cannot be updated in place."""
     if isinstance(asked, str):
         raise TypeError('return_aux must be names, as ("max_logit",), or a mapping of names to arrays')
     for name in asked:
@@ -317,7 +317,7 @@ def _check_outputs(asked, q):
 
 
 def _raised(asked, outputs):
-    """The outputs that are asked for: those that were given, raised to what the operator made or written, or these."""
+    """The requested outputs: given tensors, raised to or overwritten by the operator's results, or these."""
     given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
     made = {name: outputs[name] if name == "mean_score" else outputs[name].detach() for name in given}
     for name, held in given.items():

@@ -16,14 +16,14 @@ from .._written import read, read_output
 from ..errors import InvalidArgumentError
 from . import block_mask as _block_mask
 
-#: Outputs beside o and LSE, in the order of the operator's results.
+#: Outputs besides o and LSE, in the operator's result order.
 OUTPUTS = "max_logit", "row_max", "o_raw", "mean_score", "o_descale"
-#: Those that calls write in place of raising them.
+#: Outputs that are written rather than raised to a maximum.
 WRITTEN = "mean_score", "o_descale"
 
 
 def _keywords(problem, tensors, block_numbers, q, layout):
-    """Mask, score, tensors and block mask of a call, from what the operator was given."""
+    """A call's mask, score, tensors and block mask, from the operator's arguments."""
     mask, score, names, output = read(problem)
     block_mask, named = _block_mask.read_back(block_numbers, mask, dict(zip(names, tensors, strict=True)), q, layout)
     return dict(mask=mask, score=score, tensors=named, block_mask=block_mask, output=read_output(output))
@@ -43,7 +43,7 @@ def compute(q: torch.Tensor, k: torch.Tensor, v: Optional[torch.Tensor], tensors
             block_numbers: Optional[Sequence[int]] = None, outputs: Optional[str] = None,
             o_descale: Optional[torch.Tensor] = None
             ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """o, LSE and OUTPUTS, empty where they are not asked for: an operator has a fixed number of results."""
+    """o, LSE and OUTPUTS, empty if not requested: an operator has a fixed number of results."""
     result = _attention(q, k, v, **_keywords(problem, tensors, block_numbers, q, layout), softmax_scale=softmax_scale,
                         return_lse=return_lse, layout=layout, tuning=tuning, cu_seqlens_q=cu_seqlens_q,
                         cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q, seqused_k=seqused_k, page_table=page_table,
@@ -79,7 +79,7 @@ def _(q, k, v, tensors, problem, softmax_scale, return_lse, layout, tuning, cu_s
     made = {name: q.new_empty(lse_shape[-2] if name == "max_logit" else lse_shape, dtype=torch.float32)
             for name in asked if name in OUTPUTS and name != "o_raw"}
     dtype = _RESULTS[out_dtype or "bf16"] if out_dtype is not None or q.element_size() == 1 else q.dtype
-    numbers = 2 if kv_dtype == "int4" else 1  # in a byte of v
+    numbers = 2 if kv_dtype == "int4" else 1  # per byte of v
     o = q.new_empty((*q.shape[:-1], head_dim_v if v is None else v.size(-1) * numbers), dtype=dtype)
     if "o_raw" in asked:
         made["o_raw"] = torch.empty_like(o)
@@ -106,7 +106,7 @@ def compute_gradients(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
                       deterministic: bool = False, block_numbers: Optional[Sequence[int]] = None,
                       tuning: Optional[str] = None, mean_score: Optional[torch.Tensor] = None,
                       d_mean_score: Optional[torch.Tensor] = None) -> list[torch.Tensor]:
-    """dq, dk and dv, then the gradients of `tensors` whose numbers are `wanted`, then that of the sinks if wanted."""
+    """dq, dk and dv, then gradients of the `tensors` with indices `wanted`, then that of sinks if requested."""
     names = read(problem)[2]
     tensors, shapes = _in_full(tensors, problem, o)
     do = do if do.stride(-1) == 1 else do.contiguous()
@@ -125,8 +125,8 @@ def compute_gradients(do: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: tor
 
 
 def _in_full(tensors, problem, o):
-    """The tensors, with o's sizes where an output reads one at places of o and a size of 1 stands for all; and the shapes of
-    those, by name."""
+    """The tensors, expanded to o's sizes where an output functor reads one per element of o with sizes of 1; and the
+    original shapes, by name."""
     names, output = read(problem)[2:]
     kinds = read_output(output).tensors if output else {}
     full, shapes = [], {}
@@ -140,7 +140,7 @@ def _in_full(tensors, problem, o):
 
 
 def _zeros_if(cu_seqlens, seqused, *tensors):
-    """Initial gradients of these tensors; None for each whose rows are all written."""
+    """Zeros like these tensors for gradients; None when all rows are written."""
     if cu_seqlens is None and seqused is None:
         return [None] * len(tensors)
     return [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
@@ -156,13 +156,13 @@ def _(do, q, k, v, o, lse, tensors, problem, softmax_scale, layout, cu_seqlens_q
     return [tensor.new_empty(tensor.shape) for tensor in of]
 
 
-#: The operator's arguments behind `tuning`, and what they are where they are not given.
+#: The operator's arguments after `tuning`, with their defaults.
 DEFAULTS = {name: given.default for name, given in list(inspect.signature(compute).parameters.items())[9:]}
 _SINKS = list(DEFAULTS).index("sinks")
 
 
 def _refuse_gradients(**refused):
-    """Raises where one of these stands in the way of gradients."""
+    """Raises when one of these arguments excludes gradients."""
     for name, given in refused.items():
         if given is not None:
             raise InvalidArgumentError(f"{name}: was given with a q, k or v that requires grad, and there are no "
@@ -206,8 +206,8 @@ def save_for_backward(ctx, inputs, output):
 
 
 def gradients_of(ctx, do, dlse, outputs, backward):
-    """dq, dk, dv, a list for the tensors, and that of the sinks, by an operator or function such as `compute_gradients`.
-    `outputs` are gradients of OUTPUTS, of which mean_score alone has one."""
+    """dq, dk, dv, a list for the tensors, and that of sinks, by an operator or function such as `compute_gradients`.
+    `outputs`: gradients of OUTPUTS, of which only mean_score has one."""
     q, k, v, sinks, rng_state, o, lse, mean_score, *others = ctx.saved_tensors
     d_mean_score = None if mean_score is None else outputs[OUTPUTS.index("mean_score")]
     varlen, tensors = others[:4], others[4:]
@@ -228,11 +228,11 @@ def _gradients(ctx, do, dlse, *outputs):
 
 
 def _of_inputs(ctx, dq, dk, dv, of_tensors, d_sinks):
-    """Gradients in the order of the operator's arguments, for as many as this call gave.
+    """Gradients in the order of the operator's arguments, as many as this call passed.
 
-    PyTorch's dispatcher takes trailing arguments away that equal their defaults. It hands them back to
-    `save_for_backward`, but from 2.6 to 2.11 an operator with a list of tensors must return as many gradients as
-    arguments were given (torch/_library/autograd.py, supports_tensorlist). 2.15 takes either number.
+    PyTorch's dispatcher drops trailing arguments that equal their defaults. It restores them for `save_for_backward`,
+    but from 2.6 to 2.11 an operator with a list of tensors must return as many gradients as arguments were given
+    (torch/_library/autograd.py, supports_tensorlist). 2.15 takes either number.
     """
     of_others = [None] * len(DEFAULTS)
     of_others[_SINKS] = d_sinks

@@ -102,7 +102,7 @@ def quantized_attention(
     is_turned = layout == "BHSD" and q.dim() == 4
     own = [x.transpose(1, 2) if is_turned else x for x in (q, k, v)]
     own = [x if x.stride(-1) == 1 else x.contiguous() for x in own]
-    with_shift = center_keys and (return_lse or sinks is not None)  # sinks weigh as much as the scores that were
+    with_shift = center_keys and (return_lse or sinks is not None)  # sinks compare with unshifted scores
     quantize = _operator if torch.compiler.is_compiling() else _quantized
     q8, k8, v8, q_descale, k_descale, v_descale, v_mean, lse_shift = quantize(
         *own, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, **lengths
@@ -134,7 +134,7 @@ def quantized_attention(
 def _quantized(
     q, k, v, dtype, scales, value_scales, rotation_seed, center_keys, center_values, with_shift, **lengths
 ):  # fmt: skip
-    """The tensors of `quantize_qkv`; empty ones where there is none."""
+    """The tensors of `quantize_qkv`; empty ones when absent."""
     made = quantize_qkv(
         q,
         k,

@@ -82,7 +82,7 @@ def scaled_dot_product_attention(
 
     tensors = score = None
     if attn_mask is not None:
-        if attn_mask.dtype != torch.float32:  # which may stay as precise as it is
+        if attn_mask.dtype != torch.float32:  # fp32 may stay as precise as it is
             (attn_mask,) = autocast(attn_mask)
         bias = _bias_of(attn_mask, query, key.shape[2], batch)
         tensors, score = {"bias": bias}, _BIAS[bias.dtype]
@@ -100,13 +100,14 @@ def _refuse(argument, message):
 
 
 def is_causal_bias(mask):
-    """Whether a mask is a `CausalBias`. The module that defines it loads a compiler, and a mask of it has loaded it."""
+    """Whether a mask is a `CausalBias`. Does not import its module, which loads a compiler; a mask of it implies it is
+    loaded."""
     module = sys.modules.get("torch.nn.attention.bias")
     return module is not None and isinstance(mask, module.CausalBias)
 
 
 def causal_of(bias, seqlen_q, seqlen_kv):
-    """The causal mask that a `torch.nn.attention.bias.CausalBias` stands for; its memory holds nothing."""
+    """The causal mask of a `torch.nn.attention.bias.CausalBias`, whose memory is uninitialized."""
     if (bias.seq_len_q, bias.seq_len_kv) != (seqlen_q, seqlen_kv):
         _refuse("attn_mask", f"is a CausalBias of {bias.seq_len_q} queries and {bias.seq_len_kv} keys, and there are "
                 f"{seqlen_q} and {seqlen_kv}; make it with these sizes")
@@ -114,7 +115,7 @@ def causal_of(bias, seqlen_q, seqlen_kv):
 
 
 def _in_16_bits(*tensors):
-    """The tensors, in the dtype of autocast where that is on; refuses other than all bf16 or all fp16."""
+    """The tensors, in autocast's dtype if it is on; refuses all but bf16 or fp16 throughout."""
     tensors = autocast(*tensors)
     dtypes = [tensor.dtype for tensor in tensors]
     if dtypes[0] not in (torch.bfloat16, torch.float16) or len(set(dtypes)) > 1:
@@ -140,7 +141,7 @@ def _four_dimensions(tensor, batch):
 
 
 def _bias_of(attn_mask, query, seqlen_kv, batch):
-    """attn_mask as (batch|1, heads_q|1, seqlen_q|1, seqlen_kv) with last stride 1, to be added to the scores."""
+    """attn_mask as (batch|1, heads_q|1, seqlen_q|1, seqlen_kv) with last stride 1, added to the scores."""
     if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         _refuse("attn_mask", f"is {attn_mask.dtype}; it must be torch.bool, torch.float32 or {query.dtype}")
     wanted = (*batch, *query.shape[1:3], seqlen_kv)

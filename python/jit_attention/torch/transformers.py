@@ -18,17 +18,17 @@ from .sdpa import _BIAS, _bias_of, _in_16_bits, _refuse, causal_of, is_causal_bi
 
 _CAUSAL = _mask.causal()
 
-# Arguments that change what attention computes and that this function does not serve.
+# Arguments that would change the result but are not supported here.
 _UNSERVED = {
     "head_mask": "factors of heads",
     "block_indices": "blocks of keys by index",
 }
 
 
-# Options of `quantized_attention` that a model may be given.
+# Options of `quantized_attention` that models may pass.
 _QUANTIZED = frozenset(("dtype", "scales", "value_scales", "rotation_seed", "center_keys", "center_values",
                         "interpolated_exponentials"))
-# Fewer queries do not repay making fp8 of all keys: decoding stays in 16 bits.
+# Fewer queries do not repay quantizing all keys: decoding stays in 16 bits.
 _LEAST_QUANTIZED_QUERIES = 64
 
 
@@ -82,7 +82,7 @@ def register_with_transformers(name: str = "jit_attention", quantized: dict[str,
 
 
 def _quantizing(quantized):
-    """The attention function that computes in fp8 where that serves."""
+    """The attention function that uses fp8 where supported."""
     if quantized is not True and not isinstance(quantized, dict):
         _refuse("quantized", f"is {quantized!r}; it must be None, True or a dict of {', '.join(sorted(_QUANTIZED))}")
     for option in () if quantized is True else quantized:
@@ -92,7 +92,7 @@ def _quantizing(quantized):
 
 
 def _quantized_options(quantized, query, key, value, score, dropout):
-    """Options of `quantized_attention` for rows (…, seqlen, heads, head_dim); None: they stay in 16 bits."""
+    """Options of `quantized_attention` for rows (…, seqlen, heads, head_dim); None: 16 bits."""
     wants_gradient = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
     if quantized is None or wants_gradient or dropout != 0 or query.shape[-3] < _LEAST_QUANTIZED_QUERIES:
         return None
@@ -103,7 +103,7 @@ def _quantized_options(quantized, query, key, value, score, dropout):
 
 
 class AttentionMaskIsNoTensorError(InvalidArgumentError, AttributeError):
-    """A layer used an AttentionMask as a tensor. `hasattr` takes it for an attribute that is not there."""
+    """A layer used an AttentionMask as a tensor. AttributeError makes `hasattr` return False."""
 
 
 def _used_as_tensor(use):
@@ -134,12 +134,12 @@ class AttentionMask:
     ndim = 4
 
     def to(self, device, **keywords):
-        """The mask on another device, for layers there."""
+        """The mask on another device, for its layers."""
         tensors = {name: tensor.to(device, **keywords) for name, tensor in self.tensors.items()}
         return dataclasses.replace(self, tensors=tensors)
 
     def contiguous(self):
-        """The mask as it is: `generate` asks this of what it prepares for a cache of fixed size."""
+        """The mask itself: `generate` calls this when it prepares a static cache."""
         return self
 
     def __getattr__(self, name):
@@ -238,7 +238,7 @@ def attention_function(module: torch.nn.Module, query: torch.Tensor, key: torch.
 
 
 def _packed(query, attention_mask, position_bias, cu_seq_lens_q, cu_seq_lens_k):
-    """Arguments of `attention` for packed sequences; empty where there are none."""
+    """Arguments of `attention` for packed sequences; empty without any."""
     if active.calls or (cu_seq_lens_q is None and cu_seq_lens_k is None):  # a placement has the lengths of its sequences
         return {}
     if cu_seq_lens_q is None or cu_seq_lens_k is None:

@@ -1,4 +1,4 @@
-"""The mask function of `register_with_transformers`. Importing it needs Transformers."""
+"""The mask function for `register_with_transformers`. Its import needs Transformers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if "q_length" not in inspect.signature(masking_utils.sdpa_mask).parameters:
 _CAUSAL = _mask.causal()
 _ALL = _mask.none()
 
-# For each batch entry: its first token, the end of its tokens, and whether every position between is a token.
+# For each batch entry: its first token, the end of its tokens, and whether all positions between are tokens.
 _PADDING = _mask.text(
     "return is_token[b * seqlen_kv + k];",
     name="padding",
@@ -84,7 +84,7 @@ def attention_mask_function(batch_size, q_length, kv_length, q_offset=0, kv_offs
 
 
 def _of_whole_sequences(parts, attention_mask, shape):
-    """The pattern of a model whose tokens are spread over ranks: the placement knows which sequences are packed."""
+    """The pattern for a model with sharded sequences: the placement knows which ones are packed."""
     of_each = [one for part in parts if not _is_made_by(masking_utils.packed_sequence_mask_function, part, None)
                for one in _parts(_of_positions_in_entry(part))]
     pattern = _pattern(of_each, aligned=True)
@@ -96,8 +96,8 @@ def _of_whole_sequences(parts, attention_mask, shape):
 
 
 def _added_to_scores(kept, dtype):
-    """The mask that "eager" gets, of numbers: layers that read it themselves may know no other kind, and would take the
-    truth of "sdpa" for ones. Dimensions that repeat what they hold stay that small in memory."""
+    """The mask that "eager" gets, of numbers: layers that read it themselves may support no other kind, and would read
+    the bools of "sdpa" as ones. Broadcast dimensions stay unexpanded."""
     held = kept
     for dimension in range(kept.dim()):
         if kept.stride(dimension) == 0:
@@ -114,17 +114,17 @@ def _tell_of_a_tensor(functions):
 
 
 def _parts(mask_function):
-    """The functions all of which must hold: what Transformers joined is taken apart, in whatever order it did."""
+    """The mask functions that Transformers combined by "and", in any order."""
     if torch.compiler.is_compiling() or not _is_made_by(masking_utils.and_masks, mask_function):
-        return [mask_function]  # the compiler cannot look into functions
+        return [mask_function]  # the compiler cannot inspect functions
     return [part for joined in _captured(mask_function)["mask_functions"] for part in _parts(joined)]
 
 
 def _pattern(parts, aligned):
-    """The Mask that Transformers' functions mean together, or None where it is none that is known."""
+    """The Mask equivalent to all of Transformers' functions, or None for an unknown combination."""
     if len(parts) == 1 and parts[0] is masking_utils.bidirectional_mask_function:
         return _ALL
-    if not aligned:  # the last query does not stand at the last key
+    if not aligned:  # the last query is not at the last key
         return None
     if len(parts) == 1:
         return _CAUSAL if parts[0] is masking_utils.causal_mask_function else None
@@ -141,10 +141,10 @@ def _pattern(parts, aligned):
 
 
 def _packed(parts, shape):
-    """The Mask of each of packed sequences, and to which of them a token belongs, int32 (batch, tokens); or None.
+    """The Mask of each packed sequence, and the tokens' sequence ids, int32 (batch, tokens); or None.
 
-    Beside the sequence, versions of Transformers join a pattern of positions within one (since 5.18) or in the batch
-    entry (before). Both say the same: patterns look at differences of positions alone.
+    Versions of Transformers combine the sequence with a pattern of positions within it (since 5.18) or in the batch
+    entry (before). Both are equivalent: patterns depend only on position differences.
     """
     if torch.compiler.is_compiling():
         return None
@@ -161,26 +161,26 @@ def _packed(parts, shape):
 
 
 def _of_positions_in_entry(function):
-    """The pattern that a function of positions within a sequence was made of; other functions as they are."""
+    """The pattern inside a function of positions within a sequence; other functions unchanged."""
     remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
     is_remapped = remap is not None and _is_made_by(remap, function, None, None)
     return _captured(function)["mask_function"] if is_remapped else function
 
 
 def _captured(function):
-    """Names and values of the variables that a function closes over."""
+    """Names and values of a function's closure variables."""
     if not isinstance(function, types.FunctionType):
         return {}
     return dict(zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ())))
 
 
 def _is_made_by(factory, function, *arguments):
-    """Whether `factory` returned the function; it is called with arguments that only have to be taken."""
+    """Whether `factory` returned the function; any valid arguments do."""
     return getattr(function, "__code__", None) is factory(*arguments).__code__
 
 
 def _must_not_wait():
-    """Whether contents of tensors cannot be looked at: they are not there yet."""
+    """Whether tensors cannot be read here, since they have no contents yet."""
     return torch.compiler.is_compiling() or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 

@@ -1,4 +1,4 @@
-"""Which models of Transformers an implementation of this package can serve: those that ask the attention interface."""
+"""Support of Transformers models: those that use the attention interface."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .sdpa import _refuse
 
 
 def refuse_others(name):
-    """From now on models that never ask the attention interface are refused when they are built with this name.
+    """Makes models without the attention interface refuse this name when they are built.
 
-    Transformers takes every registered name for every model. One that computes attention by itself would ignore it,
-    fail with the name as a KeyError, or read the masks that belong to it. So this wraps the method by which all models
-    look at the name, `PreTrainedModel.get_correct_attn_implementation`.
+    Transformers takes every registered name for every model. One that computes attention itself would ignore it, fail
+    with a KeyError, or read its masks. So this wraps the method by which all models resolve the name,
+    `PreTrainedModel.get_correct_attn_implementation`.
     """
     from transformers import PreTrainedModel
 
@@ -34,7 +34,7 @@ def refuse_others(name):
 
 
 def refuse_outsider(model_class, name):
-    """Raises InvalidArgumentError where this model computes attention by itself, with what would work."""
+    """Raises InvalidArgumentError, with alternatives, when this model computes attention itself."""
     outsider = _outsider(model_class, name)
     if outsider is not None:
         other = "sdpa" if getattr(model_class, "_supports_sdpa", False) else "eager"
@@ -45,7 +45,7 @@ def refuse_outsider(model_class, name):
 
 
 def _outsider(model_class, name):
-    """Name of what keeps a model outside of the attention interface; None where nothing does."""
+    """The name of a class that bypasses the attention interface; None when there is none."""
     modules = {base.__module__ for base in model_class.__mro__
                if issubclass(base, torch.nn.Module) and not base.__module__.startswith("torch.")}
     modules.discard("transformers.modeling_utils")
@@ -61,13 +61,13 @@ def _outsider(model_class, name):
 
 
 def _is_table_of_modules(member):
-    """Whether layers are chosen here by the name of an implementation, as `GPTJ_ATTENTION_CLASSES` does."""
+    """Whether it is a table of layers by implementation name, such as `GPTJ_ATTENTION_CLASSES`."""
     return isinstance(member, dict) and "eager" in member and all(
         inspect.isclass(kind) and issubclass(kind, torch.nn.Module) for kind in member.values())
 
 
 def _asks_interface(attention_class):
-    """Whether a method of this class reads a global variable that is an AttentionInterface."""
+    """Whether a method of this class reads a global AttentionInterface."""
     from transformers import AttentionInterface
 
     for base in attention_class.__mro__:

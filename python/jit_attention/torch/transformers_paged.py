@@ -50,7 +50,7 @@ def register_continuous_batching(name: str = "jit_flash_attention_3") -> None:
 
         known = flash._lazy_imports
         _ = flash._pad_input, flash._unpad_input
-        if tuple(map(int, __version__.split(".")[:2])) < (5, 23):  # which ask for names of their own making
+        if tuple(map(int, __version__.split(".")[:2])) < (5, 23):  # it requires its own kind of names
             raise ImportError(f"transformers {__version__}")
     except (ImportError, AttributeError) as error:
         raise ImportError(f"register_continuous_batching needs transformers 5.23 or 5.24, and there is: {error}; "
@@ -132,8 +132,8 @@ def paged_attention_function(module, query, key, value, attention_mask, scaling=
         o = attention(q, k, v, cu_seqlens_q=ends_q, cu_seqlens_k=ends_k, **problem)
         return o.unsqueeze(0), None
     requests = q.shape[0]  # each has one token
-    # Pages of keys and of values take turns, and both views are of all of them, the latter from one page later on: a
-    # table has even numbers alone. Every second page of each is a view that shares nothing with the other.
+    # K and V pages alternate, and both views cover all of them, V's from one page later: the table has only even
+    # numbers. Every second page is a view without overlap with the other.
     where = dict(seqused_k=ends_k[1:requests + 1] - ends_k[:requests],
                  page_table=kwargs["block_table"][:requests] // 2)
     pages = kwargs["k_cache"][::2], kwargs["v_cache"][::2]

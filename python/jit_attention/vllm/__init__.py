@@ -6,7 +6,7 @@ imported before that. docs/vllm.md lists the supported models and options.
 
 import logging
 
-#: Versions whose interfaces the backend was written for: what their numbers begin with.
+#: Version prefixes that the backend supports.
 SERVED_VERSIONS = ("0.33",)
 
 _BACKEND = "jit_attention.vllm.chosen.Backend"

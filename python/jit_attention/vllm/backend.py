@@ -16,7 +16,7 @@ from .metadata import JitAttentionMetadataBuilder
 
 check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
-#: vLLM's reasons, and what would work.
+#: vLLM's refusal reasons, with alternatives.
 _INSTEAD = {
     "head_size not supported": "head sizes are multiples of 8 up to 512",
     "dtype not supported": "give --dtype bfloat16 or float16",
@@ -42,7 +42,7 @@ class JitAttentionBackend(AttentionBackend):
 
     @staticmethod
     def get_name():
-        return "CUSTOM"  # vLLM looks its own enumeration up by it
+        return "CUSTOM"  # vLLM looks up its own enumeration by this name
 
     @staticmethod
     def get_impl_cls():
@@ -54,11 +54,11 @@ class JitAttentionBackend(AttentionBackend):
 
     @staticmethod
     def get_supported_kernel_block_sizes(kv_cache_spec=None):
-        return [MultipleOf(16)]  # any would do; vLLM takes the smallest of these for layers with windows
+        return [MultipleOf(16)]  # any would do; layers with windows get the smallest
 
     @classmethod
     def customize_spec(cls, spec):
-        """Room for the scales of each token and head, inline behind K and behind V."""
+        """Adds room for scales per token and head, inline after K and after V."""
         if spec.state_content_bytes is not None or spec.kv_quant_mode not in (
                 KVQuantMode.FP8_PER_TOKEN_HEAD, KVQuantMode.INT8_PER_TOKEN_HEAD):
             return spec

@@ -1,4 +1,4 @@
-"""The attention of one layer."""
+"""Attention of one layer."""
 
 import torch
 from vllm import envs
@@ -11,9 +11,9 @@ from .._engines import SPLIT_KEYS
 from .._shared_keys import with_sinks
 from .seen import Seen
 
-_INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8"}  # with a scale for each token and head
+_INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8"}  # with a scale per token and head
 _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", **_INLINE}
-SCALE_BYTES = 4  # of each token and head, behind the elements of its key, and of its value
+SCALE_BYTES = 4  # per token and head, after the elements of its key and of its value
 
 
 class JitAttentionImpl(AttentionImpl):
@@ -27,7 +27,7 @@ class JitAttentionImpl(AttentionImpl):
     can_return_lse_for_decode = True
     lse_base_on_e = True
     supports_mtp_with_cp_non_trivial_interleave_size = True
-    dcp_world_size = 1  # vLLM sets it where ranks share keys out
+    dcp_world_size = 1  # vLLM sets it when ranks shard keys
 
     def __init__(self, num_heads, head_size, scale, num_kv_heads=None, alibi_slopes=None, sliding_window=None,
                  kv_cache_dtype="auto", logits_soft_cap=None, attn_type=AttentionType.DECODER,
@@ -99,7 +99,7 @@ class JitAttentionImpl(AttentionImpl):
         return output
 
     def _attend_with_others(self, layer, query, kv_cache, metadata, output, mask, tensors):
-        """Attention to this rank's shard of the keys, with all heads; each rank gets its own heads merged."""
+        """Attention to this rank's shard of keys, with all heads; each rank receives its own heads merged."""
         shared, tokens = metadata.shared, metadata.num_actual_tokens
         out, query = _first(output, tokens), _first(query, tokens)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
@@ -117,14 +117,14 @@ class JitAttentionImpl(AttentionImpl):
         return output
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
-        """Stores keys and values of the step's tokens, (tokens or more, heads_kv, head_size), in their slots."""
+        """Stores the step's keys and values, (at least tokens, heads_kv, head_size), in their slots."""
         if self._reads_inputs:
             return
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
         _append_to_slots(key, value, keys, values, slot_mapping, self._kv_dtype, k_scale, v_scale)
 
     def _caches(self, layer, kv_cache):
-        """Keys and values as pages of (pages, page_size, heads_kv, head_size), and, of fp8, their scales, else None."""
+        """Keys and values as pages (pages, page_size, heads_kv, head_size), and scales for fp8, else None."""
         if self._kv_dtype is None or self._scales_are_inline:
             return self._seen.of(self._views_of, kv_cache)
         return self._seen.of(self._views_of, kv_cache, layer._k_scale, layer._v_scale)
@@ -139,7 +139,7 @@ class JitAttentionImpl(AttentionImpl):
         return (*rows.split(self.head_size, dim=-1), *scales)
 
     def _mask_of(self, causal, query):
-        if causal is True and self.alibi_slopes is None:  # of nearly all layers and steps
+        if causal is True and self.alibi_slopes is None:  # nearly all layers and steps
             return self._masks[self._is_decoder], None
         tensors = {}
         if self.alibi_slopes is not None:
@@ -153,27 +153,27 @@ class JitAttentionImpl(AttentionImpl):
 
 
 def pages_of(kv_cache):
-    """(pages, page_size, heads_kv, columns)."""
+    """Rows as (pages, page_size, heads_kv, columns)."""
     rows = kv_cache.transpose(1, 2)
-    if kv_cache.shape[1] == 1:  # PyTorch lets the stride of one head be anything; TMA does not
+    if kv_cache.shape[1] == 1:  # PyTorch leaves a single head's stride arbitrary; TMA does not
         rows = rows.as_strided(rows.shape, (*rows.stride()[:2], rows.shape[3], 1))
     return rows
 
 
 def _first(rows, count):
-    """The first rows of a tensor. Slices take longer than looking whether there are more."""
+    """The first rows of a tensor. Comparing sizes is faster than slicing."""
     return rows if rows.shape[0] == count else rows[:count]
 
 
 def get_dcp_group():
-    """vLLM's group of the ranks that share keys out."""
+    """vLLM's process group with sharded keys."""
     from vllm.distributed import parallel_state
 
     return parallel_state.get_dcp_group()
 
 
 def _merge_of_vllm():
-    """The exchange that --dcp-comm-backend says: of parts (tokens, heads of all, …) and LSE, by heads."""
+    """The exchange selected by --dcp-comm-backend: merges partial results (tokens, all heads, …) and LSE by heads."""
     from vllm.config import get_current_vllm_config_or_none
     from vllm.v1.attention.ops import dcp
 
@@ -183,8 +183,8 @@ def _merge_of_vllm():
 
 
 def _masks_of(sliding_window):
-    """The mask of a step as vLLM describes it: causal or not, or a flag for each request. Without causality
-    windows go both ways."""
+    """A step's mask from vLLM's flags: one for causality, or one per request. Without causality windows extend both
+    ways."""
     if sliding_window is None:
         return {True: ja.mask.causal(), False: None, "by request": ja.mask.causal_per_request()}
     both_ways = ja.mask.sliding_window(sliding_window - 1, sliding_window - 1)

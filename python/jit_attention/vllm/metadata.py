@@ -1,4 +1,4 @@
-"""Metadata of a step for all layers: where requests begin, their lengths, and their pages."""
+"""A step's metadata for all layers: starts of requests, lengths, and pages."""
 
 import dataclasses
 
@@ -32,14 +32,14 @@ class JitAttentionMetadata(AttentionMetadata):
 
 
 class JitAttentionMetadataBuilder(AttentionMetadataBuilder[JitAttentionMetadata]):
-    # A captured call reads lengths and pages at each replay, of prefill, decoding and both.
+    # A captured call reads lengths and pages at each replay, in prefill, decoding and mixed steps.
     _cudagraph_support = AttentionCGSupport.ALWAYS
     supports_update_block_table = True
     supports_draft_decode_metadata_update = True
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        compilation = vllm_config.compilation_config  # kernels are compiled by a run before the capture
+        compilation = vllm_config.compilation_config  # a run before the capture compiles kernels
         compilation.cudagraph_num_of_warmups = max(1, compilation.cudagraph_num_of_warmups)
         self._ranks = 1
         if getattr(kv_cache_spec, "dcp_sharded", False):
@@ -49,7 +49,7 @@ class JitAttentionMetadataBuilder(AttentionMetadataBuilder[JitAttentionMetadata]
         if self._ranks > 1:
             self._run = vllm_config.parallel_config.cp_kv_cache_interleave_size
             self._places = places_here(self._rank, self._ranks, self._run, device)
-            # Graphs read these at each replay, behind the step's build.
+            # Graphs read these buffers at each replay, after the step's build.
             most = vllm_config.scheduler_config.max_num_seqs
             self._here = torch.zeros(most, dtype=torch.int32, device=device)
             self._lengths = torch.zeros(most, 2, dtype=torch.int32, device=device)
@@ -73,4 +73,4 @@ class JitAttentionMetadataBuilder(AttentionMetadataBuilder[JitAttentionMetadata]
         return dataclasses.replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
     def update_draft_decode_metadata(self, metadata):
-        """Nothing is made from lengths and pages, so that nothing has to be made anew."""
+        """Does nothing: no metadata is derived from lengths and pages."""

@@ -1,4 +1,4 @@
-"""The backend for models with latent attention (MLA), which vLLM wants of a class of its own.
+"""The backend for models with latent attention (MLA), which needs a separate class in vLLM.
 
 Decoding, verified drafts and short chunks read the cache of latents by one call of `jit_attention.attention`. Long
 prompts are read by vLLM's own prefill, over keys and values of each head.
@@ -30,7 +30,7 @@ from .seen import Seen
 
 check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
-#: vLLM's reasons, and what would work.
+#: vLLM's refusal reasons, with alternatives.
 _INSTEAD = {
     "head_size not supported": "a latent and what is rotated have 320 or 576 columns; TRITON_MLA has others",
     "dtype not supported": "give --dtype bfloat16 or float16",
@@ -57,10 +57,10 @@ class JitAttentionMLADecodeMetadata(MLACommonDecodeMetadata):
 
     query_start_loc: torch.Tensor
     key_places: torch.Tensor | None = None
-    lengths: torch.Tensor | None = None  # tokens and latents of each request, on all ranks together
+    lengths: torch.Tensor | None = None  # tokens and latents of each request, over all ranks
 
     def places(self):
-        """Arguments of attention that say where latents stand. Made by the first layer of a step, in a graph if there is
+        """Position arguments of attention for latents. The first layer of a step computes them, in a graph if there is
         one."""
         if self.key_places is None:
             return {}
@@ -76,9 +76,9 @@ class JitAttentionMLAMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]
     query_len_support: ClassVar[QueryLenSupport] = QueryLenSupport.VARLEN
     supports_non_causal_multi_token_decode: ClassVar[bool] = True
     supports_draft_decode_metadata_update = True
-    reorder_batch_threshold: int = 128  # new tokens of a request up to which latents are read, as FLASHMLA has it
+    reorder_batch_threshold: int = 128  # requests with up to this many new tokens read latents, as with FLASHMLA
     supports_non_causal_multi_token_dcp: ClassVar[bool] = True
-    _key_places = None  # where ranks share latents out
+    _key_places = None  # set when ranks shard latents
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device, supports_dcp_with_varlen=True)
@@ -86,7 +86,7 @@ class JitAttentionMLAMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]
             run = vllm_config.parallel_config.cp_kv_cache_interleave_size
             self._key_places = torch.tensor([[[0, self.dcp_rank * run, run, self.dcp_world_size * run]]],
                                             dtype=torch.int32, device=device)
-        compilation = vllm_config.compilation_config  # kernels are compiled by a run before the capture
+        compilation = vllm_config.compilation_config  # a run before the capture compiles kernels
         compilation.cudagraph_num_of_warmups = max(1, compilation.cudagraph_num_of_warmups)
 
     def _build_decode(self, block_table_tensor, seq_lens_device, max_seq_len, query_start_loc_cpu,
@@ -95,7 +95,7 @@ class JitAttentionMLAMetadataBuilder(MLACommonMetadataBuilder[MLACommonMetadata]
                                              query_start_loc_device, self._key_places if max_query_len > 1 else None)
 
     def update_draft_decode_metadata(self, metadata):
-        """Nothing is made from lengths and pages, so that nothing has to be made anew."""
+        """Does nothing: no metadata is derived from lengths and pages."""
 
 
 class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
@@ -119,7 +119,7 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
             _refuse(f"{given[0]} beside latent attention")
         if attn_type != AttentionType.DECODER:
             _refuse(f"latent attention of type {attn_type}")
-        # Layers are made where a GPU may not be at hand, so the architecture is the one that is declared.
+        # Layers may be created without a GPU, so the check uses the declared architecture.
         refused = ja.refusals("sm_90a", head_dim=head_size, head_dim_v=self.kv_lora_rank, gqa_ratio=num_heads,
                               values_in_keys=True)
         if refused:
@@ -158,28 +158,28 @@ class JitAttentionMLAImpl(MLACommonImpl[MLACommonMetadata]):
         return out, None
 
     def do_kv_cache_update(self, kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale, skip_scale=False):
-        """Stores latents, (tokens or more, kv_lora_rank), and what is rotated of them, (tokens or more, 1, …)."""
-        if kv_cache.numel() == 0:  # vLLM measures its memory
+        """Stores latents, (at least tokens, kv_lora_rank), and their rotated parts, (at least tokens, 1, …)."""
+        if kv_cache.numel() == 0:  # during vLLM's memory profiling
             return
         slots = slot_mapping if slot_mapping.dim() == 1 else slot_mapping.flatten()
         _, latents, rotated = self._seen.of(self._views_of, kv_cache)
         _append_to_slots(k_pe, kv_c_normed, rotated, latents, slots, None, None, None)
 
     def _views_of(self, kv_cache, *no_scales):
-        """Rows of (pages, page_size, 1, columns), the latents in them, and what is rotated."""
+        """Rows as (pages, page_size, 1, columns), their latents, and their rotated parts."""
         rows = kv_cache.unsqueeze(2)
         return rows, rows[..., : self.kv_lora_rank], rows[..., self.kv_lora_rank :]
 
 
 class JitAttentionMLABackend(MLACommonBackend):
-    """Latent attention of jit_attention over vLLM's caches of 16 bits."""
+    """Latent attention for vLLM's 16-bit caches."""
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16"]
 
     @staticmethod
     def get_name():
-        return "CUSTOM"  # vLLM looks its own enumeration up by it
+        return "CUSTOM"  # vLLM looks up its own enumeration by this name
 
     @staticmethod
     def get_impl_cls():

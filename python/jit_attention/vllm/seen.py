@@ -1,18 +1,18 @@
-"""Caches views of a layer's KV cache and its scales: making them takes longer than the launch of a kernel."""
+"""Cached views of a layer's KV cache and its scales: creating them takes longer than a kernel launch."""
 
 
 class Seen:
-    """The views of the tensors that were given last.
+    """The views of the latest tensors.
 
-    vLLM hands the same tensors to a layer at each step, until it makes its caches anew.
+    vLLM passes the same tensors to a layer at each step, until it reallocates its caches.
     """
 
     def __init__(self):
         self._cache = self._k_scale = self._v_scale = self._place = self._made = None
 
     def of(self, make, cache, k_scale=None, v_scale=None):
-        """make(cache, k_scale, v_scale), as it was made before where tensors are the same objects at their place."""
-        place = cache.data_ptr()  # a tensor that stays the same object may get other memory
+        """make(cache, k_scale, v_scale), cached while the tensors are the same objects at the same address."""
+        place = cache.data_ptr()  # the same tensor object may get other memory
         if cache is self._cache and place == self._place and k_scale is self._k_scale and v_scale is self._v_scale:
             return self._made
         self._made = make(cache, k_scale, v_scale)

@@ -1,8 +1,7 @@
-"""The backend for models whose tokens choose latents (DeepSeek V3.2, GLM 5), which vLLM wants of a class of its own.
+"""The backend for models with sparse latent attention (DeepSeek V3.2, GLM 5), which needs a separate class in vLLM.
 
-vLLM's indexer says which latents a token sees, and its base class where they lie. Their rows are read by one call of
-`jit_attention.sparse.dsa`, 16-bit or fp8_ds_mla. Prompts that are no longer than what tokens choose are read by
-vLLM's own prefill.
+vLLM's indexer selects a token's latents, and its base class finds their rows, which are read by one call of
+`jit_attention.sparse.dsa`, 16-bit or fp8_ds_mla. Prompts no longer than the selection use vLLM's own prefill.
 """
 
 import dataclasses
@@ -28,9 +27,9 @@ from .seen import Seen
 
 check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 
-_PACKED = "fp8_ds_mla"  # vLLM's name of latent_656
+_PACKED = "fp8_ds_mla"  # vLLM's name for latent_656
 
-#: vLLM's reasons, and what would work.
+#: vLLM's refusal reasons, with alternatives.
 _INSTEAD = {
     "head_size not supported": "chosen latents have 576 columns",
     "dtype not supported": "give --dtype bfloat16 or float16",
@@ -47,7 +46,7 @@ _INSTEAD = {
 
 @dataclasses.dataclass
 class JitAttentionSparseMLAMetadata(SparseMLACommonMetadata):
-    """vLLM's own tensors."""
+    """vLLM's metadata, unchanged."""
 
 
 class JitAttentionSparseMLAMetadataBuilder(SparseMLACommonMetadataBuilder[JitAttentionSparseMLAMetadata]):
@@ -56,14 +55,14 @@ class JitAttentionSparseMLAMetadataBuilder(SparseMLACommonMetadataBuilder[JitAtt
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
-        # New tokens of a request up to which latents are read, as FLASHMLA_SPARSE has it for few heads.
+        # Requests with up to this many new tokens read latents, as with FLASHMLA_SPARSE for few heads.
         self._init_reorder_batch_threshold(128, supports_spec_as_decode=True)
-        compilation = vllm_config.compilation_config  # kernels are compiled by a run before the capture
+        compilation = vllm_config.compilation_config  # a run before the capture compiles kernels
         compilation.cudagraph_num_of_warmups = max(1, compilation.cudagraph_num_of_warmups)
 
 
 class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadata]):
-    """Stores latents by one kernel, and attends to those that tokens chose by another one.
+    """Stores latents by one kernel, and attends to selected ones by another.
 
     A cache is 16-bit (pages, page_size, 576), or (pages, page_size, 656) bytes.
     """
@@ -81,7 +80,7 @@ class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadat
         if attn_type != AttentionType.DECODER:
             _refuse(f"chosen latents of type {attn_type}")
         self._kv_dtype = "latent_656" if kv_cache_dtype == _PACKED else None
-        # Layers are made where a GPU may not be at hand, so the architecture is the one that is declared.
+        # Layers may be created without a GPU, so the check uses the declared architecture.
         fields = {} if self._kv_dtype is None else {"kv_dtype": self._kv_dtype}
         refused = ja.refusals("sm_90a", head_dim=head_size, head_dim_v=self.kv_lora_rank, gqa_ratio=num_heads,
                               values_in_keys=True, sequences_q="varlen", sequences_kv="varlen", list_block=1, **fields)
@@ -108,8 +107,8 @@ class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadat
         return out, None
 
     def do_kv_cache_update(self, kv_c_normed, k_pe, kv_cache, slot_mapping, kv_cache_dtype, k_scale, skip_scale=False):
-        """Stores latents, (tokens or more, 512), and what is rotated of them, (tokens or more, 1, 64)."""
-        if kv_cache.numel() == 0:  # vLLM measures its memory
+        """Stores latents, (at least tokens, 512), and their rotated parts, (at least tokens, 1, 64)."""
+        if kv_cache.numel() == 0:  # during vLLM's memory profiling
             return
         slots = slot_mapping if slot_mapping.dim() == 1 else slot_mapping.flatten()
         rows, latents, rotated = self._seen.of(self._views_of, kv_cache)
@@ -121,20 +120,20 @@ class JitAttentionSparseMLAImpl(SparseMLACommonImpl[JitAttentionSparseMLAMetadat
                   cache_dtype=self._kv_dtype)
 
     def _views_of(self, kv_cache, *no_scales):
-        """Rows of (pages, page_size, 1, columns), and of 16-bit caches the latents in them, and what is rotated."""
+        """Rows as (pages, page_size, 1, columns); for 16-bit caches also their latents and rotated parts."""
         rows = kv_cache.unsqueeze(2)
         return rows, rows[..., : self.kv_lora_rank], rows[..., self.kv_lora_rank :]
 
 
 class JitAttentionSparseMLABackend(AttentionBackend):
-    """Attention of jit_attention to chosen latents, over vLLM's 16-bit and fp8_ds_mla caches."""
+    """Attention to selected latents in vLLM's 16-bit and fp8_ds_mla caches."""
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", _PACKED]
 
     @staticmethod
     def get_name():
-        return "CUSTOM"  # vLLM looks its own enumeration up by it
+        return "CUSTOM"  # vLLM looks up its own enumeration by this name
 
     @staticmethod
     def get_impl_cls():

@@ -1,4 +1,4 @@
-// Answers of a device to the instructions that Blackwell brought.
+// A device's results for Blackwell's new instructions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace jit::conformance {
 
-/// Opens a device in a process of its own, and gives its ordinal.
+/// Opens a device in a separate process and returns its ordinal.
 using OpenDevice = std::function<int()>;
 
 struct Complaint {
@@ -22,11 +22,12 @@ struct Answers {
   std::string target;  ///< of the programs' PTX: "sm_100a"
   std::size_t programs = 0;
   std::vector<Complaint> failed;
-  std::string file;  ///< the bytes that keep it all
+  std::string file;  ///< serialized results
 };
 
-/// Runs all programs of the device's architecture, each of which may hang or fault. Throws std::invalid_argument for a
-/// device that there is not, or of an architecture without such programs, std::runtime_error without a driver.
+/// Runs all programs of the device's architecture, each of which may hang or fault. Throws
+/// std::invalid_argument for a missing device or an architecture without such programs, std::runtime_error
+/// without a driver.
 Answers ask_device(const OpenDevice& open);
 
 struct Differences {
@@ -34,10 +35,10 @@ struct Differences {
   std::vector<Complaint> programs;
 };
 
-/// Differences from Answers::file of another run, called `name`. Throws std::invalid_argument for a file of something
-/// else or of another target.
+/// Differences from Answers::file of another run, called `name`. Throws std::invalid_argument for another
+/// kind of file or another target.
 Differences differences(const Answers& now, std::string_view file, const std::string& name);
-/// Throws the same for a file that is no Answers::file.
+/// Throws the same unless `file` is an Answers::file.
 void check_answers(std::string_view file, const std::string& name);
 
 }  // namespace jit::conformance
