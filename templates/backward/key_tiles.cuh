@@ -30,7 +30,7 @@ JIT_DEVICE void store_key_info(const Pipelines& pipelines, unsigned round, int t
 
 /// Commits a tile that no query sees, or the end of all tiles. By a whole warp.
 template <class Pipelines>
-JIT_DEVICE void tell_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
+JIT_DEVICE void commit_no_queries(const Pipelines& pipelines, unsigned round, int tile) {
   pipelines.keys.producer_acquire(round);
   if (lane_id() != 0) return;
   store_key_info(pipelines, round, tile, false);

@@ -44,7 +44,7 @@ JIT_DEVICE unsigned load_steps(const AttentionParams& params, const GradientPara
       if constexpr (!Traits::has_early_values) loads.load_values(round);
     }
   } else {
-    tell_no_queries(pipelines, round, key_tile);
+    commit_no_queries(pipelines, round, key_tile);
   }
   // mutate: ProducerDoesNotWait
   griddepcontrol_wait();  // for the results of prepare.cuh; keys do not depend on them
@@ -99,7 +99,7 @@ JIT_DEVICE void load_key_tiles(const AttentionParams& params, const GradientPara
   }
   waits.wait_for_all();  // mutate: GradientsEndBeforeAllHaveBegun
   const Pipelines pipelines(smem);
-  tell_no_queries(pipelines, round, no_key_tile);
+  commit_no_queries(pipelines, round, no_key_tile);
 }
 
 }  // namespace jit

@@ -144,8 +144,8 @@ JIT_DEVICE void compute_ds(const AttentionParams& params, const GradientParams& 
 
 /// dQ of half of the columns. By a warpgroup.
 template <class Config>
-JIT_DEVICE void sum_dq(const AttentionParams& params, const GradientParams& gradient_params,
-                       const OwnQueries<Config>& own, int index, unsigned smem) {
+JIT_DEVICE void compute_dq(const AttentionParams& params, const GradientParams& gradient_params,
+                           const OwnQueries<Config>& own, int index, unsigned smem) {
   using Traits = KernelTraits<Config>;
   const SequencesOf<Config>& sequences = own.sequences;
   const WorkTile work = own.work;
@@ -176,7 +176,7 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
         if (warp == 1) load_keys<Config>(own, maps, smem);
       },
       [&] { compute_ds<Config>(params, gradients, own, smem); },
-      [&](int index) { sum_dq<Config>(params, gradients, own, index, smem); });
+      [&](int index) { compute_dq<Config>(params, gradients, own, index, smem); });
 }
 
 }  // namespace jit::backward_dq_wide_wgmma

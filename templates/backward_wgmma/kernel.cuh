@@ -102,7 +102,7 @@ JIT_DEVICE void run_consumer(const AttentionParams& params, const GradientParams
   if constexpr (Traits::has_query_consumer) {
     if (role == WarpRole::query_consumer) {
       setmaxnreg_dec<Config::dq_registers>();
-      sum_dq<Config>(params, gradients, smem);
+      compute_dq<Config>(params, gradients, smem);
       return;
     }
   }

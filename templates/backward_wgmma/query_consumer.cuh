@@ -130,7 +130,7 @@ class QueryConsumer {
 
 /// Computes dQ of all tiles of keys of the block.
 template <class Config>
-JIT_DEVICE void sum_dq(const AttentionParams& params, const GradientParams& gradients, unsigned smem) {
+JIT_DEVICE void compute_dq(const AttentionParams& params, const GradientParams& gradients, unsigned smem) {
   const unsigned steps = for_each_key_tile<Config>(
       params, Pipelines<Config>(smem), [&](const KeyTile<Config>& keys, bool has_queries, unsigned step) {
         return QueryConsumer<Config>(params, gradients, keys, smem).run(has_queries, step);

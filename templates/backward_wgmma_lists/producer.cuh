@@ -201,7 +201,7 @@ JIT_DEVICE void load_listed_tiles(const AttentionParams& params, const GradientP
     step = ListedLoads<Config>(params, maps, smem).run(item, keys, step);
     ++round;
   }
-  tell_no_queries(pipelines, round, no_key_tile);
+  commit_no_queries(pipelines, round, no_key_tile);
 }
 
 }  // namespace jit::backward_wgmma

@@ -140,12 +140,12 @@ JIT_HOST_DEVICE constexpr int converted_scale_bytes(int columns) {
 
 /// Whether an earlier kernel has upcast 8-bit k and v to q's type.
 template <class Config>
-concept keys_were_narrow = Config::upcast_ahead;
+concept keys_upcast_ahead = Config::upcast_ahead;
 
 /// Whether k and v have scales.
 template <class Config>
 // mutate: KeysUpcastAheadUnscaled
-inline constexpr bool has_scaled_keys = keys_are_narrow<Config> || keys_were_narrow<Config>;
+inline constexpr bool has_scaled_keys = keys_are_narrow<Config> || keys_upcast_ahead<Config>;
 
 /// Whether each key has scales of its own.
 template <class Config>

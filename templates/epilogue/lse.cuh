@@ -20,7 +20,7 @@ struct LseRows {
 template <class Product, class FindRows>
 JIT_DEVICE void write_lse(FindRows find_rows, int first_row, const float (&lse)[Product::rows]) {
   using Layout = typename Product::Layout;
-  if (!Layout::speaks_for_rows(lane_id())) return;
+  if (!Layout::is_row_leader(lane_id())) return;
   const LseRows found = find_rows();
   Product::for_each_row(first_row, [&](int r, int upper_row) {
     const int row = upper_row + Layout::own_row();

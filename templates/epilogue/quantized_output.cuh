@@ -64,7 +64,7 @@ JIT_DEVICE float factor_of_row(const AttentionParams& params, const BlockContext
   float magnitude = 0;
   if constexpr (finds_output_scales<Config>)
     magnitude = output.reduce_row(r, larger_magnitude);  // mutate: ScaleOfSomeColumns
-  const bool writes = Layout::speaks_for_rows(reread_thread_index() % warp_size);
+  const bool writes = Layout::is_row_leader(reread_thread_index() % warp_size);
   return exists ? output_factor<Config>(params, context, query, magnitude, writes) : 1;
 }
 

@@ -50,7 +50,7 @@ JIT_DEVICE void raise_maxima(const AttentionParams& params, int head, FindRows f
       const float score = largest_score_of_row(state, r, factor);
       of_head = fmaxf(of_head, score);
       if constexpr (has_row_max<Config>) {
-        if (Layout::speaks_for_rows(lane_id())) atomic_max_relaxed(found.rows.at(row), score);
+        if (Layout::is_row_leader(lane_id())) atomic_max_relaxed(found.rows.at(row), score);
       }
     });
     if constexpr (has_max_logit<Config>) {

@@ -35,7 +35,7 @@ class OutputWarpgroup {
 
   JIT_DEVICE void run() {
     while (splits_.take()) {
-      say_begun<Config>(split_params_, splits_.info(), thread());
+      signal_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
       int flags = p_.take();
       while ((flags & p_ends) == 0) {

@@ -44,7 +44,7 @@ struct KernelTraits {
   /// Whether keys are summed in spans, which a block computes one after another.
   static constexpr bool has_spans = Config::split_keys != 0;
   static constexpr int span_reads = 8;  ///< pairs of a waiting result that are read at once
-  static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0 &&
+  static_assert(!has_spans || (rows_are_independent<Config> && Config::split_keys % Config::tile_kv == 0 &&
                                column_warps == 1),
                 "rows move their maxima by themselves, and no tile lies in two spans");
   static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;

@@ -33,7 +33,7 @@ class WarpKeys {
   JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
   JIT_DEVICE unsigned mask_bits() const {
-    return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, pipelines_.k.stage()) : 0;
+    return (flags_ & key_info_mask_bits) != 0 ? mask_bits_of<Traits>(smem_, pipelines_.k.stage()) : 0;
   }
 
   /// The tile's first key, the shared addresses of K, and of the words and scales of its keys.

@@ -87,7 +87,7 @@ struct KernelTraits {
   /// Whether groups look for tiles that only those behind them see: the last ones under a causal mask.
   static constexpr bool has_lower_tiles =
       consumers > 1 && has_row_range<TileMask<Config>> && !keeps_every_score<TileMask<Config>>;
-  static constexpr int most_skipped =
+  static constexpr int max_skipped_tiles =
       has_lower_tiles ? rounded_up_quotient(Config::tile_q, Config::tile_kv) : 0;
   static constexpr int lower_keys = Config::tile_kv;  ///< no warp multiplies a part of a tile
 
@@ -106,7 +106,7 @@ struct KernelTraits {
 
   static constexpr int q_bytes = QTile::bytes, q_stage_bytes = consumers * q_bytes;
   static constexpr int o_bytes = 0, stages_o = 0;
-  static constexpr bool o_over_q = false, query_producer_stores = false;
+  static constexpr bool o_aliases_q = false, query_producer_stores = false;
 
   /// Whether values have a producer of their own: a tile in many boxes takes long to start.
   static constexpr bool has_value_producer = boxes > 1;
@@ -117,8 +117,7 @@ struct KernelTraits {
   static constexpr int key_readers = has_value_producer + consumer_warps;
   static constexpr bool shares_registers = consumer_warps + producer_warps > 8;
 
-  static constexpr int queries_barrier =
-      1;  ///< named, but unused: queries are multiplied as they are
+  static constexpr int queries_barrier = 1;  ///< named, but unused: queries are multiplied as they are
 };
 
 }  // namespace jit::forward_mma_tma

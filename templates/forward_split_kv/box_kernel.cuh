@@ -29,11 +29,11 @@ namespace jit::forward_split_kv {
 
 /// The mainloop of a consumer warp, and its registers.
 template <class Config>
-class BoxConsumer {
+class TmaConsumer {
   using Traits = KernelTraits<Config>;
 
  public:
-  JIT_DEVICE BoxConsumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
+  JIT_DEVICE TmaConsumer(const AttentionParams& params, const SplitParams& split_params, unsigned char* bytes,
                          unsigned smem)
       : params_(params),
         split_params_(split_params),
@@ -47,7 +47,7 @@ class BoxConsumer {
   JIT_DEVICE void run() {
     output_.clear();
     while (splits_.take()) {
-      say_begun<Config>(split_params_, splits_.info(), static_cast<int>(threadIdx.x));
+      signal_begun<Config>(split_params_, splits_.info(), static_cast<int>(threadIdx.x));
       bool begins = true;
       while (true) {
         pipeline_.consumer_wait();  // mutate: NoWaitForBoxes
@@ -139,7 +139,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
     BoxProducer<Config>(params, memory, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
   } else {
-    BoxConsumer<Config>(params, memory.split_params, bytes, smem).run();
+    TmaConsumer<Config>(params, memory.split_params, bytes, smem).run();
     zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }

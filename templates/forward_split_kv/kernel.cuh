@@ -73,7 +73,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const SplitPara
     }
 
     const Info<Config>& split = smem.splits()[info.split];
-    if (info.flags & step_begins) say_begun<Config>(split_params, split, static_cast<int>(threadIdx.x));
+    if (info.flags & step_begins) signal_begun<Config>(split_params, split, static_cast<int>(threadIdx.x));
     unsigned char* const stage = smem.stage(maximum(step, 0));
     // Half of the warps load while the others multiply, because issuing loads stalls a warp.
 #pragma unroll 1

@@ -48,7 +48,7 @@ JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& s
   using Traits = KernelTraits<Config>;
   const WarpSplits<Traits> own(stage);
   const BlockTeam<Config> team;
-  const bool asked = may_merge<Config>(split_params, info, team.thread);
+  const bool asked = all_begun<Config>(split_params, info, team.thread);
   team.sync();  // the other warps are done with the tiles that lie here  // mutate: NoBarrierBeforeResults
   own.put(output, state, scale_log2);
   if (Traits::first_column() == 0) {

@@ -51,11 +51,11 @@ class Consumer {
 
   JIT_DEVICE void run() {
     while (splits_.take()) {
-      say_begun<Config>(split_params_, splits_.info(), thread());
+      signal_begun<Config>(split_params_, splits_.info(), thread());
       output_.clear();
       state_ = State();
       if constexpr (has_output_functor<Config>)
-        bring_numbers_near<Config>(params_, splits_.info(), first_row());
+        prefetch_numbers<Config>(params_, splits_.info(), first_row());
       scales_.begin_split(splits_.info(), q_);
       // mutate: QueriesReleasedTooEarly
       if (brings_queries<Config>(splits_.info())) q_pipeline_.consumer_wait();

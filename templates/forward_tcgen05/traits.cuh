@@ -84,7 +84,7 @@ struct KernelTraits {
   static constexpr int mask_bit_words = 0;
   /// Nobody leaves out parts of a tile.
   static constexpr bool has_lower_tiles = false;
-  static constexpr int lower_keys = tile_kv, most_skipped = 0;
+  static constexpr int lower_keys = tile_kv, max_skipped_tiles = 0;
 
   static constexpr SmemLayout layout = smem_layout({.head_dim = Config::head_dim,
                                                     .head_dim_v = Config::head_dim_v,
@@ -94,7 +94,7 @@ struct KernelTraits {
                                                     .key_scales = has_key_scales});
 
   static constexpr int q_stage_bytes = QTile::bytes, q_bytes = QTile::bytes, o_bytes = 0, stages_o = 0;
-  static constexpr bool o_over_q = false, query_producer_stores = false;
+  static constexpr bool o_aliases_q = false, query_producer_stores = false;
 
   /// Whether values have a producer of their own: a tile in many boxes takes long to start.
   static constexpr bool has_value_producer = boxes > 1;

@@ -145,7 +145,7 @@ class Consumer {
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   JIT_DEVICE bool take_work() {
     if (!queries_.take()) return false;
-    if constexpr (has_output_functor<Config>) output_.bring_near(queries_.work());
+    if constexpr (has_output_functor<Config>) output_.prefetch_part(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
     return true;
@@ -254,7 +254,7 @@ class Consumer {
 
   // Finishes the rows (LSE and the factors of O) once all scores of the work tile have been computed.
   JIT_DEVICE void finish_rows_of_work() {
-    output_.bring_numbers(queries_.work());
+    output_.stage_numbers(queries_.work());
     output_.finish_rows(scores_.state(), scores_.sums(), queries_);
     queries_.release_work();  // mutate: LseOfTheNextWorkTile
   }

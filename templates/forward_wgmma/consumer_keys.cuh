@@ -31,7 +31,7 @@ class ConsumerKeys {
   }
 
   /// A non-blocking look at the next tile of keys, in three steps, so that no thread waits: test its barrier
-  /// (ask_for_next), read its flags, remember them.
+  /// (try_next), read its flags, remember them.
   struct NextTile {
     bool is_full;
     unsigned info;
@@ -41,7 +41,7 @@ class ConsumerKeys {
       flags = load_key_info_flags_if(is_full, info, key_flags_unknown);  // mutate: KeysTakenUnseen
     }
   };
-  JIT_DEVICE NextTile ask_for_next() const {
+  JIT_DEVICE NextTile try_next() const {
     const bool is_full = k_.is_full();
     return {is_full, info()};
   }
@@ -62,7 +62,7 @@ class ConsumerKeys {
   JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the tile's mask bits; 0: it has none.
   JIT_DEVICE unsigned mask_bits() const {
-    return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, k_.stage()) : 0;
+    return (flags_ & key_info_mask_bits) != 0 ? mask_bits_of<Traits>(smem_, k_.stage()) : 0;
   }
 
   /// The tile's first key; shared addresses of K, and of the words and scales of its keys.
@@ -92,8 +92,8 @@ class ConsumerKeys {
 
   /// In descending order, skips the tiles before the first one that this consumer sees.
   JIT_DEVICE void skip_first_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
-    if constexpr (!Config::descending || Traits::most_skipped == 0) return;
-    while ((flags_ & key_info_unseen << consumer_) != 0) {
+    if constexpr (!Config::descending || Traits::max_skipped_tiles == 0) return;
+    while ((flags_ & key_info_skipped << consumer_) != 0) {
       skip(order_barrier);
       take();
     }
@@ -101,14 +101,14 @@ class ConsumerKeys {
   /// In ascending order, skips the tiles after the last one that this consumer sees; each still takes a turn. skip_v()
   /// releases their values later, after those that P V still needs.
   JIT_DEVICE void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
-    if constexpr (Config::descending || Traits::most_skipped == 0) return;
+    if constexpr (Config::descending || Traits::max_skipped_tiles == 0) return;
     while ((flags_ & key_info_end) == 0) {
       take();
       skip(order_barrier);
     }
   }
   JIT_DEVICE void skip_v() {
-    if constexpr (Traits::most_skipped == 0) return;
+    if constexpr (Traits::max_skipped_tiles == 0) return;
     for (; skipped_ > 0; --skipped_) {
       wait_for_v();  // until then the stage belongs to the previous phase
       release_v();

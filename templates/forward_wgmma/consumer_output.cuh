@@ -151,16 +151,16 @@ class ConsumerOutput {
   }
 
   /// Prefetches what the output functor will read of a work tile, whose first tile of keys has not arrived yet.
-  JIT_DEVICE void bring_near(const EpilogueWork& work) const {
+  JIT_DEVICE void prefetch_part(const EpilogueWork& work) const {
     constexpr int lanes = warp_size / 16;  // per row
     const BlockContext context = context_of<Config>(params_, work);
     const int row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row() + lane_id() / lanes;
     const typename Config::OutputFunctor::Rows rows(context, minimum(row, context.seqlen_q - 1));
-    Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+    Config::OutputFunctor::template prefetch_part<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
   }
 
   /// Starts copies of the output functor's operands to the buffer of O, once all scores are done and Q is unused.
-  JIT_DEVICE void bring_numbers(const EpilogueWork& work) const {
+  JIT_DEVICE void stage_numbers(const EpilogueWork& work) const {
     if constexpr (stages_numbers()) {
       const int row = warp_row();
       StagedNumbers<Config, typename Traits::OTile>::start(
@@ -234,7 +234,7 @@ class ConsumerOutput {
 
   // Whether the output functor's operands are copied into the buffer of O.
   static JIT_DEVICE constexpr bool stages_numbers() {
-    if constexpr (has_output_functor<Config> && !quantizes_output<Config> && Traits::o_over_q) {
+    if constexpr (has_output_functor<Config> && !quantizes_output<Config> && Traits::o_aliases_q) {
       return StagedNumbers<Config, typename Traits::OTile>::exist;
     } else {
       return false;

@@ -31,7 +31,7 @@ namespace jit::forward_wgmma {
 /// spans have maxima of their own.
 template <class Config>
 inline constexpr bool looks_for_largest_later =
-    KernelTraits<Config>::looks_later && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
+    KernelTraits<Config>::lazy_maxima && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
     !has_row_max<Config>;
 
 /// S and P of a consumer, and the maxima and sums of its rows.
@@ -69,18 +69,18 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
 
   /// Whether the limits that scores may reach before maxima move are computed in advance. Then least_sum_ is kept, too:
   /// the row sum from which maxima may move early, and exponentials may be interpolated.
-  static constexpr bool knows_limits = packs_early;
+  static constexpr bool precomputes_limits = packs_early;
 
   /// Whether some exponentials are interpolated, in rows whose weight is spread over many keys.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
   static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
                 "at most half of the exponentials are interpolated, as least_sum_of_keys has it");
-  static_assert(!interpolates || knows_limits,
+  static_assert(!interpolates || precomputes_limits,
                 "limits of scores, and what rows weigh, tell where exponentials may be interpolated");
 
   /// Whether each tile tests if the weight of its rows is spread over many keys.
   static constexpr bool asks_for_spread = interpolates || Traits::sums_by_products;
-  static_assert(!asks_for_spread || knows_limits);
+  static_assert(!asks_for_spread || precomputes_limits);
 
   JIT_DEVICE ConsumerScores(const AttentionParams& params, const DropoutParams& dropout, int consumer)
       : params_(params),
@@ -95,7 +95,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   /// The state of all tiles so far. Row sums lack the last tile's share (`product_share`), which is 0 if LSE is wanted.
   JIT_DEVICE State state() const {
     State state = state_;
-    if constexpr (Traits::looks_later && has_row_max<Config>) {
+    if constexpr (Traits::lazy_maxima && has_row_max<Config>) {
       for (float& largest : state.largest)
         largest = MmaLayout::reduce(largest, [](float x, float y) { return fmaxf(x, y); });
     }
@@ -130,7 +130,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   }
   /// Computes the limits that scores may reach before maxima move. Overlaps with S.
   JIT_DEVICE void find_limits(const Queries& queries) {
-    if constexpr (knows_limits) {
+    if constexpr (precomputes_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
       least_sum_ += least_sum_of_keys(Config::tile_kv);
     }
@@ -161,7 +161,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   /// Finishes S of a tile that is not the first. Returns whether O must be rescaled by `correction`.
   JIT_DEVICE bool finish(Queries& queries, Keys& keys, RowFactors& correction) {
     hold_tile();
-    if constexpr (Traits::looks_later) {
+    if constexpr (Traits::lazy_maxima) {
       const bool move = exponentiate_or_repeat(queries, keys, correction);
       keys.release_k();  // mutate: ReleasesKBeforeItIsMultipliedAgain
       return move;
@@ -243,7 +243,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
       begin_maximum<Traits::rescale>(scores_, state_, queries.scale_log2());
     }
     // mutate: KeysOfEarlierWorkTilesCount
-    if constexpr (knows_limits) least_sum_ = least_sum_of_keys(Config::tile_kv);
+    if constexpr (precomputes_limits) least_sum_ = least_sum_of_keys(Config::tile_kv);
     if constexpr (asks_for_spread) {
       if (!are_small(state_.row_max, queries.scale_log2()))
         least_sum_ = -negative_infinity();  // no row sum reaches it
@@ -273,7 +273,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // Packs exponentials into P k-step by k-step, and looks for the next tile of keys meanwhile. With sums_by_products P
   // V sums rows whose weight is spread over many keys; else small weights would lose digits in the tensor core's sum.
   JIT_DEVICE void exponentiate_and_pack(const Queries& queries, Keys& keys, bool are_spread = false) {
-    auto next = keys.ask_for_next();
+    auto next = keys.try_next();
     constexpr bool by_products = Traits::sums_by_products;
     are_spread = are_spread && asks_for_spread && params_.lse == nullptr;   // mutate: ManyKeysShareAllRows
     if constexpr (by_products) product_share_ = are_spread ? 0.25f : 0.0f;  // mutate: SumsOfProductsToo
@@ -392,8 +392,8 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   typename Traits::Scores scores_;
   Kept kept_;  // of scores_
   State state_;
-  RowFactors limits_;        // of scores, if knows_limits
-  float least_sum_;          // row sum of a row whose weight is spread over the keys so far, if knows_limits
+  RowFactors limits_;  // of scores, if precomputes_limits
+  float least_sum_;    // row sum of a row whose weight is spread over the keys so far, if precomputes_limits
   float product_share_ = 0;  // with sums_by_products
 };
 

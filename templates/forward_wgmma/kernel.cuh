@@ -29,7 +29,7 @@ template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   constexpr int warps = warpgroup_size / warp_size;
-  init_pipeline(smem, layout.q, 1, Traits::o_over_q ? 1 : warps);
+  init_pipeline(smem, layout.q, 1, Traits::o_aliases_q ? 1 : warps);
   init_kv_pipelines<Traits>(smem);
   init_pipeline(smem, layout.o, warps, 1);
   init_pipeline(smem, layout.work, 1, Traits::work_readers);

@@ -68,11 +68,11 @@ struct KernelTraits {
   /// Pairs of a waiting partial result that are read at once, in the registers of S; three consumers have few.
   static constexpr int span_reads =
       has_lengths && Config::tile_q > 2 * rows_per_warpgroup ? 8 : Config::tile_kv / 4;
-  static_assert(!has_spans || (rows_are_apart<Config> && Config::split_keys % Config::tile_kv == 0),
+  static_assert(!has_spans || (rows_are_independent<Config> && Config::split_keys % Config::tile_kv == 0),
                 "rows move their maxima by themselves, and no tile lies in two spans");
   static constexpr Rescale rescale = has_spans ? split_rescale<Config> : Config::rescale;
   /// Whether exponentials are computed relative to an older maximum, and a new one is found only if they are large.
-  static constexpr bool looks_later = Config::rescale == Rescale::on_overflow;
+  static constexpr bool lazy_maxima = Config::rescale == Rescale::on_overflow;
   using Work = typename ChosenType<has_lengths, SequenceTile, WorkTile>::type;
   /// The part of a work tile that a consumer keeps in registers through the mainloop: all of it only if the consumer
   /// writes O itself.
@@ -106,7 +106,7 @@ struct KernelTraits {
   /// something else than 0: a mean of values, or 0 times a scale that is NaN.
   static constexpr bool may_lack_keys = !is_same<typename Config::Mask, NoMask> ||
                                         may_drop_keys<typename Config::Score> || upcasts ||
-                                        keys_were_narrow<Config> || has_value_means<Config>;
+                                        keys_upcast_ahead<Config> || has_value_means<Config>;
 
   /// The lower half of a tile's keys, in whole steps of P V.
   static constexpr int lower_keys = lower_key_steps(Config::tile_kv, mma_k) * mma_k;
@@ -122,7 +122,7 @@ struct KernelTraits {
 
   /// The most tiles that a consumer skips at the end (in descending order, at the start) because only other consumers
   /// see them. It still holds the values of the tile before, and the producer needs a free stage.
-  static constexpr int most_skipped =
+  static constexpr int max_skipped_tiles =
       has_lower_tiles && Config::tile_kv < Config::tile_q && !has_arrivals<Config> ? Config::stages_v - 1 : 0;
 
   /// Types of Q and keys, and of P and values, as they are multiplied. fp16 has all numbers of 8 bits, and is
@@ -168,17 +168,17 @@ struct KernelTraits {
   static constexpr bool has_key_word_ranges = forward_wgmma::has_key_word_ranges(sizes);
   static constexpr int q_stage_bytes = q_stage_size(sizes);
   /// Whether O waits in the shared memory of the Q that it was computed from until it is stored.
-  static constexpr bool o_over_q = o_lies_over_q(sizes);
+  static constexpr bool o_aliases_q = o_lies_over_q(sizes);
   static constexpr int stages_o = o_stages(sizes);
   /// Bytes from one consumer's Q, or O, to the next one's.
   static constexpr int q_bytes = q_stage_bytes / consumers;
-  static constexpr int o_bytes = o_over_q ? q_bytes : OTile::bytes;
-  static_assert(!o_over_q || (QTile::row_bytes == OTile::row_bytes && !multiplies_fp8),
+  static constexpr int o_bytes = o_aliases_q ? q_bytes : OTile::bytes;
+  static_assert(!o_aliases_q || (QTile::row_bytes == OTile::row_bytes && !multiplies_fp8),
                 "O lies over Q only when a warpgroup's rows of both cover the same bytes");
 
   /// Whether a consumer can compute the first scores of its next work tile before it has stored O of the last one: the
   /// next Q must not have to wait for the buffer of O.
-  static constexpr bool runs_on = !o_over_q || Config::stages_q > 1;
+  static constexpr bool runs_on = !o_aliases_q || Config::stages_q > 1;
 
   /// Whether values have a producer of their own: a tile in many boxes takes long to start.
   static constexpr bool has_value_producer = boxes > 1 && !has_spare_converters;

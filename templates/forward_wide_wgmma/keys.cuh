@@ -31,7 +31,7 @@ class ScoreKeys {
   JIT_DEVICE bool is_partial() const { return (flags_ & key_info_partial) != 0; }
   /// Shared address of the bits of its scores; 0: they are not there.
   JIT_DEVICE unsigned mask_bits() const {
-    return (flags_ & key_info_known) != 0 ? mask_bits_of<Traits>(smem_, infos_.stage()) : 0;
+    return (flags_ & key_info_mask_bits) != 0 ? mask_bits_of<Traits>(smem_, infos_.stage()) : 0;
   }
   /// The tile's first key, and the shared addresses of the words and scales of its keys.
   JIT_DEVICE int first_key() const { return load_key_info_begin(info()); }

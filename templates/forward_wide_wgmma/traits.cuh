@@ -90,7 +90,7 @@ struct KernelTraits {
   static constexpr bool keys_by_lanes = has_key_words;
   /// Nobody leaves out parts of a tile: rows of one warpgroup see nearly the same keys.
   static constexpr bool has_lower_tiles = false;
-  static constexpr int lower_keys = tile_kv, most_skipped = 0;
+  static constexpr int lower_keys = tile_kv, max_skipped_tiles = 0;
 
   static constexpr SmemSizes sizes = {.head_dim = Config::head_dim,
                                       .head_dim_v = Config::head_dim_v,
@@ -103,7 +103,7 @@ struct KernelTraits {
 
   // One tile of queries, whose place is free behind the last product with it; O does not lie there.
   static constexpr int q_stage_bytes = QTile::bytes, q_bytes = QTile::bytes, o_bytes = 0, stages_o = 0;
-  static constexpr bool o_over_q = false, query_producer_stores = false;
+  static constexpr bool o_aliases_q = false, query_producer_stores = false;
 
   /// Values have a producer of their own: one warp would take too long to start the copies of all panels.
   static constexpr bool has_value_producer = true;

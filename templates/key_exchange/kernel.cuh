@@ -109,7 +109,7 @@ class KeyExchangeBegin {
       const unsigned* const word = words + arrival_word(i, header_.words, params_.peers, epoch_, 0);
       unsigned long long begin = 0;
       while (load_acquire_sys(word) != epoch_) {
-        is_over = gives_up(header_, params_.timeout, word, i, epoch_, begin);
+        is_over = has_timed_out(header_, params_.timeout, word, i, epoch_, begin);
         if (is_over) break;
       }
     }

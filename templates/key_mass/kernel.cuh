@@ -129,7 +129,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
                       sequences.kv(batch).begin * strides.seq;
   Scores::for_each_row(first_key, [&](int r, int key) {
     const float sum = MmaLayout::reduce(sums[r], [](float x, float y) { return x + y; });
-    if (MmaLayout::speaks_for_rows(lane_id()))
+    if (MmaLayout::is_row_leader(lane_id()))
       write_mass<Config>(mass_params, key, seqlen_kv, sum, [&] { return mass + key * strides.seq; });
   });
   let_next_grid_start();

@@ -12,8 +12,8 @@ namespace jit {
 
 /// Whether to give up waiting for `word`, the call's i-th, since `begin` (0 at first): the timeout has passed, or
 /// another wait on this device, in this call or an earlier one, has timed out.
-JIT_DEVICE bool gives_up(ArrivalHeader& header, unsigned long long timeout, const unsigned* word, int i,
-                         unsigned epoch, unsigned long long& begin) {
+JIT_DEVICE bool has_timed_out(ArrivalHeader& header, unsigned long long timeout, const unsigned* word, int i,
+                              unsigned epoch, unsigned long long& begin) {
   const unsigned long long now = global_timer();
   if (begin == 0) begin = now;
   if (load_relaxed(&header.broken) != 0) return true;

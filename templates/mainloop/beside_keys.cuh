@@ -19,7 +19,7 @@
 
 namespace jit {
 
-/// Flags of the tile info of the current tile of `tiles`. `mask` is a RememberedMask, `q_begin` the first query of the
+/// Flags of the tile info of the current tile of `tiles`. `mask` is a CachedMask, `q_begin` the first query of the
 /// work tile, `range_end` the end of its range of keys.
 template <class Traits, class Mask, class Tiles>
 JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin, int range_end,
@@ -34,8 +34,9 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
   flags |= key_info_partial;  // mutate: NoInfoOfPartialTiles
   constexpr bool descending = Config::descending;
   // Consumers skip tiles only near the end of the range: from this tile on (descending) or after it.
-  const bool may_skip = range_end - tiles.key(descending ? 0 : 1) <= Traits::most_skipped * Config::tile_kv &&
-                        (!descending || tiles.has(1));
+  const bool may_skip =
+      range_end - tiles.key(descending ? 0 : 1) <= Traits::max_skipped_tiles * Config::tile_kv &&
+      (!descending || tiles.has(1));
   int skipping = 0;
 #pragma unroll 1
   for (int consumer = 0; Traits::has_lower_tiles && consumer < Traits::consumers; ++consumer) {
@@ -49,12 +50,12 @@ JIT_DEVICE int key_tile_flags(const Mask& mask, const Tiles& tiles, int q_begin,
     if (may_skip &&
         // mutate: LeavesOutATileOfKeys
         (!has_rows || mask.key_range_of(consumer, begin, end).end <= tiles.key(descending ? 0 : 1))) {
-      flags |= (descending ? key_info_unseen : key_info_last) << consumer;
+      flags |= (descending ? key_info_skipped : key_info_last) << consumer;
       ++skipping;
     }
   }
   // At least one consumer must take each tile.
-  if (descending && skipping == Traits::consumers) flags &= ~(7 * key_info_unseen);
+  if (descending && skipping == Traits::consumers) flags &= ~(7 * key_info_skipped);
   return flags;
 }
 
@@ -98,7 +99,7 @@ JIT_DEVICE void load_mask_bits(unsigned target, const unsigned* words, unsigned 
 
 /// The `Beside` of KvProducer: words and scales of a tile's keys, and its mask bits if the mask has precomputed them.
 template <class Traits>
-struct BesideKeys {
+struct KeyTileExtras {
   using Config = typename Traits::Config;
   const AttentionParams& params;
   const typename Config::Mask& mask;
@@ -111,7 +112,7 @@ struct BesideKeys {
   JIT_DEVICE void find_bits() {
     if (Traits::has_mask_bits && (info.flags & key_info_partial) != 0)
       known = known_words<Traits>(context_of<Config>(params, work), work.q_begin, info.k_begin);
-    if (known != nullptr) info.flags |= key_info_known;  // mutate: AskedThoughKnown
+    if (known != nullptr) info.flags |= key_info_mask_bits;  // mutate: AskedThoughKnown
   }
 
   JIT_DEVICE void write(int stage) const {

@@ -62,7 +62,7 @@ class ConsumerQueries {
 
   /// Behind the last product with the queries: their place is free, unless O is to lie there.
   JIT_DEVICE void release() const {
-    if constexpr (!Traits::o_over_q) pipeline().consumer_release();  // mutate: QueriesAreNeverReleased
+    if constexpr (!Traits::o_aliases_q) pipeline().consumer_release();  // mutate: QueriesAreNeverReleased
   }
   /// Releases the place of the queries if the product was the last one (`is_last`), behind the wait for it.
   JIT_DEVICE void release_if(bool is_last) const { pipeline().consumer_release_together_if(is_last); }

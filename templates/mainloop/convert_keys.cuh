@@ -23,7 +23,7 @@ namespace jit {
 /// The part of one of `warps` warps, 2 or 4, of a tile of elements `Stored`, as those of `To`, which are `Number`: a
 /// share of its rows, or of its columns, or both.
 template <class Stored, class From, class Number, class To, int columns, int warps>
-class TileWidener {
+class TileUpcaster {
   static constexpr int chunks = (columns + 15) / 16;  // of stored rows
   static constexpr int chunks_at_once = 4, rows_at_once = 8;
   static constexpr int row_groups = To::rows / rows_at_once;
@@ -131,9 +131,9 @@ class KeyConverter {
                                                                                        stored_.k.stage()),
                                                                                    first_warp_);
       } else {
-        TileWidener<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
-                    Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
-                                                                       first_warp_);
+        TileUpcaster<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
+                     Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
+                                                                        first_warp_);
       }
     }
     hand_over(stored_.k, pipelines_.k);
@@ -164,9 +164,9 @@ class KeyConverter {
                                                                                        stored_.v.stage()),
                                                                                    first_warp_);
     } else {
-      TileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
-                  Config::head_dim_v, Traits::converter_warps>::upcast(stored_.v.tile(), pipelines_.v.tile(),
-                                                                       first_warp_);
+      TileUpcaster<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
+                   Config::head_dim_v, Traits::converter_warps>::upcast(stored_.v.tile(), pipelines_.v.tile(),
+                                                                        first_warp_);
     }
     hand_over(stored_.v, pipelines_.v);
   }

@@ -74,7 +74,8 @@ class KeyArrivals {
   // Whether a wait since `begin` has timed out.
   JIT_DEVICE bool is_over(const unsigned* word, unsigned epoch, unsigned long long& begin) const {
     int is_over = 0;
-    if (lane_id() == 0) is_over = gives_up(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
+    if (lane_id() == 0)
+      is_over = has_timed_out(*shared(), __ldg(&header()->timeout), word, seen_, epoch, begin);
     return uniform(is_over) != 0;
   }
 

@@ -22,9 +22,9 @@ enum KeyTileFlags : int {
   /// The end of all tiles, for converters.
   key_info_no_more = 512,
   /// The tile's mask bits accompany it.
-  key_info_known = 1024,
+  key_info_mask_bits = 1024,
   /// In descending order: consumer 0 sees nothing of this tile; for consumer 1 and 2 twice, four times that.
-  key_info_unseen = 2048,
+  key_info_skipped = 2048,
   /// The tile ends its span, which meets the next one at level 1 of the tree; n times this flag: at level n.
   key_info_span_end = 16384,
   /// The last tile for everyone.

@@ -11,7 +11,7 @@
 namespace jit {
 
 /// The default `Beside`: a tile info is all that accompanies a tile of keys.
-struct NothingBeside {
+struct NoExtras {
   /// Writes data by lanes, once the stage is acquired.
   JIT_DEVICE void write(int /*stage*/) const {}
   /// Copies that also complete at barrier `full`: announced before those of the tile, and started after them.
@@ -30,7 +30,7 @@ class KvProducer {
       : maps_(maps), smem_(smem), pipelines_(smem) {}
 
   /// Acquires a stage and loads a tile of keys.
-  template <class Beside = NothingBeside>
+  template <class Beside = NoExtras>
   JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
     auto& k = pipelines_.k;
     k.producer_acquire();  // mutate: LoadsKBeforeItIsEmpty
@@ -44,7 +44,7 @@ class KvProducer {
   }
 
   /// Writes NaN instead of a tile of keys, so that all scores with it are NaN.
-  template <class Beside = NothingBeside>
+  template <class Beside = NoExtras>
   JIT_DEVICE void poison_keys(const KeyTileInfo& info, const Beside& beside = {}) {
     constexpr int words = Traits::StoredKTile::bytes / 4;
     auto& k = pipelines_.k;
@@ -70,7 +70,7 @@ class KvProducer {
     load_values(values_);
     has_values_ = false;
   }
-  template <class Beside = NothingBeside>
+  template <class Beside = NoExtras>
   JIT_DEVICE void load_values(const Box& box, const Beside& beside = {}) {
     auto& v = pipelines_.v;
     v.producer_acquire();
@@ -91,7 +91,7 @@ class KvProducer {
     k.advance();
   }
   /// Tells the converters that transpose values that no more follow.
-  JIT_DEVICE void tell_no_values() const {
+  JIT_DEVICE void commit_end_of_values() const {
     if constexpr (Traits::transposes_v) {
       const auto& v = pipelines_.v;
       v.producer_acquire();

@@ -46,7 +46,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
   for (Work own = work.take(); is_work(own); own = work.take()) {
     const SeqlenInfo seqlens = seqlens_of<Config>(params, own);
     const Mask mask(context_of<Config>(params, own));
-    const RememberedMask<Mask, KeyWordRanges<Traits>> remembered{mask, memory, word_ranges, own.batch};
+    const CachedMask<Mask, KeyWordRanges<Traits>> remembered{mask, memory, word_ranges, own.batch};
     const ScoreTile queries{own.q_begin, minimum(own.q_begin + Config::tile_q, seqlens.q.length), 0, 0};
     const KeyRange range = remembered.key_range(queries.q_begin, queries.q_end);
     typename KeyOrder<Config>::template Tiles<decltype(remembered)> tiles(order, remembered, queries, range,
@@ -58,7 +58,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
       if (has_keys) {
         KeyTileInfo info{tiles.key(0),
                          key_tile_flags<Traits>(remembered, tiles, own.q_begin, range.end, seqlens)};
-        BesideKeys<Traits> beside{params, mask, own, smem, info};
+        KeyTileExtras<Traits> beside{params, mask, own, smem, info};
         beside.find_bits();
         order.load(tiles, producer, keys, info, beside);
       } else {
@@ -82,7 +82,7 @@ JIT_DEVICE void load_keys(const AttentionParams& params, const TensorMaps& maps,
   producer.load_values();  // mutate: ForgetsTheLastValues
   order.finish();
   if constexpr (Traits::upcasts) producer.tell(key_info_no_more);  // mutate: ConvertersOfManyWithoutEnd
-  if constexpr (!Traits::has_value_producer) producer.tell_no_values();
+  if constexpr (!Traits::has_value_producer) producer.commit_end_of_values();
   griddepcontrol_launch_dependents();
 }
 
@@ -99,7 +99,7 @@ JIT_DEVICE void load_values(const AttentionParams& params, const TensorMaps& map
       if ((info.flags & key_info_none) == 0) producer.load_values(key_box<Traits>(params, own, info.k_begin));
     }
   }
-  producer.tell_no_values();
+  producer.commit_end_of_values();
 }
 
 }  // namespace jit

@@ -222,7 +222,7 @@ concept remembers_rows = requires(MaskMemory<Mask> memory) {
 
 /// A mask with its memory; behaves as a mask, for one tile of queries.
 template <class Mask, class Ranges>
-struct RememberedMask {
+struct CachedMask {
   const Mask& mask;
   MaskMemory<Mask>& memory;
   const Ranges& ranges;

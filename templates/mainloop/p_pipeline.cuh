@@ -98,7 +98,7 @@ class PPipeline {
   template <class Place>
   static JIT_DEVICE void store_rows(Place place, const RowFactors& numbers) {
     for_each_own_row([&](int r, int row) {
-      if (Layout::speaks_for_rows(lane_id())) store_shared(place(row), __float_as_int(numbers[r]));
+      if (Layout::is_row_leader(lane_id())) store_shared(place(row), __float_as_int(numbers[r]));
     });
   }
   JIT_DEVICE unsigned flags_place() const {

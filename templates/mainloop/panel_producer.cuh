@@ -25,7 +25,7 @@ class PanelProducer {
       : maps_(maps), smem_(smem), infos_(smem), panels_(smem) {}
 
   /// Tells of a tile of keys, and loads its panels, each once there is room for it.
-  template <class Beside = NothingBeside>
+  template <class Beside = NoExtras>
   JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
     auto& k = infos_.k;
     k.producer_acquire();
@@ -62,7 +62,7 @@ class PanelProducer {
   /// A tile info without a tile.
   JIT_DEVICE void tell(int flags) { infos_.put({0, flags}); }
   /// Nobody transposes values.
-  JIT_DEVICE void tell_no_values() const {}
+  JIT_DEVICE void commit_end_of_values() const {}
 
   /// Waits for the next tile info of keys that another warp loads, and releases it.
   JIT_DEVICE KeyTileInfo take_info() { return infos_.take(); }

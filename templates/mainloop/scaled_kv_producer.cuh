@@ -73,7 +73,7 @@ class ScaledKvProducer : public KvProducer<Traits, Maps, Box> {
   JIT_DEVICE ScaledKvProducer(const AttentionParams& params, const Maps& maps, unsigned smem)
       : Base(params, maps, smem), descale_(params.descale) {}
 
-  template <class Beside = NothingBeside>
+  template <class Beside = NoExtras>
   JIT_DEVICE void load_keys(const Box& box, const KeyTileInfo& info, const Beside& beside = {}) {
     Base::load_keys(box, info, with_scales(beside, [&](int stage) {
                       copy_scales<Config::head_dim>({descale_.k_blocks, descale_.k_blocks_strides}, box,
@@ -87,7 +87,7 @@ class ScaledKvProducer : public KvProducer<Traits, Maps, Box> {
     this->has_values_ = false;
   }
   JIT_DEVICE void load_values(const Box& box) {
-    Base::load_values(box, with_scales(NothingBeside(), [&](int stage) {
+    Base::load_values(box, with_scales(NoExtras(), [&](int stage) {
                         copy_scales<Config::head_dim_v>({descale_.v_blocks, descale_.v_blocks_strides}, box,
                                                         stored_v_scales_of<Traits>(this->smem_, stage));
                       }));

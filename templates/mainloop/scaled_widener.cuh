@@ -106,7 +106,7 @@ class BlockMultiplier {
   const unsigned factors_;
 };
 
-/// As TileWidener (mainloop/convert_keys.cuh), of rows whose scales lie side by side in shared memory, so many bytes a row.
+/// As TileUpcaster (mainloop/convert_keys.cuh), of rows whose scales lie side by side in shared memory, so many bytes a row.
 template <class Stored, class From, class Number, class To, int columns, int warps, int scale_bytes>
 class ScaledTileWidener {
   static constexpr int numbers = 16 * numbers_of<Stored>;  // of a chunk

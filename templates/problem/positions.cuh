@@ -24,7 +24,7 @@ concept has_positions = requires {
 };
 
 /// Rows with consecutive positions: row r has position r + shift.
-struct Stretch {
+struct PositionRun {
   int begin = 0;
   int end = 0;
   int shift = 0;
@@ -44,7 +44,7 @@ struct TablePositions {
       : tensors(context.tensors), batch(context.batch), rows(own_rows) {}
 
   /// The stretch that holds a row.
-  JIT_DEVICE Stretch stretch_of(int row) const {
+  JIT_DEVICE PositionRun stretch_of(int row) const {
     int i = 0;
 #pragma unroll 1
     for (int end = count(); end - i > 1;) {
@@ -52,7 +52,7 @@ struct TablePositions {
       (__ldg(word(middle)) <= row ? i : end) = middle;
     }
     const int4 piece = load(i);
-    Stretch stretch{piece.x, row_behind(i, 0x7fffffff), difference(piece.y, piece.x)};
+    PositionRun stretch{piece.x, row_behind(i, 0x7fffffff), difference(piece.y, piece.x)};
     if (piece.z != piece.w) {
       const unsigned run = run_of(piece), before = row > piece.x ? difference(row, piece.x) : 0u;
       const unsigned first = before - before % run;
@@ -110,7 +110,7 @@ struct OwnPositions {
   int rows;
 
   JIT_DEVICE OwnPositions(const BlockContext&, int own_rows) : rows(own_rows) {}
-  JIT_DEVICE Stretch stretch_of(int) const { return {0, 0x7fffffff, 0}; }
+  JIT_DEVICE PositionRun stretch_of(int) const { return {0, 0x7fffffff, 0}; }
   JIT_DEVICE int rows_before(int position) const { return maximum(0, minimum(position, rows)); }
 };
 
@@ -118,7 +118,7 @@ inline constexpr int no_table = -1;
 
 /// The last used stretches of a query and a key; adjacent rows then cost one addition each.
 struct LastStretches {
-  Stretch q, k;
+  PositionRun q, k;
 };
 
 /// Positions of queries and keys of a batch entry. Slots hold their tables, and the whole lengths, int32 (batch, 2).
@@ -168,7 +168,7 @@ struct Positions {
         k(context, context.seqlen_kv) {}
 
   template <class Rows>
-  static JIT_DEVICE int near(const Rows& rows, int row, Stretch& last) {
+  static JIT_DEVICE int near(const Rows& rows, int row, PositionRun& last) {
     if constexpr (is_same<Rows, OwnPositions>) return row;
     if (__builtin_expect(!last.has(row), false)) last = rows.stretch_of(row);
     return row + last.shift;

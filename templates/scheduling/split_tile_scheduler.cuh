@@ -65,7 +65,7 @@ JIT_DEVICE float length_beside(const AttentionParams& params, int batch) {
 template <bool is_shared>
 struct TileSpaceBlock {
   JIT_DEVICE void enter_tile_space(const SplitParams&) {}
-  JIT_DEVICE void give_way(float, float) {}
+  JIT_DEVICE void yield_sms(float, float) {}
   /// The block's index among all that share the tile space, in the order in which they begin.
   JIT_DEVICE int index() const { return static_cast<int>(blockIdx.x); }
   JIT_DEVICE int blocks() const { return static_cast<int>(gridDim.x); }
@@ -85,7 +85,7 @@ struct TileSpaceBlock<true> {
     gives_way = split_params.gives_way;
   }
   /// Leaves SMs to the other kernel. All blocks know the length of the tile space and of the other kernel's work.
-  JIT_DEVICE void give_way(float own, float others) {
+  JIT_DEVICE void yield_sms(float own, float others) {
     if (gives_way) tile_space_blocks = decoding_blocks(tile_space_blocks, own, others);
   }
   JIT_DEVICE int index() const { return blocks_before + static_cast<int>(blockIdx.x); }
@@ -135,7 +135,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
         if (work_tile.batch < params.batch) continue;
         is_measured = true;
         if constexpr (has_others) {
-          this->give_way(static_cast<float>(tile_space.total), warp_sum(beside));
+          this->yield_sms(static_cast<float>(tile_space.total), warp_sum(beside));
           work_tile.batch = params.batch;
           if (this->block() < 0) return;
         }

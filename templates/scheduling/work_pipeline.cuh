@@ -153,9 +153,9 @@ class WantedWork {
 
 /// The query producer runs the tile scheduler of varying lengths, which takes longer than keys can wait.
 template <class Traits>
-class WorkByQueryProducer {
+class QueryProducerWork {
  public:
-  JIT_DEVICE WorkByQueryProducer(const AttentionParams& params, const TileSchedule&, unsigned smem)
+  JIT_DEVICE QueryProducerWork(const AttentionParams& params, const TileSchedule&, unsigned smem)
       : wanted_(smem), pipeline_(params, smem) {}
 
   JIT_DEVICE void ask() { wanted_.ask(); }
@@ -173,6 +173,6 @@ class WorkByQueryProducer {
 
 template <class Traits>
 using NextWork =
-    typename ChosenType<Traits::has_lengths, WorkByQueryProducer<Traits>, ScheduledWork<Traits>>::type;
+    typename ChosenType<Traits::has_lengths, QueryProducerWork<Traits>, ScheduledWork<Traits>>::type;
 
 }  // namespace jit

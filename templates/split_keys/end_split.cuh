@@ -14,7 +14,7 @@
 namespace jit {
 
 /// Ends a split. The team has stored its rows if it has the work tile alone, else its partial result. `asked` is the
-/// result of may_merge(). By a team whose threads share `info`.
+/// result of all_begun(). By a team whose threads share `info`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void end_split(const AttentionParams& params, const SplitParams& split_params,
                           const Info<Config>& info, const Team& team, bool asked) {

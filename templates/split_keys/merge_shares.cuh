@@ -35,7 +35,7 @@ JIT_DEVICE unsigned* share_notice(const SplitParams& split_params, int block) {
 
 /// Signals that the block has begun. By a team, when it begins a split.
 template <class Config>
-JIT_DEVICE void say_begun(const SplitParams& split_params, const SplitInfo& info, int thread) {
+JIT_DEVICE void signal_begun(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (all_blocks_merge<Config> && info.is_cut && thread == 0)
     store_relaxed(begun_notice(split_params, info.first_block + info.split), notice_begun);
 }
@@ -43,7 +43,7 @@ JIT_DEVICE void say_begun(const SplitParams& split_params, const SplitInfo& info
 /// Whether all blocks of the work tile have begun, so that the block may wait for them; valid in thread 0 of a team.
 /// Called before the team writes its split, which hides the latency of the load.
 template <class Config>
-JIT_DEVICE bool may_merge(const SplitParams& split_params, const SplitInfo& info, int thread) {
+JIT_DEVICE bool all_begun(const SplitParams& split_params, const SplitInfo& info, int thread) {
   if (!all_blocks_merge<Config> || thread != 0) return false;
   return info.split == 0 || (info.split < info.mergers &&
                              load_relaxed(begun_notice(split_params, info.first_block)) == notice_begun);
@@ -51,9 +51,9 @@ JIT_DEVICE bool may_merge(const SplitParams& split_params, const SplitInfo& info
 
 /// Shares that blocks of a work tile leave to its first block, which reads the signals of all. By a whole warp; all
 /// lanes, and other warps, return the same results.
-class LeftShares {
+class DelegatedShares {
  public:
-  JIT_DEVICE LeftShares(const SplitParams& split_params, const SplitInfo& info)
+  JIT_DEVICE DelegatedShares(const SplitParams& split_params, const SplitInfo& info)
       : split_params_(split_params), info_(info) {}
 
   /// Finds the next share; false if there is none. Waits for the signals of all blocks.
@@ -104,7 +104,7 @@ JIT_DEVICE void merge_share(const BlockResults<Config>& results, const SplitInfo
   merge_column_slices<Config>(results, team, info.splits, begin, end, f);
 }
 
-/// Merges the block's share of a shared work tile, and stores its rows. `asked` is the result of may_merge(). By a team
+/// Merges the block's share of a shared work tile, and stores its rows. `asked` is the result of all_begun(). By a team
 /// whose threads share `info`.
 template <class Config, int tile_rows, class Team>
 JIT_DEVICE void merge_work_tile(const AttentionParams& params, const SplitParams& split_params,
@@ -119,7 +119,7 @@ JIT_DEVICE void merge_work_tile(const AttentionParams& params, const SplitParams
   team.sync();
   if (!info.merges) return;
   const BlockResults<Config> results(split_params, info);
-  LeftShares left(split_params, info);
+  DelegatedShares left(split_params, info);
   int share = info.split;
 #pragma unroll 1
   do {

@@ -19,7 +19,7 @@ JIT_DEVICE void raise_packed_maxima(const AttentionParams& params, const SplitIn
                                     const State& state) {
   if constexpr (keeps_largest_scores<Config>) {
     using Layout = typename Product::Layout;
-    if (!Layout::speaks_for_rows(lane_id())) return;
+    if (!Layout::is_row_leader(lane_id())) return;
     const float factor = score_factor<Config>(params);
     Product::for_each_row(info.row_begin + first_row, [&](int r, int upper_row) {
       const int row = upper_row + Layout::own_row();

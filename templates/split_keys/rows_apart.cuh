@@ -11,12 +11,13 @@ namespace jit {
 /// Whether rows are independent of each other: each moves its maximum by itself, and O has no −0, which keys that only
 /// other rows see might change. So kernels of several families compute the same bits (docs/batch-invariance.md).
 template <class Config>
-inline constexpr bool rows_are_apart = Config::split_keys != 0 && sizeof(typename Config::Element) == 2 &&
-                                       !keys_are_narrow<Config> && Config::head_dim <= 256;
+inline constexpr bool rows_are_independent = Config::split_keys != 0 &&
+                                             sizeof(typename Config::Element) == 2 &&
+                                             !keys_are_narrow<Config> && Config::head_dim <= 256;
 
 /// The rescale mode of kernels with spans.
 template <class Config>
-inline constexpr Rescale rescale_of_spans = rows_are_apart<Config> ? rescale_by_row : Rescale::always;
+inline constexpr Rescale rescale_of_spans = rows_are_independent<Config> ? rescale_by_row : Rescale::always;
 /// The rescale mode of split-KV kernels.
 template <class Config>
 // mutate: RescaledWhereOthersNeedIt
@@ -25,7 +26,7 @@ inline constexpr Rescale split_rescale = Config::split_keys != 0 ? rescale_of_sp
 /// A value of O, normalized by the factor of its row.
 template <class Config>
 JIT_DEVICE float normalized(float value, float factor) {
-  if constexpr (rows_are_apart<Config>) return __fmaf_rn(value, factor, 0.0f);  // −0 becomes 0
+  if constexpr (rows_are_independent<Config>) return __fmaf_rn(value, factor, 0.0f);  // −0 becomes 0
   return value * factor;
 }
 

@@ -89,19 +89,19 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
     }
   }
   /// Whether the lane writes what exists once per row.
-  JIT_DEVICE bool speaks_for_rows() const { return first_column == 0 && Layout::speaks_for_rows(lane_id()); }
+  JIT_DEVICE bool is_row_leader() const { return first_column == 0 && Layout::is_row_leader(lane_id()); }
 };
 
 /// Prefetches what the output functor will read of a warp's rows, before their keys arrive. Another block may end up
 /// using it, which then finds it in the L2 cache.
 template <class Config>
-JIT_DEVICE void bring_numbers_near(const AttentionParams& params, const SplitInfo& info, int first_row) {
+JIT_DEVICE void prefetch_numbers(const AttentionParams& params, const SplitInfo& info, int first_row) {
   constexpr int lanes = warp_size / MmaLayout::block_rows;  // of a row
   const int row = info.row_begin + first_row + lane_id() / lanes;
   if (row >= info.q.length * Config::gqa_ratio) return;
   const PackedRow<Config> place(info.kv_head, row);
   const typename Config::OutputFunctor::Rows rows(packed_context<Config>(params, info, place), place.query);
-  Config::OutputFunctor::template bring_near<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+  Config::OutputFunctor::template prefetch_part<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
 }
 
 /// Writes the rows of a work tile that the block does not share.
@@ -150,10 +150,10 @@ JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,
             return end.factor == 0 ? 0 : pair;  // 0 · NaN would be NaN
           });
     }
-    if (exists && result.speaks_for_rows() && params.lse != nullptr)
+    if (exists && result.is_row_leader() && params.lse != nullptr)
       params.lse[Sequences::query_offset(params.lse_strides, info.batch, place.head, query)] = end.lse;
     if constexpr (has_mean_score<Config>) {
-      if (exists && result.speaks_for_rows())
+      if (exists && result.is_row_leader())
         write_packed_mean<Config>(params, info.batch, place.head, query, end, result.scores[r]);
     }
   });
@@ -181,7 +181,7 @@ JIT_DEVICE void put_rows(const BlockResults<typename Traits::Config>& results, i
     }
     if constexpr (has_mean_score<typename Traits::Config>) {
       constexpr int column = Traits::Config::head_dim_v;
-      if (!result.speaks_for_rows()) return;
+      if (!result.is_row_leader()) return;
       store_relaxed(reinterpret_cast<float4*>(results.values(split, row, column)),
                     make_float4(result.scores[r], 0, 0, 0));
       if (column % results.column_slice == 0) results.put_state(split, row, column, result.states[r]);
@@ -197,7 +197,7 @@ JIT_DEVICE bool settle_rows(const SpanNodes<typename Traits::Config>& nodes, con
                             WarpResult<Traits>& result) {
   using Output = typename Traits::Output;
   using Layout = typename Output::Layout;
-  const bool speaks = Layout::speaks_for_rows(lane_id());
+  const bool speaks = Layout::is_row_leader(lane_id());
   const auto merge = [&](const SpanNode& left) {
     result.for_each_row([&](int r, int row) {
       RowState state{negative_infinity(), 0};
@@ -228,7 +228,7 @@ JIT_DEVICE bool settle_rows(const SpanNodes<typename Traits::Config>& nodes, con
         nodes.put_pair(node, row, result.lane_column() + offset,
                        make_float2(result.output.at(r, n, 0), result.output.at(r, n, 1)));
       });
-      if (result.speaks_for_rows()) nodes.put_state(node, row, result.states[r]);
+      if (result.is_row_leader()) nodes.put_state(node, row, result.states[r]);
     });
   };
   return settle_span(info, merge, keep);
@@ -250,7 +250,7 @@ JIT_DEVICE void finish_split(const AttentionParams& params, const SplitParams& s
                              const ConsumerTeam<Traits>& team) {
   using Config = typename Traits::Config;
   const int rows = info.q.length * Config::gqa_ratio - info.row_begin;
-  const bool asked = may_merge<Config>(split_params, info, team.thread);
+  const bool asked = all_begun<Config>(split_params, info, team.thread);
   if constexpr (Config::split_keys != 0) {
     if (settle_rows(own_nodes<Config>(split_params, info), info, rows, result))
       store_rows(params, info, result);

@@ -35,13 +35,13 @@ class WarpSplits {
         *reinterpret_cast<float2*>(o_ + row * row_floats + first_column + column) = pair;
       });
       const float sum = Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
-      if (first_column == 0 && Layout::speaks_for_rows(lane)) {
+      if (first_column == 0 && Layout::is_row_leader(lane)) {
         states()[row] = row_state(state.row_max[r], scale_log2, sum);
       }
       if constexpr (State::keeps_mean) {
         const float weighted = Layout::reduce(state.weighted[r], [](float x, float y) { return x + y; });
         // Behind O's columns are some that keep rows apart.
-        if (first_column == 0 && Layout::speaks_for_rows(lane))
+        if (first_column == 0 && Layout::is_row_leader(lane))
           *reinterpret_cast<float4*>(o_ + row * row_floats + mean_column) =
               make_float4(sum_of_scores(states()[row], weighted), 0, 0, 0);
       }

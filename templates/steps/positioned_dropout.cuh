@@ -24,7 +24,7 @@ struct PositionedCounter : DropoutCounter {
   /// suffices; else each byte is drawn by itself, which takes 16 times as long.
   JIT_DEVICE PhiloxWords draw(int q, int k, int lane) const {
     const int query = q - q % dropout_group_queries, key = k - k % dropout_group_keys;
-    const Stretch queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);
+    const PositionRun queries = places.q.stretch_of(query), keys = places.k.stretch_of(key);
     const bool is_in_stretch =
         queries.end - query >= dropout_group_queries && keys.end - key >= dropout_group_keys;
     const bool has_aligned_keys = keys.shift % dropout_group_keys == 0;

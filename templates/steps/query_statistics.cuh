@@ -62,7 +62,7 @@ JIT_DEVICE auto query_statistics(const SequencesOf<Config>& sequences, const Gra
     has_large |= is_large;
     statistics.lse_log2.numbers[r] = lse;
     statistics.delta.numbers[r] = sum;
-    if (Layout::speaks_for_rows(lane)) write(query, lse, sum, is_large);
+    if (Layout::is_row_leader(lane)) write(query, lse, sum, is_large);
   });
   statistics.has_large = __any_sync(full_warp, has_large);
   return statistics;

@@ -28,7 +28,7 @@ struct MmaLayout {
     return f(x, __shfl_xor_sync(full_warp, x, 2));
   }
   /// Whether the lane speaks for those that share its rows.
-  static JIT_DEVICE bool speaks_for_rows(int lane) { return lane % 4 == 0; }
+  static JIT_DEVICE bool is_row_leader(int lane) { return lane % 4 == 0; }
   /// The value of the lane that speaks for the rows.
   static JIT_DEVICE float from_speaker(float x) { return __shfl_sync(full_warp, x, lane_id() / 4 * 4); }
 
@@ -69,7 +69,7 @@ struct TransposedLayout {
       x = f(x, __shfl_xor_sync(full_warp, x, distance));
     return x;
   }
-  static JIT_DEVICE bool speaks_for_rows(int lane) { return lane < 4; }
+  static JIT_DEVICE bool is_row_leader(int lane) { return lane < 4; }
 
   static JIT_DEVICE constexpr int row(int first, int m, int half) { return first + m * block_rows + half; }
   static JIT_DEVICE constexpr int column(int first, int n, int i) {
@@ -92,7 +92,7 @@ struct RowLayout {
   static JIT_DEVICE float reduce(float x, F /*f*/) {
     return x;
   }
-  static JIT_DEVICE bool speaks_for_rows(int /*lane*/) { return true; }
+  static JIT_DEVICE bool is_row_leader(int /*lane*/) { return true; }
 
   static JIT_DEVICE constexpr int row(int first, int m, int /*half*/) { return first + m * block_rows; }
   static JIT_DEVICE constexpr int column(int first, int n, int i) { return first + n * block_columns + i; }
