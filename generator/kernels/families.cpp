@@ -219,7 +219,7 @@ bool waits_for_keys(Arch arch) {
 Program write_program(const AttentionSpec& spec, const KernelConfig& config) {
   Program program =
       std::visit([&]<class Config>(const Config& own) { return Family<Config>::program(spec, own); }, config);
-  program.may_fuse = spec.output.is_none();  // output functors give equal bits in all families
+  program.may_fuse = spec.output.is_none();  // output functors are bitwise identical in all families
   return program;
 }
 

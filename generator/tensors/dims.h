@@ -42,7 +42,7 @@ struct Extents {
   std::int64_t block_rows = 1;     ///< of a block mask: blocks of queries
   std::int64_t block_words = 2;    ///< words per row: two per 32 blocks of keys
   std::int64_t block_columns = 1;  ///< blocks of keys
-  std::int64_t block_room = 1;     ///< blocks with known scores
+  std::int64_t block_room = 1;     ///< blocks with mask bits
   std::int64_t score_words = 32;   ///< words per such block
 };
 

@@ -145,7 +145,7 @@ class Consumer {
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   JIT_DEVICE bool take_work() {
     if (!queries_.take()) return false;
-    if constexpr (has_output_functor<Config>) output_.prefetch_part(queries_.work());
+    if constexpr (has_output_functor<Config>) output_.prefetch_columns(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
     return true;

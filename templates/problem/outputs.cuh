@@ -5,7 +5,7 @@
 //   Numbers<count>                                   elements that `count` adjacent columns of a row read
 //   load<alignment, there>(numbers, rows, d)         loads them from column d on, except those of slot `there`
 //   put<slot>(numbers, values)                       sets those of a slot
-//   prefetch_part<columns>(rows, part, parts)           prefetches part `part` of `parts` of a row to L2
+//   prefetch_columns<columns>(rows, part, parts)           prefetches part `part` of `parts` of a row to L2
 //   apply(value, q, d, numbers, i)                   the result for column d + i
 //   derive<slot>(value, q, d, numbers, i)            of a dual; the element of slot's tensor has derivative 1
 //   for_each_tensor(f)                               f.operator()<Tensor>()
@@ -61,7 +61,7 @@ struct ElementTensor {
     load_piece<alignment>(row + d, values);
   }
   template <int columns>
-  static JIT_DEVICE void prefetch_part(const T* row, int part, int parts) {
+  static JIT_DEVICE void prefetch_columns(const T* row, int part, int parts) {
     constexpr int line_columns = line_bytes / static_cast<int>(sizeof(T));
 #pragma unroll 1
     for (int d = part * line_columns; d < columns; d += parts * line_columns) prefetch_l2(row + d);
@@ -82,7 +82,7 @@ struct RowTensor {
     for (int i = 0; i < count; ++i) values[i] = value;
   }
   template <int columns>
-  static JIT_DEVICE void prefetch_part(const T* row, int part, int) {
+  static JIT_DEVICE void prefetch_columns(const T* row, int part, int) {
     if (part == 0) prefetch_l2(row);
   }
 };
@@ -135,8 +135,8 @@ class OutputOf {
     (put_one.template operator()<Tensors>(), ...);
   }
   template <int columns>
-  static JIT_DEVICE void prefetch_part(const Rows& rows, int part, int parts) {
-    (Tensors::template prefetch_part<columns>(static_cast<const RowOf<Tensors>&>(rows).data, part, parts),
+  static JIT_DEVICE void prefetch_columns(const Rows& rows, int part, int parts) {
+    (Tensors::template prefetch_columns<columns>(static_cast<const RowOf<Tensors>&>(rows).data, part, parts),
      ...);
   }
   template <int count>
@@ -190,9 +190,9 @@ class ThenOutput {
     B::template put<slot>(numbers.b, values);
   }
   template <int columns>
-  static JIT_DEVICE void prefetch_part(const Rows& rows, int part, int parts) {
-    A::template prefetch_part<columns>(rows.a, part, parts);
-    B::template prefetch_part<columns>(rows.b, part, parts);
+  static JIT_DEVICE void prefetch_columns(const Rows& rows, int part, int parts) {
+    A::template prefetch_columns<columns>(rows.a, part, parts);
+    B::template prefetch_columns<columns>(rows.b, part, parts);
   }
   template <int count>
   JIT_DEVICE float apply(float value, int q, int d, Numbers<count>& numbers, int i) const {

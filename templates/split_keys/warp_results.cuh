@@ -101,7 +101,7 @@ JIT_DEVICE void prefetch_numbers(const AttentionParams& params, const SplitInfo&
   if (row >= info.q.length * Config::gqa_ratio) return;
   const PackedRow<Config> place(info.kv_head, row);
   const typename Config::OutputFunctor::Rows rows(packed_context<Config>(params, info, place), place.query);
-  Config::OutputFunctor::template prefetch_part<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
+  Config::OutputFunctor::template prefetch_columns<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
 }
 
 /// Writes the rows of a work tile that the block does not share.
