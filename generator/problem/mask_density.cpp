@@ -23,16 +23,21 @@ std::int64_t spaced(std::int64_t i, std::int64_t count, std::int64_t end) {
 double exact_share(const AttentionSpec& spec, const AttentionShape& shape, const HostProblem& problem) {
   // Without tensors, batch entries and heads have equal densities.
   const bool reads_tensors = !spec.mask.tensors().empty();
-  const std::int64_t batches = reads_tensors ? shape.batch : 1, heads = reads_tensors ? shape.heads_q : 1;
-  const std::int64_t queries =
-      std::min(shape.seqlen_q, std::max(min_queries, max_pairs / (batches * heads * shape.seqlen_kv)));
+  const std::int64_t batches = reads_tensors ? shape.batch : 1;
+  const std::int64_t pairs_of_query = std::max<std::int64_t>(1, batches * shape.seqlen_kv);  // of one head
+  const std::int64_t most_heads = std::max<std::int64_t>(1, max_pairs / (pairs_of_query * min_queries));
+  const std::int64_t heads = reads_tensors ? std::min<std::int64_t>(most_heads, shape.heads_q) : 1;
+  const std::int64_t queries = std::min(
+      shape.seqlen_q, std::max(min_queries, max_pairs / (pairs_of_query * std::max<std::int64_t>(1, heads))));
   const HostKeep keep = host_keep(spec.mask, problem);
   std::int64_t kept = 0;
   for (std::int64_t b = 0; b < batches; ++b)
-    for (std::int64_t h = 0; h < heads; ++h)
-      for (std::int64_t i = 0; i < queries; ++i)
-        for (std::int64_t k = 0; k < shape.seqlen_kv; ++k)
-          kept += keep({.b = b, .h = h, .q = spaced(i, queries, shape.seqlen_q), .k = k}) ? 1 : 0;
+    for (std::int64_t i = 0; i < heads; ++i)
+      for (std::int64_t j = 0; j < queries; ++j) {
+        Place place{
+            .b = b, .h = spaced(i, heads, shape.heads_q), .q = spaced(j, queries, shape.seqlen_q), .k = 0};
+        for (place.k = 0; place.k < shape.seqlen_kv; ++place.k) kept += keep(place) ? 1 : 0;
+      }
   return static_cast<double>(kept) /
          (static_cast<double>(batches * heads * queries) * static_cast<double>(shape.seqlen_kv));
 }

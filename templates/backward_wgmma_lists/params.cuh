@@ -76,9 +76,4 @@ JIT_HOST_DEVICE constexpr int listed_item_slots(int gqa_ratio) {
   return listed_item_tiles * listed_tile_slots(gqa_ratio);
 }
 
-/// Floats of a block's sums: of dK, and of dV.
-JIT_HOST_DEVICE constexpr int listed_sum_floats(int block, int padded_columns) {
-  return block * padded_columns;
-}
-
 }  // namespace jit

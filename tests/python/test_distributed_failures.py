@@ -95,6 +95,15 @@ def test_a_rank_that_refuses_tells_the_others(three):
     assert time.monotonic() - began < 50
 
 
+def test_a_rank_with_any_other_error_tells_the_others(three):
+    given = dict(mask=CAUSAL, method="gather", softmax_scale=0.45, timeout=60.0)
+    began = time.monotonic()
+    errors = three.errors(compute, 1, SIZES, placement(), given, False, None, ByRank([{}, dict(softmax_scale="x"), {}]))
+    assert [type(error) for error in errors] == [ja.RankMismatchError, ValueError, ja.RankMismatchError], errors
+    three.run(compute, 1, SIZES, placement(), given, False)
+    assert time.monotonic() - began < 50
+
+
 def unplaced(rank, seed, sizes, own, given):
     """On rank 1 without a placement, of rows that no regular one has."""
     return compute(rank, seed, sizes, own, given, False, None, dict(rows=11) if rank == 1 else {}, named=rank == 1)
@@ -108,6 +117,9 @@ def test_tensors_that_are_shards(three):
         errors = three.errors(compute, 1, SIZES, placement(), dict(mask=CAUSAL, method="gather") | more, False)
         assert [type(error) for error in errors] == [ja.InvalidArgumentError] * 3
         assert all(f"tensors: '{name}' has 16 along" in str(error) and "give each rank the whole" in str(error) for error in errors)
+    own = ja.score.text("return score + bias[q % 5];", name="bias", tensors={"bias": "fp32"})  # a text's may have any sizes
+    three.run(compute, 1, SIZES, placement(), dict(mask=CAUSAL, method="gather", score=own, tensors=dict(bias=bias[0, 0, 0, :5])),
+              False)
 
 
 def sleep(rank, sleeper, seconds, *arguments):

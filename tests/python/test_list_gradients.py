@@ -4,7 +4,7 @@ import jit_attention as ja
 import numpy
 import pytest
 from jit_attention import _core
-from request_batches import boundaries, int32, requests
+from request_batches import BF16, boundaries, int32, requests
 from seeded import some
 from test_key_lists import latents, positions, random_lists
 
@@ -213,6 +213,17 @@ def test_nothing(rng, place, fetch):
     check(place, fetch, batch, numpy.zeros((0, 1, 4), numpy.int32), numpy.zeros((0, 1), numpy.int32), 1, rng=rng)
     batch = requests(rng, [3], [30], heads_kv=1, ratio=2)
     check(place, fetch, batch, numpy.zeros((3, 1, 4), numpy.int32), numpy.zeros((3, 1), numpy.int32), 1, rng=rng)
+
+
+@pytest.mark.parametrize("rows", [30, 200])
+def test_no_sequences(place, fetch, rows):
+    """Rows that no sequence has leave gradients of keys 0."""
+    q, k = (place(numpy.ones((n, heads, 64), BF16)) for n, heads in ((3, 2), (rows, 1)))
+    lists = {"key_lists": place(numpy.zeros((3, 1, 4), numpy.int32)), "key_counts": place(numpy.full((3, 1), 4, numpy.int32))}
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=2, sequences_q="varlen", sequences_kv="varlen", list_block=64)
+    _, dk, dv = _core._list_gradients(q, q, k, k, q, place(numpy.zeros((2, 3), numpy.float32)), spec, tensors=lists,
+                                      cu_seqlens_q=place(int32([0])), cu_seqlens_k=place(int32([0])))[:3]
+    assert not fetch(dk).any() and not fetch(dv).any()
 
 
 def test_what_is_refused(place, tmp_path):

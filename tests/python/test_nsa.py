@@ -107,6 +107,7 @@ def test_without_gradients(make):
     (dict(span=48), "span: is 48; it must be stride, 16, or twice"), (dict(block=72), "block: is 72; it must be a multiple"),
     (dict(cu_seqlens=torch.tensor([0, 200])), "cu_seqlens_compressed: is missing beside cu_seqlens"),
     (dict(cu_seqlens_compressed=torch.tensor([0, 11])), "cu_seqlens: is missing beside cu_seqlens_compressed"),
+    (dict(window=0), "window: is 0; it must be at least 1"), (dict(stride=0, span=0), "stride: is 0; it must be at least 1"),
     (dict(chosen=2), "init_blocks|local_blocks")])
 def test_bad_arguments(make, changed, match):
     inputs, _ = problem(make, [200], 1, 4, 64, **DEFAULTS)

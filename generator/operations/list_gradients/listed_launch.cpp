@@ -115,7 +115,8 @@ ListedMaps maps_of(const AttentionSpec& spec, const AttentionParams& params,
 
 bool can_launch_listed(const ListGradientsParams& params) {
   const SequenceParams& sequences = params.attention.sequences;
-  return sequences.total_q > 0 && sequences.total_k > 0 && can_map(params.attention, params.gradients);
+  return sequences.total_q > 0 && sequences.total_k > 0 && params.attention.tensors[0].rows > 0 &&
+         can_map(params.attention, params.gradients);
 }
 
 void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work, const LoadedKernel& kernel,

@@ -8,14 +8,14 @@ from typing import Any, Literal, overload
 import torch
 
 from .._keywords import Nothing, hides_unknown, refuse_unknown
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, PeerTimeoutError, RankMismatchError
 from ..mask import Mask
 from ..score import Score
 from ..torch.op import attention as _attention_here
 from ..typing import Layout
 from . import arguments, arrive
 from .groups import control_of, exchange_rows, group_of, hosts_of, seconds_of
-from .operator import compute
+from .operator import compute, refuse_tensors_of_masks
 from .placement import Placement
 from .problem import Problem, mask_of_call
 
@@ -111,7 +111,11 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
             q, k, v, tensors, sinks, rng_state = dtensors.on_this_rank(q, k, v, tensors, sinks, rng_state)
         q, k, v, rng_state, call = arguments.checked(q, k, v, layout, mask, score, tensors, softmax_scale, group, hosts, placement,
                                                      method, dropout_p, rng_state, deterministic, timeout, seqlen)
-    except (InvalidArgumentError, AttributeError, TypeError) as error:
+        if call is not None and torch.is_grad_enabled():
+            refuse_tensors_of_masks(call.score, call.names, tensors.values())
+    except (RankMismatchError, PeerTimeoutError):  # of all ranks, which count this call already
+        raise
+    except Exception as error:
         if not torch.compiler.is_compiling():
             control_of(group).refuse(error)  # others may have begun the call
         raise

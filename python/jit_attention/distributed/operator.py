@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -63,20 +63,27 @@ def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, s
     }
 
 
-#: Dimensions of the library's own tensors that are as long as the sequence; of a bias, one may be 1.
-_WHOLE_DIMS = {"document_ids_q": (-1,), "document_ids_kv": (-1,), "tree_ends": (-1,), "bias": (-2, -1)}
+#: Tensors of built-in masks and scores, by the name of that functor: dimensions as long as the sequence; one of a bias may be 1.
+_WHOLE_DIMS = {"document": {"document_ids_q": (-1,), "document_ids_kv": (-1,)}, "tree": {"tree_ends": (-1,)},
+               "bias": {"bias": (-2, -1)}}
+
+
+def _built_in(functor: Any) -> str:
+    """The text of a mask or score without the names of texts, whose tensors may have any sizes."""
+    return "" if functor is None else re.sub(r"text\([^)]*\)", "", functor.text)
 
 
 def _check_wholes(problem: Problem) -> None:
     """Refuses a rank's shards where tensors of the whole sequence are needed, which kernels could not tell."""
     seqlen, tensors = problem.placement.seqlen, problem.tensors or {}
-    for name, dims in _WHOLE_DIMS.items():
-        if name in tensors:
-            for dim in dims:
-                size = tensors[name].shape[dim]
-                if size != seqlen and (len(dims) == 1 or size != 1):
-                    raise InvalidArgumentError(f"tensors: {name!r} has {size} along dimension {dim}, and the sequence {seqlen} "
-                                               "positions; give each rank the whole tensor, no shard", "arguments", "tensors")
+    words = set(re.findall(r"\w+", f"{_built_in(problem.mask)} {_built_in(problem.score)}"))
+    wholes = {name: dims for word, own in _WHOLE_DIMS.items() if word in words for name, dims in own.items() if name in tensors}
+    for name, dims in wholes.items():
+        for dim in dims:
+            size = tensors[name].shape[dim]
+            if size != seqlen and (len(dims) == 1 or size != 1):
+                raise InvalidArgumentError(f"tensors: {name!r} has {size} along dimension {dim}, and the sequence {seqlen} "
+                                           "positions; give each rank the whole tensor, no shard", "arguments", "tensors")
     sides = re.search(r"block_mask\((\d+)", problem.mask.text) if "block_mask" in tensors and problem.mask is not None else None
     if sides is not None and tensors["block_mask"].shape[-2] != -(-seqlen // int(sides[1])):
         raise InvalidArgumentError(f"tensors: 'block_mask' has {tensors['block_mask'].shape[-2]} rows of blocks of {sides[1]} "
@@ -201,7 +208,8 @@ def _(do, q, k, v, o, lse, dlse, tensors, problem, softmax_scale, group, placeme
     return [tensor.new_empty(tensor.shape) for tensor in of]
 
 
-def _refuse_tensors_of_masks(score: Optional[Score], names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
+def refuse_tensors_of_masks(score: Optional[Score], names: Sequence[str], tensors: Iterable[torch.Tensor]) -> None:
+    """Raises for a tensor that requires grad and that only the mask reads."""
     differentiable = score.tensors if score is not None else {}
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.requires_grad and name not in differentiable:
@@ -213,7 +221,7 @@ def _save_for_backward(ctx, inputs, output):
     q, k, v, tensors, problem, softmax_scale, group, placement, method, sinks, *others = inputs
     dropout_p, rng_state, deterministic, timeout = others
     _, score, names = read_problem(problem)
-    _refuse_tensors_of_masks(score, names, tensors)
+    refuse_tensors_of_masks(score, names, tensors)
     ctx.save_for_backward(q, k, v, *output, sinks, rng_state, placement, *tensors)
     ctx.set_materialize_grads(False)
     ctx.facts = problem, softmax_scale, group, method, dropout_p, deterministic, timeout
@@ -288,6 +296,5 @@ def compute(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tenso
         return attention_operator(q, k, v, list(tensors), *_texts(call), sinks, call.dropout_p, rng_state, call.deterministic,
                                   call.timeout)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks, *tensors)):
-        _refuse_tensors_of_masks(call.score, call.names, tensors)
         return _Eager.apply(call, q, k, v, sinks, rng_state, *tensors)
     return _forward(call, q, k, v, tensors, sinks, rng_state)

@@ -77,6 +77,9 @@ def nsa(
         >>> ja.sparse.nsa(q, k, k, compressed, compressed, np.ones((200, 4, 3), np.float32), chosen=3)[64, 0, 0]
         np.float32(3.0)
     """
+    for name, number in (("stride", stride), ("window", window)):
+        if number < 1:
+            raise InvalidArgumentError(f"{name}: is {number}; it must be at least 1", "launch", name)
     if span not in (stride, 2 * stride):
         raise InvalidArgumentError(f"span: is {span}; it must be stride, {stride}, or twice as many", "launch", "span")
     if block % stride:
