@@ -213,7 +213,8 @@ class Exchange {
       const unsigned long long seen = load_acquire_sys(word);
       if (seen == wanted) return true;  // mutate: ExchangeAnyEpoch
       if (static_cast<unsigned>(seen) == epoch_ || seen >> 32 == broken_rows) return fail(peer, seen);
-      if (load_relaxed(&header_.broken) != 0) return false;  // a wait for other rows of this call has timed out
+      if (load_relaxed(&header_.broken) != 0)
+        return false;  // a wait for other rows of this call has timed out
       const unsigned long long now = global_timer();
       if (begin == 0) begin = now;
       if (now - begin > params_.timeout) return fail(peer, seen);
