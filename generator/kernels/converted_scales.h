@@ -11,7 +11,7 @@
 
 namespace jit {
 
-/// Whether k and v of a spec have such scales, under q of 16 bits.
+/// Whether k and v of a spec have such scales, under 16-bit q.
 bool has_converted_scales(const AttentionSpec& spec);
 
 /// Why converters of the family `name` cannot read the rows of such a spec; empty: they can.

@@ -5,7 +5,8 @@
 //     8 bits    a chunk of 16 bytes, 16 numbers  ──▶  two
 //
 // The eight lanes that reach shared memory at once have chunks and rows that the swizzles of both tiles map to all
-// banks: of 4 bits two chunks each of rows r, r XOR 1, r XOR 6 and r XOR 7, of 8 bits four each of r and r XOR 5.
+// banks: with 4-bit rows two chunks each of rows r, r XOR 1, r XOR 6 and r XOR 7, with 8-bit rows four each of r and
+// r XOR 5.
 #pragma once
 
 #include "base/element.cuh"

@@ -248,7 +248,7 @@ def test_gradients_ignore_outputs(rng, place, fetch):
 def test_torch(rng, emulated):
     torch = pytest.importorskip("torch")
     jt = pytest.importorskip("jit_attention.torch")
-    from torch.library import opcheck
+    from torch import library
 
     device = "cpu" if emulated else "cuda"
     arrays = random_qkv(rng, batch=2, seqlen_q=20, seqlen_kv=20, heads_q=2, dtype="fp16")
@@ -282,4 +282,4 @@ def test_torch(rng, emulated):
     compiled = torch.compile(lambda q: jt.attention(q, k, v, return_aux=("max_logit",)), backend="aot_eager", fullgraph=True)
     right(compiled(q)[1])
     arguments = (q, k, v, [], repr((None, None, (), None)), None, True, "BSHD", None)
-    opcheck(torch.ops.jit_attention.attention.default, arguments, {"outputs": "row_max"})
+    library.opcheck(torch.ops.jit_attention.attention.default, arguments, {"outputs": "row_max"})

@@ -25,7 +25,7 @@ constexpr double launch_clocks = 6000;
 constexpr double work_tile_clocks = 1500;  // queries, merging of warps, stores
 constexpr double split_clocks = 60;        // per split, in the merging block
 constexpr double flops_per_clock = 2700;
-// TMA boxes of fp8 caches (docs/records/notebook.md).
+// TMA boxes over FP8 caches (docs/records/notebook.md).
 constexpr double box_bytes_per_clock = 18.5;
 constexpr double scarce_box_bytes =
     17800;                         // the cube of this over the bytes in flight is the slowdown of loads

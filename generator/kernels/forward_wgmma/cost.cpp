@@ -46,7 +46,7 @@ constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Factors of choices that are rarely fastest, set by hand.
 constexpr double three_masked = 1.06;  // three consumers under a mask: most skip some of the last tiles
-// Factors of fp8, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
+// FP8 factors, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
 // and several blocks per SM, which each transpose V.
 constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
 constexpr double out_of_turn = 1.01;

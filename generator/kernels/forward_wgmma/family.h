@@ -72,11 +72,11 @@ int consumers_of(const ForwardWgmma& config);
 /// Whether tiles of keys go from the last to the first, with fp8: the first keys may be outliers, after which
 /// 8-bit P loses small weights (docs/fp8.md).
 bool goes_down(const AttentionSpec& spec);
-/// Whether P V of fp8 sums P by a product with ones, so that sums are those of rounded P.
+/// Whether FP8 P V sums P by a product with ones, so that sums are those of rounded P.
 bool has_sums_by_products(const AttentionSpec& spec, const ForwardWgmma& config);
 /// Columns of ones in P V, in addition to those of V.
 int sum_columns_of(const AttentionSpec& spec, const ForwardWgmma& config);
-/// Number of fp8 exponentials out of 8 that are interpolated, where nothing else loses accuracy.
+/// Number of FP8 exponentials in 8 that are interpolated, where nothing else loses accuracy.
 int interpolated_exponentials(const AttentionSpec& spec);
 
 /// Registers per thread by setmaxnreg; all 0: unchanged since launch.

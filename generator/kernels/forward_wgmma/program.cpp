@@ -24,7 +24,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
       "#pragma once\n\nstruct WgmmaProducts {\n";
   const DType multiplied = forward_wgmma::upcasts(spec, config) && !has_converted_scales(spec)
-                               ? DType::fp16  // which has all numbers of 8 bits
+                               ? DType::fp16  // represents every 8-bit number
                                : spec.dtype;
   text += wgmma_function(
       "wgmma_qk", "D = A B: 64 rows of Q, tile_kv rows of K.",

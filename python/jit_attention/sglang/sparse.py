@@ -1,9 +1,9 @@
 """The backend for models whose tokens choose latents (DeepSeek V3.2, GLM 5), over SGLang's own for them.
 
-SGLang's indexer says which slots of the pool a token sees, and SGLang's backend makes what the indexer reads. The slots are
-read by one call of `jit_attention.sparse.dsa`, in prompts as in decoding, of 16-bit pools as of packed ones: rows of 8 bits
-are converted where they are copied, so that no prompt gathers and upcasts what its requests hold. Prompts that are no longer
-than what tokens choose are read by SGLang's own kernels.
+SGLang's indexer chooses the slots of the pool that a token sees, and SGLang's backend prepares the indexer's inputs.
+One call of `jit_attention.sparse.dsa` reads the slots, in prefill and decoding, from 16-bit and packed pools. The kernel
+converts 8-bit rows while it copies them, so prefill neither gathers nor upcasts the cache first. SGLang's own kernels
+serve prompts no longer than the number of chosen tokens.
 """
 
 import torch

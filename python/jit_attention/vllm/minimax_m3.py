@@ -49,7 +49,7 @@ def take_part():
 
 
 def select_main_backend_and_impl_cls(vllms, *, kv_cache_dtype, **sizes):
-    """The backend and the implementation of a layer that chooses blocks; vLLM's own for caches that are not of 16 bits."""
+    """The backend and the implementation of a layer that chooses blocks; vLLM's own for caches other than 16-bit ones."""
     if kv_cache_dtype in _SIXTEEN_BITS:
         return JitAttentionMiniMaxM3Backend, JitAttentionMiniMaxM3Impl
     _log.warning("layers that choose blocks of keys have vLLM's own backend over a cache of %s; --kv-cache-dtype bfloat16 gives "

@@ -77,8 +77,8 @@ TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
   EXPECT_EQ(count(false), 5);
 }
 
-// Where none upcasts ahead, tiles of caches of 4 bits, and of scales of tokens, are converted as those of fp8 are; decoding
-// reads them as they are.
+// Unless a kernel upcasts ahead, converters upcast tiles of 4-bit caches and of caches with scales of tokens,
+// as they do FP8 tiles; decoding reads stored tiles directly.
 TEST(Candidates, ConvertScalesWhereNobodyUpcastsAhead) {
   for (const DType stored : {DType::fp8_e4m3, DType::int8, DType::int4, DType::nvfp4, DType::mxfp4}) {
     AttentionSpec spec{.gqa_ratio = 4,
