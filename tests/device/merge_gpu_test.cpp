@@ -185,6 +185,14 @@ TEST_F(MergeTest, AnyNumberOfStates) {
   }
 }
 
+// A lane group merges several rows in turn, of few states and of many.
+TEST_F(MergeTest, MoreRowsThanTheDeviceHolds) {
+  const CurrentDevice current(0);
+  const MergeSpec spec{.dtype = DType::fp32, .head_dim_v = 24};
+  expect_right({.spec = spec, .tokens = 5'700, .states = 2, .stacked = true}, "17,100 rows of 2 states");
+  expect_right({.spec = spec, .tokens = 2'200, .states = 17, .stacked = true}, "6,600 rows of 17 states");
+}
+
 TEST_F(MergeTest, TypesAndHeadDims) {
   const CurrentDevice current(0);
   constexpr std::array types = {DType::bf16, DType::fp16, DType::fp32};

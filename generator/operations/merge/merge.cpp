@@ -1,5 +1,7 @@
 #include <jit/merge.h>
 
+#include <algorithm>
+
 #include <jit/device.h>
 
 #include "generator/operations/merge/arguments.h"
@@ -28,11 +30,13 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
+  const bool many = is_of_many_states(spec_, params.states);
   const LoadedKernel& kernel = kernel_for_launch(
-      *state_, device.ordinal(), stream,
-      is_of_many_states(spec_, params.states) ? OperationProgram::some_sizes : OperationProgram::every_size);
+      *state_, device.ordinal(), stream, many ? OperationProgram::some_sizes : OperationProgram::every_size);
   const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
-  launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
+  const auto resident = static_cast<unsigned>(merge_blocks_per_sm(many) * kernel.sm_count);
+  launch_operation(kernel, {std::min((params.rows + rows_per_block - 1) / rows_per_block, resident), 1},
+                   &params, stream);
 }
 
 void Merge::prepare() const {

@@ -23,25 +23,29 @@ RowLanes merge_lanes(const MergeSpec& spec) {
 
 namespace {
 
-// States that a lane loads at once. More hide memory latency, but take registers and so reduce the rows in
-// flight, without use for calls of few states.
-constexpr int few_ahead = 2, many_ahead = 4;
 constexpr unsigned many_states = 16;
 
 // With long rows a lane has several pieces per state; with short rows there are too few lanes to read states.
 bool can_ask_for_many(const MergeSpec& spec) {
   const RowLanes share = merge_lanes(spec);
-  return share.iterations == 1 && share.lanes >= 2 * many_ahead;
+  return share.iterations == 1 && share.lanes >= 8;
 }
 
-Program merge_program(const MergeSpec& spec, int ahead) {
+// States that a lane loads at once. More hide memory latency, but take registers and so reduce the rows in
+// flight, without use for calls of few states.
+int states_ahead(const MergeSpec& spec, bool many) {
+  return many ? std::min(8, merge_lanes(spec).lanes / 2) : 2;
+}
+
+Program merge_program(const MergeSpec& spec, bool many) {
   const std::string what =
       fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                  spec.head_dim_v, spec.alignment, spec.views, ahead == many_ahead ? ", many states" : "");
+                  spec.head_dim_v, spec.alignment, spec.views, many ? ", many states" : "");
   Program program;
   program.threads = 128;
+  if (merge_lanes(spec).iterations == 1) program.blocks_per_sm = merge_blocks_per_sm(many);
   program.name = fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                             spec.head_dim_v, spec.views, ahead == many_ahead ? "_many" : "");
+                             spec.head_dim_v, spec.views, many ? "_many" : "");
   program.facts = {{"spec", "merge " + what}};
   std::string& source = program.source;
   source =
@@ -53,7 +57,7 @@ Program merge_program(const MergeSpec& spec, int ahead) {
   source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
   source +=
       constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
-  source += constant_line("int", "ahead", std::to_string(ahead),
+  source += constant_line("int", "ahead", std::to_string(states_ahead(spec, many)),
                           "states whose rows a lane asks for at once, if a row is one piece for each lane");
   source += "};\n" +
             kernel_text(program, "MergeParams<Config::views>",
@@ -68,9 +72,11 @@ bool is_of_many_states(const MergeSpec& spec, unsigned states) {
   return states >= many_states && can_ask_for_many(spec);
 }
 
+int merge_blocks_per_sm(bool many) { return many ? 3 : 8; }
+
 std::vector<Program> merge_programs(const MergeSpec& spec) {
-  std::vector<Program> programs = {merge_program(spec, few_ahead)};
-  if (can_ask_for_many(spec)) programs.push_back(merge_program(spec, many_ahead));
+  std::vector<Program> programs = {merge_program(spec, false)};
+  if (can_ask_for_many(spec)) programs.push_back(merge_program(spec, true));
   return programs;
 }
 
