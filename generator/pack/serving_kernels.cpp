@@ -99,7 +99,9 @@ std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSize
   }
   for (const MergeSpec& merge : merges_of(spec)) {
     validate(merge);
-    for (Program& program : merge_programs(merge)) builds.push_back(build_of(std::move(program), target));
+    OperationPrograms programs = merge_programs(merge);
+    builds.push_back(build_of(std::move(programs.every_size), target));
+    builds.push_back(build_of(std::move(*programs.some_sizes), target));
   }
   return builds;
 }

@@ -4,21 +4,21 @@
 //
 // in fp32, summed in the order of the states. A group of lanes of a warp has a row of o, a piece each, and reads the lse of as
 // many states at a time, a lane each. The pieces of the first states are loaded together with their lse, and those of the next
-// ones while a few are summed: with few states a row takes one memory latency, not two. A group merges rows a grid apart, and
-// loads the next row before it sums one, so that enough bytes are in flight with two states, too.
+// ones while a few are summed: with few states a row takes one memory latency, not two.
 #pragma once
 
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
 #include "merge/params.cuh"
+#include "merge/row_place.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "ptx/math.cuh"
 
 namespace jit {
 
 template <class Config>
-class MergeRows {
+class MergeRow {
   using Element = typename Config::Element;
   using Output = typename Config::OutputElement;
   static constexpr RowLanes share =
@@ -30,20 +30,35 @@ class MergeRows {
   static constexpr int row_alignment = maximum(Config::alignment, static_cast<int>(sizeof(Element)));
 
  public:
-  JIT_DEVICE explicit MergeRows(const MergeParams<Config::views>& params)
-      : params_(params), lane_(threadIdx.x % share.lanes) {}
+  JIT_DEVICE explicit MergeRow(const MergeParams<Config::views>& params)
+      : params_(params),
+        lane_(threadIdx.x % share.lanes),
+        row_(blockIdx.x * (blockDim.x / share.lanes) + threadIdx.x / share.lanes),
+        place_(params, row_) {}
 
   JIT_DEVICE void merge() {
-    const unsigned groups = blockDim.x / share.lanes, first = blockIdx.x * groups;
-    Loaded row;
-#pragma unroll 1
-    for (unsigned begin = first;;
-         begin += gridDim.x * groups) {  // alike in all lanes of a warp, which shuffle
-      const Loaded next = load_row(begin + threadIdx.x / share.lanes);
-      if (begin > first) merge_row(row);
-      if (begin >= params_.rows) return;
-      row = next;
+    State own = state(lane_);
+    Pieces pieces = load(own, 0), next = load(own, ahead);
+    float own_lse = state_lse(own);
+    const float largest = largest_lse(own_lse);
+    float sum = 0, o[share.iterations][share.piece] = {};
+    for (unsigned first = 0; first < params_.states; first += share.lanes) {
+      if (first > 0) {
+        own = state(first + lane_);
+        pieces = load(own, 0);
+        next = load(own, ahead);
+        own_lse = state_lse(own);
+      }
+      const float own_weight = largest == negative_infinity() ? 0.0f : ex2((own_lse - largest) * log2_e);
+      const int count = minimum<unsigned>(share.lanes, params_.states - first);
+      for (int begin = 0; begin < count; begin += ahead) {
+        add(pieces, own_weight, begin, sum, o);
+        pieces = next;
+        next = load(own, begin + 2 * ahead);
+      }
     }
+    __syncwarp();  // o and lse may lie over those of a state
+    if (is_row()) write(o, largest, sum);
   }
 
  private:
@@ -57,75 +72,21 @@ class MergeRows {
     unsigned words[ahead][share.iterations][piece_words];
   };
 
-  struct Place {
-    unsigned head, seq, batch;
-    JIT_DEVICE long long operator()(const TensorStrides& strides) const {
-      return batch * strides.batch + seq * strides.seq + head * strides.head;
-    }
-  };
-  /// A row on its way from memory: the lane's state among the first ones, and its pieces of the first few.
-  struct Loaded {
-    bool is_row;
-    Place place;
-    State own;
-    float own_lse;
-    Pieces pieces;
-  };
-
-  JIT_DEVICE Loaded load_row(unsigned row) const {
-    Loaded loaded;
-    loaded.is_row = row < params_.rows;
-    loaded.place = {row % params_.heads, row / params_.heads % params_.seqlen,
-                    row / params_.heads / params_.seqlen};
-    loaded.own = state(loaded, lane_);
-    loaded.pieces = load(loaded.own, 0);
-    loaded.own_lse = state_lse(loaded.own);
-    return loaded;
-  }
-
-  JIT_DEVICE void merge_row(const Loaded& row) const {
-    State own = row.own;
-    Pieces pieces = row.pieces;
-    float own_lse = row.own_lse;
-    const float largest = largest_lse(row);
-    float sum = 0, o[share.iterations][share.piece] = {};
-    for (unsigned first = 0; first < params_.states; first += share.lanes) {
-      if (first > 0) {
-        own = state(row, first + lane_);
-        pieces = load(own, 0);
-        own_lse = state_lse(own);
-      }
-      const int count = minimum<unsigned>(share.lanes, params_.states - first);
-      Pieces next;
-      if (count > ahead) next = load(own, ahead);
-      const float own_weight = largest == negative_infinity() ? 0.0f : ex2((own_lse - largest) * log2_e);
-#pragma unroll 1
-      for (int begin = 0;; begin += ahead) {
-        add(pieces, own_weight, begin, sum, o);
-        if (begin + ahead >= count) break;
-        pieces = next;
-        if (begin + 2 * ahead < count) next = load(own, begin + 2 * ahead);
-      }
-    }
-    __syncwarp();  // o and lse may lie over those of a state
-    if (row.is_row) write(row.place, o, largest, sum);
-  }
-
-  JIT_DEVICE State state(const Loaded& row, unsigned index) const {
+  JIT_DEVICE State state(unsigned index) const {
+    State found{nullptr, nullptr};
+    if (!is_row()) return found;
     long long left = index;
-    if (row.is_row) {
 #pragma unroll 1
-      for (int v = 0; v < Config::views; ++v) {
-        const MergeView& view = params_.view[v];
-        if (left < view.states) {
-          return {
-              static_cast<const Element*>(view.o) + left * view.o_state_stride + row.place(view.o_strides),
-              view.lse + left * view.lse_state_stride + row.place(view.lse_strides)};
-        }
-        left -= view.states;
+    for (int v = 0; v < Config::views; ++v) {
+      const MergeView& view = params_.view[v];
+      if (left < view.states) {
+        found.o = static_cast<const Element*>(view.o) + left * view.o_state_stride + place_(view.o_strides);
+        found.lse = view.lse + left * view.lse_state_stride + place_(view.lse_strides);
+        break;
       }
+      left -= view.states;
     }
-    return {nullptr, nullptr};
+    return found;
   }
 
   /// −inf where there is no state; +inf, which some kernels write for rows without keys, is taken for it.
@@ -135,11 +96,11 @@ class MergeRows {
     return lse == -negative_infinity() ? negative_infinity() : lse;
   }
 
-  /// The largest LSE of all states of a row.
-  JIT_DEVICE float largest_lse(const Loaded& row) const {
-    float largest = row.own_lse;
+  /// The largest LSE of all states; `own_lse` is that of the one with the lane's number.
+  JIT_DEVICE float largest_lse(float own_lse) const {
+    float largest = own_lse;
     for (unsigned index = share.lanes + lane_; index < params_.states; index += share.lanes)
-      largest = max_nan(largest, state_lse(state(row, index)));
+      largest = max_nan(largest, state_lse(state(index)));
 #pragma unroll
     for (int offset = share.lanes / 2; offset > 0; offset /= 2)
       largest = max_nan(largest, __shfl_xor_sync(full_warp, largest, offset));
@@ -184,10 +145,9 @@ class MergeRows {
     }
   }
 
-  JIT_DEVICE void write(const Place& place, float (&o)[share.iterations][share.piece], float largest,
-                        float sum) const {
+  JIT_DEVICE void write(float (&o)[share.iterations][share.piece], float largest, float sum) const {
     const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
-    Output* row = static_cast<Output*>(params_.o) + place(params_.o_strides);
+    Output* row = static_cast<Output*>(params_.o) + place_(params_.o_strides);
 #pragma unroll
     for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
@@ -195,20 +155,23 @@ class MergeRows {
       if (has_piece(iteration)) store_piece<Config::alignment>(row + column(iteration), o[iteration]);
     }
     if (lane_ == 0 && params_.lse != nullptr)
-      params_.lse[place(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
+      params_.lse[place_(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
   }
 
+  JIT_DEVICE bool is_row() const { return row_ < params_.rows; }
   JIT_DEVICE int column(int iteration) const { return (iteration * share.lanes + lane_) * share.piece; }
   JIT_DEVICE bool has_piece(int iteration) const { return iteration * share.lanes + lane_ < share.pieces; }
 
   const MergeParams<Config::views>& params_;
   int lane_;
+  unsigned row_;
+  RowPlace place_;
 };
 
 template <class Config>
 JIT_DEVICE void merge_states(const MergeParams<Config::views>& params) {
   wait_for_grids_before();
-  MergeRows<Config>(params).merge();
+  MergeRow<Config>(params).merge();
   let_next_grid_start();
 }
 

@@ -1,7 +1,5 @@
 #include <jit/merge.h>
 
-#include <algorithm>
-
 #include <jit/device.h>
 
 #include "generator/operations/merge/arguments.h"
@@ -30,18 +28,16 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
-  const bool many = is_of_many_states(spec_, params.states);
   const LoadedKernel& kernel = kernel_for_launch(
-      *state_, device.ordinal(), stream, many ? OperationProgram::some_sizes : OperationProgram::every_size);
-  const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
-  const auto resident = static_cast<unsigned>(merge_blocks_per_sm(many) * kernel.sm_count);
-  launch_operation(kernel, {std::min((params.rows + rows_per_block - 1) / rows_per_block, resident), 1},
-                   &params, stream);
+      *state_, device.ordinal(), stream,
+      has_few_states(params.states) ? OperationProgram::some_sizes : OperationProgram::every_size);
+  const auto rows_per_block = static_cast<unsigned>(merge_rows_per_block(spec_));
+  launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
 }
 
 void Merge::prepare() const {
   prepared_kernel(*state_);
-  if (state_->programs.some_sizes) prepared_kernel(*state_, OperationProgram::some_sizes);
+  prepared_kernel(*state_, OperationProgram::some_sizes);
 }
 
 const std::string& Merge::source() const { return state_->programs.every_size.source; }
@@ -49,9 +45,7 @@ const std::string& Merge::source() const { return state_->programs.every_size.so
 Merge merge(const MergeSpec& spec, const Context& context) {
   return operation<Merge>(context, spec, words_of(spec), [&] {
     validate(spec);
-    std::vector<Program> programs = merge_programs(spec);
-    if (programs.size() == 1) return OperationPrograms(std::move(programs[0]));
-    return OperationPrograms(std::move(programs[0]), std::move(programs[1]));
+    return merge_programs(spec);
   });
 }
 
