@@ -102,6 +102,7 @@ std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSize
     OperationPrograms programs = merge_programs(merge);
     builds.push_back(build_of(std::move(programs.every_size), target));
     builds.push_back(build_of(std::move(*programs.some_sizes), target));
+    if (programs.other_sizes) builds.push_back(build_of(std::move(*programs.other_sizes), target));
   }
   return builds;
 }

@@ -99,15 +99,23 @@ void add_selection(Programs& programs) {
 }
 
 void add_merge(Programs& programs) {
-  const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, bool few = false) {
-    programs.add(name, arch, [spec, few] {
+  const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, unsigned states = 3) {
+    programs.add(name, arch, [spec, states] {
       validate(spec);
       OperationPrograms written = merge_programs(spec);
-      return few ? std::move(*written.some_sizes) : std::move(written.every_size);
+      switch (merge_program_for(spec, states)) {
+        case OperationProgram::some_sizes:
+          return std::move(*written.some_sizes);
+        case OperationProgram::other_sizes:
+          return std::move(*written.other_sizes);
+        default:
+          return std::move(written.every_size);
+      }
     });
   };
   add("merge.fp32", sm_80, {});
-  add("merge.few_states", sm_90a, {.dtype = DType::bf16, .out_dtype = DType::bf16}, true);
+  add("merge.few_states", sm_90a, {.dtype = DType::bf16, .out_dtype = DType::bf16}, 2);
+  add("merge.many_states", sm_90a, {}, 16);
   add("merge.bf16", sm_120, {.dtype = DType::bf16, .views = 8});
   add("merge.odd_rows", sm_90a, {.out_dtype = DType::fp32, .head_dim_v = 37, .alignment = 4});
 }

@@ -28,9 +28,8 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
-  const LoadedKernel& kernel = kernel_for_launch(
-      *state_, device.ordinal(), stream,
-      has_few_states(params.states) ? OperationProgram::some_sizes : OperationProgram::every_size);
+  const LoadedKernel& kernel =
+      kernel_for_launch(*state_, device.ordinal(), stream, merge_program_for(spec_, params.states));
   const auto rows_per_block = static_cast<unsigned>(merge_rows_per_block(spec_));
   launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
 }
@@ -38,6 +37,7 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
 void Merge::prepare() const {
   prepared_kernel(*state_);
   prepared_kernel(*state_, OperationProgram::some_sizes);
+  if (state_->programs.other_sizes) prepared_kernel(*state_, OperationProgram::other_sizes);
 }
 
 const std::string& Merge::source() const { return state_->programs.every_size.source; }

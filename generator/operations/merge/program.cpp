@@ -1,6 +1,8 @@
 #include "generator/operations/merge/program.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,27 +22,39 @@ void validate(const MergeSpec& spec) {
 
 namespace {
 
-// Each lane of the kernel for any number of states loads as many states at once: more hide memory latency, but take
-// registers.
-constexpr int most_ahead = 8;
-constexpr unsigned few_states = 4;
+enum class Kind { any, few, many };
+constexpr unsigned few_states = 2, many_states = 16;
 
 RowLanes general_lanes(const MergeSpec& spec) {
   return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
 }
 
-RowLanes lanes_of(const MergeSpec& spec, bool few) {
-  return few ? halved(general_lanes(spec)) : general_lanes(spec);
+RowLanes lanes_of(const MergeSpec& spec, Kind kind) {
+  return kind == Kind::few ? halved(general_lanes(spec)) : general_lanes(spec);
 }
 
-Program merge_program(const MergeSpec& spec, bool few) {
-  const std::string what =
-      fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                  spec.head_dim_v, spec.alignment, spec.views, few ? ", few states" : "");
+// With long rows a lane has several pieces per state; with short rows there are too few lanes to read states.
+bool can_ask_for_many(const MergeSpec& spec) {
+  const RowLanes share = general_lanes(spec);
+  return share.iterations == 1 && share.lanes >= 8;
+}
+
+// States that a lane loads at once. More hide memory latency, but take registers and instructions.
+int states_ahead(const MergeSpec& spec, Kind kind) {
+  return kind == Kind::many ? std::min(general_lanes(spec).lanes / 2, 8) : 2;
+}
+
+Program merge_program(const MergeSpec& spec, Kind kind) {
+  const char* const states = kind == Kind::any ? "" : kind == Kind::few ? "few" : "many";
+  const bool few = kind == Kind::few;
+  const std::string what = fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype),
+                                       to_string(spec.out_dtype), spec.head_dim_v, spec.alignment, spec.views,
+                                       kind == Kind::any ? "" : fmt::format(", {} states", states));
   Program program;
-  program.threads = merge_rows_per_block(spec) * lanes_of(spec, few).lanes;
-  program.name = fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                             spec.head_dim_v, spec.views, few ? "_few" : "");
+  program.threads = merge_rows_per_block(spec) * lanes_of(spec, kind).lanes;
+  program.name =
+      fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim_v,
+                  spec.views, kind == Kind::any ? "" : fmt::format("_{}", states));
   program.facts = {{"spec", "merge " + what}};
   std::string& source = program.source;
   source =
@@ -56,8 +70,7 @@ Program merge_program(const MergeSpec& spec, bool few) {
   if (few) {
     source += constant_line("int", "few", std::to_string(few_states), "states, at most");
   } else {
-    source += constant_line("int", "ahead",
-                            std::to_string(std::clamp(general_lanes(spec).lanes / 2, 2, most_ahead)),
+    source += constant_line("int", "ahead", std::to_string(states_ahead(spec, kind)),
                             "states whose rows a lane asks for at once, if a row is one piece for each lane");
   }
   source += "};\n" +
@@ -71,10 +84,16 @@ Program merge_program(const MergeSpec& spec, bool few) {
 
 int merge_rows_per_block(const MergeSpec& spec) { return 256 / general_lanes(spec).lanes; }
 
-bool has_few_states(unsigned states) { return states <= few_states; }
+OperationProgram merge_program_for(const MergeSpec& spec, unsigned states) {
+  if (states <= few_states) return OperationProgram::some_sizes;
+  return states >= many_states && can_ask_for_many(spec) ? OperationProgram::other_sizes
+                                                         : OperationProgram::every_size;
+}
 
 OperationPrograms merge_programs(const MergeSpec& spec) {
-  return {merge_program(spec, false), merge_program(spec, true)};
+  std::optional<Program> many;
+  if (can_ask_for_many(spec)) many = merge_program(spec, Kind::many);
+  return {merge_program(spec, Kind::any), merge_program(spec, Kind::few), std::move(many)};
 }
 
 }  // namespace jit

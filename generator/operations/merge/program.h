@@ -7,13 +7,14 @@
 
 namespace jit {
 
-/// Rows of o that a block of either program merges, so that one grid fits both.
+/// Rows of o that a block of each program merges, so that one grid fits all.
 int merge_rows_per_block(const MergeSpec& spec);
 
-/// Whether a call with `states` states uses the second program.
-bool has_few_states(unsigned states);
+/// The program that is fastest for a call with `states` states.
+OperationProgram merge_program_for(const MergeSpec& spec, unsigned states);
 
-/// The program for any number of states, and the one that is faster for few. Requires: validate(spec) passes.
+/// The program for any number of states, one for up to two and, if rows have few pieces, one for many. Requires:
+/// validate(spec) passes.
 OperationPrograms merge_programs(const MergeSpec& spec);
 
 }  // namespace jit

@@ -52,23 +52,34 @@ TEST(MergeSpecTest, EachFieldMakesAnotherProgram) {
     const OperationPrograms programs = merge_programs(spec);
     sources.insert(programs.every_size.source);
     sources.insert(programs.some_sizes->source);
+    sources.insert(programs.other_sizes->source);
   }
-  EXPECT_EQ(sources.size(), 2 * specs.size());
+  EXPECT_EQ(sources.size(), 3 * specs.size());
 }
 
-// A lane asks for up to eight states at once, as far as a row's lanes read as many. Up to four states have a program in
-// which half as many lanes have a row, in blocks of as many rows.
-TEST(MergeSpecTest, FewStatesHaveAProgramOfTheirOwn) {
-  const OperationPrograms wide = merge_programs({.dtype = DType::bf16}),
-                          narrow = merge_programs({.head_dim_v = 8});
-  EXPECT_THAT(wide.every_size.source, HasSubstr("ahead = 8"));
-  EXPECT_THAT(narrow.every_size.source, HasSubstr("ahead = 2"));
-  EXPECT_THAT(wide.some_sizes->source, HasSubstr("few = 4"));
-  EXPECT_NE(wide.every_size.name, wide.some_sizes->name);
-  EXPECT_EQ(wide.every_size.threads, 2 * wide.some_sizes->threads);
-  EXPECT_EQ(narrow.every_size.threads, narrow.some_sizes->threads);
-  EXPECT_TRUE(has_few_states(4));
-  EXPECT_FALSE(has_few_states(5));
+// Two states have a program in which half as many lanes have a row, in blocks of as many rows; 16 and more one in which
+// a lane asks for up to eight at once, if it has one piece of a row and there are lanes for them.
+TEST(MergeSpecTest, FewAndManyStatesHavePrograms) {
+  const MergeSpec spec{.dtype = DType::bf16};
+  const OperationPrograms programs = merge_programs(spec);
+  EXPECT_THAT(programs.every_size.source, HasSubstr("ahead = 2"));
+  EXPECT_THAT(programs.some_sizes->source, HasSubstr("few = 2"));
+  EXPECT_THAT(programs.other_sizes->source, HasSubstr("ahead = 8"));
+  EXPECT_THAT(
+      merge_programs({.dtype = DType::bf16, .out_dtype = DType::bf16, .head_dim_v = 64}).other_sizes->source,
+      HasSubstr("ahead = 4"));
+  EXPECT_EQ(
+      (std::set{programs.every_size.name, programs.some_sizes->name, programs.other_sizes->name}.size()), 3u);
+  EXPECT_EQ(programs.every_size.threads, 2 * programs.some_sizes->threads);
+  EXPECT_EQ(programs.every_size.threads, programs.other_sizes->threads);
+  EXPECT_EQ(merge_program_for(spec, 2), OperationProgram::some_sizes);
+  EXPECT_EQ(merge_program_for(spec, 3), OperationProgram::every_size);
+  EXPECT_EQ(merge_program_for(spec, 15), OperationProgram::every_size);
+  EXPECT_EQ(merge_program_for(spec, 16), OperationProgram::other_sizes);
+  for (const MergeSpec& other : {MergeSpec{.head_dim_v = 256}, MergeSpec{.head_dim_v = 8}}) {
+    EXPECT_FALSE(merge_programs(other).other_sizes);
+    EXPECT_EQ(merge_program_for(other, 1000), OperationProgram::every_size);
+  }
 }
 
 TEST(DivisorTest, DividesExactly) {
