@@ -58,6 +58,20 @@ class GradientProducts {
   }
   JIT_DEVICE bool is_last() const { return has_flag(query_info_end); }
 
+  /// Asks the mask about a partial tile: which of its scores are kept. Called behind the issue of products, which run
+  /// meanwhile, since words of queries and keys come from memory.
+  JIT_DEVICE void ask_mask(unsigned step) {
+    if constexpr (Traits::asks_ahead) {
+      if (!is_partial()) return;
+      const ScorePlace first = place<true>(step);
+      const int thread = reread_thread_index() % warpgroup_size;
+      const BlockContext context = keys.sequences(params_).context(keys.batch, first.head);
+      kept_scores_ = kept_word<KeysByQueries, Scores>(
+          first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread),
+          first.first_query + MmaLayout::lane_column(thread), TileMask<Config>(context), context);
+    }
+  }
+
   /// Draws or loads the dropout mask of the step.
   JIT_DEVICE void draw(unsigned step) {
     kept_ = draw_kept_scores<Config>(
@@ -73,9 +87,6 @@ class GradientProducts {
       load_rows<KTile>(k_, pipelines.k(keys.round), consumer * rows_per_warpgroup);
   }
   JIT_DEVICE void start_scores(unsigned step) {
-    if constexpr (Traits::asks_ahead) {
-      if (is_partial()) ask_mask(step);
-    }
     lse_log2_.load(pipelines.lse_log2(step));
     wgmma_fence();
     const unsigned queries = columns_of<QTile>(pipelines.q.tile(step));
@@ -313,15 +324,6 @@ class GradientProducts {
     exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys, exponent_,
                                           lse_log2_.step(i), kept_scores_);
     use(i, scores, weights);
-  }
-  // Asks the mask about a partial tile while earlier products run: words of queries and keys come from memory.
-  JIT_DEVICE void ask_mask(unsigned step) {
-    const ScorePlace first = place<true>(step);
-    const int thread = reread_thread_index() % warpgroup_size;
-    const BlockContext context = keys.sequences(params_).context(keys.batch, first.head);
-    kept_scores_ = kept_word<KeysByQueries, Scores>(
-        first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread),
-        first.first_query + MmaLayout::lane_column(thread), TileMask<Config>(context), context);
   }
 
   JIT_DEVICE void hold_d_scores() {
