@@ -339,7 +339,7 @@ JIT_DEVICE bool raise_to_scores(const Scores& scores, const float (&limits)[Scor
     float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
     float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
     // A key that now dominates the row leaves the others small: relative to it they count.
-    sum *= ex2((state.row_max[r] - fmaxf(state.row_max[r], of_row)) * scale);  // mutate: HeadroomBesideADominatingKey
+    sum *= ex2((state.row_max[r] - fmaxf(state.row_max[r], of_row)) * scale);
     of_row += headroom(sum, least_sum) * rcp(scale);
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);
