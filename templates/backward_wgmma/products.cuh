@@ -372,7 +372,7 @@ class GradientProducts {
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;
-  unsigned kept_scores_ = 0;  // of a partial tile, with asks_ahead (kept_word)
+  unsigned kept_scores_;  // of a partial tile, with asks_ahead (kept_word)
   typename Traits::QueryGradient dq_;
 };
 
