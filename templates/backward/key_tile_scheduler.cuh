@@ -3,7 +3,6 @@
 
 #include "backward/key_tile.cuh"
 #include "backward/key_waits.cuh"
-#include "backward/sorted_keys.cuh"
 #include "backward/tensor_maps.cuh"
 #include "ptx/atomic.cuh"
 #include "tiles/shared_words.cuh"
@@ -45,9 +44,8 @@ class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
 
  public:
-  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const GradientParams& gradients,
-                              const KeySchedule& schedule)
-      : schedule_(schedule), tiles_(params, gradients, schedule.order) {}
+  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
+      : schedule_(schedule), tiles_(params, schedule.order) {}
 
   JIT_DEVICE int first() const {
     if constexpr (draws_first) return next();
@@ -74,8 +72,7 @@ class KeyTileScheduler {
 template <class Config>
 class KeyTileScheduler<Config, Schedule::shared_heads> {
  public:
-  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const GradientParams& /*gradients*/,
-                              const KeySchedule& schedule)
+  JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
       : schedule_(schedule), tiles_(key_tiles_of_head<Config>(params)) {}
 
   JIT_DEVICE int first() {

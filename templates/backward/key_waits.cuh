@@ -3,7 +3,6 @@
 #pragma once
 
 #include "backward/key_tile.cuh"
-#include "backward/sorted_keys.cuh"
 #include "backward/tensor_maps.cuh"
 #include "base/params.cuh"
 #include "base/prelude.cuh"
@@ -46,34 +45,11 @@ class KeyWaits<Config> {
 template <class Config>
 class TakenTiles {
  public:
-  JIT_DEVICE TakenTiles(const AttentionParams&, const GradientParams&, const TileOrder& order) : order_(order) {}
+  JIT_DEVICE TakenTiles(const AttentionParams&, const TileOrder& order) : order_(order) {}
   JIT_DEVICE int count() const { return order_.count(); }
   JIT_DEVICE int tile(int number) const { return order_.tile(number); }
 
  private:
-  const TileOrder& order_;
-};
-/// Takes tiles with more steps first, as the kernel before has sorted them, if the launch has those of all batch entries:
-/// a tile of all KV heads, then the next one.
-template <class Config>
-requires sorts_keys<Config> class TakenTiles<Config> {
- public:
-  JIT_DEVICE TakenTiles(const AttentionParams& params, const GradientParams& gradients, const TileOrder& order)
-      : params_(params), gradients_(gradients), order_(order) {
-    griddepcontrol_wait();  // mutate: TilesAreTakenBeforeTheyAreSorted
-  }
-  JIT_DEVICE int count() const { return order_.count(); }
-  JIT_DEVICE int tile(int number) const {
-    const int heads = params_.heads_kv;
-    if (sorted_key_tiles<Config>(params_) * heads != order_.count()) return order_.tile(number);
-    const int place = number / heads;
-    const int tile = sorted_keys<Config>(params_, gradients_)[place], batch = tile / order_.key_tiles;
-    return (batch * heads + number - place * heads) * order_.key_tiles + tile - batch * order_.key_tiles;
-  }
-
- private:
-  const AttentionParams& params_;
-  const GradientParams& gradients_;
   const TileOrder& order_;
 };
 /// Takes the rank's own keys first, of all heads, while others arrive. Keys that the rank does not need are not taken.
@@ -84,7 +60,7 @@ class TakenTiles<Config> {
 
  public:
   // Waits for the previous grid: until then the SM's caches may hold the table of the previous call.
-  JIT_DEVICE TakenTiles(const AttentionParams& params, const GradientParams&, const TileOrder& order)
+  JIT_DEVICE TakenTiles(const AttentionParams& params, const TileOrder& order)
       : order_(order), arrivals_(params) {
     griddepcontrol_wait();
   }

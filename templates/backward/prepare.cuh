@@ -8,7 +8,6 @@
 #include "backward/key_waits.cuh"
 #include "backward/output_gradients.cuh"
 #include "backward/query_tile.cuh"
-#include "backward/sorted_keys.cuh"
 #include "base/row_pieces.cuh"
 #include "problem/gradients.cuh"
 #include "problem/key_memory.cuh"
@@ -124,9 +123,6 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
   if constexpr (!Config::deterministic) clear_sums<Traits>(gradient_params, tile);
   if constexpr (reads_query_ranges<typename Config::Mask>) {
     if (warp_id() == 0) write_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
-    if constexpr (sorts_keys<Config>) {
-      if (head == 0) sort_keys<Config, prepare_threads>(params, gradient_params);
-    }
   }
 
   const int lane = threadIdx.x % lanes;

@@ -64,7 +64,7 @@ JIT_DEVICE void attention_backward(const AttentionParams& params, const Gradient
         break;
       case 1:
         load_key_tiles<TileLoads<Pipelines, Maps>, Pipelines>(
-            params, gradients, maps, KeyTileScheduler<Config>(params, gradients, maps.schedule), smem);
+            params, gradients, maps, KeyTileScheduler<Config>(params, maps.schedule), smem);
         break;
       case 2:
         add_dq<Pipelines>(

@@ -69,7 +69,7 @@ JIT_DEVICE void run_producer(const AttentionParams& params, const GradientParams
   const WarpRole role = role_of_producer<Config>(warp);
   if (role == WarpRole::producer) {
     return load_key_tiles<BlockLoads<Config, Maps>, Pipelines<Config>>(
-        params, gradients, maps, BlockScheduler<Config>(params, gradients, maps.schedule, smem), smem);
+        params, gradients, maps, BlockScheduler<Config>(params, maps.schedule, smem), smem);
   }
   if constexpr (adders > 0) {
     if (role == WarpRole::dq_adder) {

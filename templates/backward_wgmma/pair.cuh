@@ -110,9 +110,8 @@ JIT_DEVICE int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
 template <class Config>
 class BlockScheduler {
  public:
-  JIT_DEVICE BlockScheduler(const AttentionParams& params, const GradientParams& gradients,
-                            const KeySchedule& schedule, unsigned smem)
-      : scheduler_(params, gradients, schedule), pipelines_(smem) {}
+  JIT_DEVICE BlockScheduler(const AttentionParams& params, const KeySchedule& schedule, unsigned smem)
+      : scheduler_(params, schedule), pipelines_(smem) {}
 
   JIT_DEVICE int first() {
     return agree([&] { return scheduler_.first(); });

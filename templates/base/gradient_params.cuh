@@ -8,9 +8,6 @@
 
 namespace jit {
 
-/// The most tiles of keys, of all batch entries, that one-pass kernels sort (backward/sorted_keys.cuh).
-inline constexpr int most_sorted_keys = 1024;
-
 /// Statistics of queries are padded to multiples of this number: chunks of 16 bytes.
 inline constexpr int statistic_chunk = 4;
 
@@ -58,7 +55,7 @@ struct GradientParams {
   float* lse_log2;
   float* delta;
   /// The least and the greatest word of each tile of queries of a one-pass kernel, if its mask reads words of queries
-  /// (problem/key_memory.cuh), and then perhaps the order of its tiles of keys (backward/sorted_keys.cuh).
+  /// (problem/key_memory.cuh).
   int* query_ranges;
   float* dq_sums;  ///< of a one-pass kernel: dQ in fp32 (backward/dq_sums.cuh); it pads LSE and delta further
   int k_tile_begin;           ///< first tile of keys of this launch, as the grid size is limited
@@ -69,8 +66,7 @@ struct GradientParams {
   TensorGradient tensors[max_functor_tensors];  ///< in the order of AttentionParams::tensors
   /// Origins of the large rows among queries whose lse_log2 is +inf (steps/large_rows.cuh).
   RowOrigin* origins;
-  /// Two counters, 0 between calls: whether a large row sees keys, and the number of blocks that have added large rows or,
-  /// in the first kernel, that have written `query_ranges` of the first head.
+  /// Two counters, 0 between calls: whether a large row sees keys, and the number of blocks that have added large rows.
   unsigned* large_rows;
 };
 

@@ -48,19 +48,11 @@ std::string in_turn(const TemplateMutation* mutation) {
   problem.seqlen_q = 300;  // tiles of which no query sees a key: the kernel in front clears their sums
   return noticed_of_calls(mutation, problem, BackwardWgmma{.stages = 2, .deterministic = true});
 }
-// The kernel in front leaves which queries see which keys, and in any order also the order of tiles of keys.
-AttentionCase documents() {
+// The kernel in front leaves which queries see which keys.
+std::string of_documents(const TemplateMutation* mutation) {
   AttentionCase problem = gradients_of(64);
   problem.spec.mask = mask::document();
-  problem.batch = problem.heads_kv = 2;
-  problem.seqlen_kv = 300;
-  return problem;
-}
-std::string of_documents(const TemplateMutation* mutation) {
-  return noticed_of_calls(mutation, documents(), BackwardWgmma{.stages = 2});
-}
-std::string of_documents_in_turn(const TemplateMutation* mutation) {
-  return noticed_of_calls(mutation, documents(), BackwardWgmma{.stages = 2, .deterministic = true});
+  return noticed_of_calls(mutation, problem, BackwardWgmma{.stages = 2});
 }
 std::string drawn_ahead(const TemplateMutation* mutation) {
   AttentionCase problem = gradients_of(64);
@@ -126,10 +118,8 @@ std::string side_by_side(const TemplateMutation* mutation) {
 using Noticed = std::string (*)(const TemplateMutation*);
 
 TEST(DependentGrids, AreRightUnmutated) {
-  for (const Noticed noticed :
-       reference::some_of<Noticed>({by_adders, by_consumer, by_roles, in_turn, of_documents,
-                                    of_documents_in_turn, drawn_ahead, side_by_side},
-                                   3))
+  for (const Noticed noticed : reference::some_of<Noticed>(
+           {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, side_by_side}, 3))
     EXPECT_EQ(noticed(nullptr), "");
 }
 
@@ -156,21 +146,18 @@ constexpr LineChange passed_by = {"griddepcontrol_wait();", "if (round > 1000) g
 
 INSTANTIATE_TEST_SUITE_P(
     DependentGrids, DependentMutationTest,
-    ::testing::Values(
-        DependentMutation{{"ProducerDoesNotWait_AtAll", removed, {refused}}, by_adders},
-        DependentMutation{{"ProducerDoesNotWait_BesideAdders", passed_by, {found}}, by_adders},
-        DependentMutation{{"ProducerDoesNotWait_InTurn", passed_by, {found}}, in_turn},
-        DependentMutation{{"ProducerDoesNotWait_BesideTheConsumer", passed_by, {found}}, by_consumer},
-        DependentMutation{{"ProducerDoesNotWait_BesideRoles", passed_by, {found}}, by_roles},
-        DependentMutation{{"ProducerDoesNotWait_OfDrops", passed_by, {found}}, drawn_ahead},
-        DependentMutation{{"ProducerOfRanges", removed, {found}}, of_documents_in_turn},
-        DependentMutation{{"TilesAreTakenBeforeTheyAreSorted", removed, {found}}, of_documents},
-        DependentMutation{{"SortedBeforeRangesAreThere", {"== last;", "== 0;"}, {"race"}}, of_documents},
-        DependentMutation{{"SortedBeforeStepsAreCounted", removed, {"race"}}, of_documents},
-        DependentMutation{{"Prepare", removed, {refused}}, by_adders},
-        DependentMutation{{"CountTurns", removed, {found}}, in_turn},
-        DependentMutation{{"SplitDoesNotWait", removed, {found}}, side_by_side},
-        DependentMutation{{"EndsBeforeGridsInFront", removed, {refused}}, side_by_side}),
+    ::testing::Values(DependentMutation{{"ProducerDoesNotWait_AtAll", removed, {refused}}, by_adders},
+                      DependentMutation{{"ProducerDoesNotWait_BesideAdders", passed_by, {found}}, by_adders},
+                      DependentMutation{{"ProducerDoesNotWait_InTurn", passed_by, {found}}, in_turn},
+                      DependentMutation{{"ProducerDoesNotWait_BesideTheConsumer", passed_by, {found}},
+                                        by_consumer},
+                      DependentMutation{{"ProducerDoesNotWait_BesideRoles", passed_by, {found}}, by_roles},
+                      DependentMutation{{"ProducerDoesNotWait_OfDrops", passed_by, {found}}, drawn_ahead},
+                      DependentMutation{{"ProducerOfRanges", removed, {found}}, of_documents},
+                      DependentMutation{{"Prepare", removed, {refused}}, by_adders},
+                      DependentMutation{{"CountTurns", removed, {found}}, in_turn},
+                      DependentMutation{{"SplitDoesNotWait", removed, {found}}, side_by_side},
+                      DependentMutation{{"EndsBeforeGridsInFront", removed, {refused}}, side_by_side}),
     ::testing::PrintToStringParamName());
 
 }  // namespace
