@@ -99,14 +99,6 @@ class ScoreWarpgroup {
     };
     wgmma_hold(scores_.registers[0]);
     held_.hold();
-    if constexpr (Traits::has_keys_alone) {
-      using K = typename Traits::KPanel;
-      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
-      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
-      wgmma_fence();
-      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
-                                            along_columns<K>(panels_.k.tile()));
-    }
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
@@ -116,12 +108,20 @@ class ScoreWarpgroup {
       wgmma_fence();
       if (column >= Traits::first_query_column) {
         Config::template wgmma_qk<Q, V>(scores_.registers[0], q_from(column), b);
-      } else if (part == 0 && !Traits::has_keys_alone) {
+      } else if (part == 0) {
         Config::template wgmma_qk_first<V>(scores_.registers[0], held_.from(column), b);
       } else {
         Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
       }
       panels_.v.advance();
+    }
+    if constexpr (Traits::has_keys_alone) {
+      using K = typename Traits::KPanel;
+      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
+      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
+      wgmma_fence();
+      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                            along_columns<K>(panels_.k.tile()));
     }
     wgmma_commit_group();
     wgmma_wait_group<0>();
