@@ -17,13 +17,10 @@ namespace jit::forward_mla_wgmma {
 inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
-/// Tiles of keys whose P may wait to be multiplied: scores of the next tile begin when the softmax ends, beside the products
-/// with values of the tile before. Rows that are converted take the room of a second one.
-JIT_HOST_DEVICE constexpr int stages_p(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
-/// Tiles of keys that are told of ahead.
-JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
 /// Tiles of columns that are keys alone. These are multiplied last: they come while all others are multiplied.
 inline constexpr int stages_alone = 1;
+/// Tiles of keys that are told of ahead.
+JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
 
 /// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
 /// shared memory, whose bandwidth is as scarce as the tensor cores.
@@ -59,6 +56,13 @@ struct SmemSizes {
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
 };
 
+/// Tiles of keys whose P may wait to be multiplied. With two, scores of the next tile begin when the softmax ends, beside
+/// products with values of the tile before. One, where converted rows take the room; and with spans, whose states one
+/// output warpgroup writes and both read: by the next P they are known to be there.
+JIT_HOST_DEVICE constexpr int stages_p(const SmemSizes& sizes) {
+  return sizes.stored_row_bytes > 0 || sizes.has_spans ? 1 : 2;
+}
+
 /// Parts of values of so many tiles, and of half a tile more.
 JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more) {
   return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
@@ -72,7 +76,7 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.q.tiles =
       place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
   const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
-  const int tiles_of_p = stages_p(sizes.stored_row_bytes);
+  const int tiles_of_p = stages_p(sizes);
   layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
   const int stages_v = value_stages(sizes, has_more);
   layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
