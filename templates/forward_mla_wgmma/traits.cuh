@@ -54,6 +54,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
+  /// A tile and a half are on their way at most, which does not cover the latency of memory beside products.
+  static constexpr bool prefetches_keys = true;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
   /// and those with keys have the tensor cores for themselves.
   static constexpr bool hands_over_late = Config::score_registers > 128;

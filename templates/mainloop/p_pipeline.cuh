@@ -33,20 +33,30 @@ class PPipeline {
  public:
   JIT_DEVICE explicit PPipeline(unsigned smem) : smem_(smem), pipeline_(smem, Traits::layout.p) {}
 
+  /// P in registers: words of the A operand, step by step.
+  using Words = unsigned[Traits::key_steps][4];
+
   /// Waits for room. By the score warpgroup, as is what follows.
   JIT_DEVICE void acquire() const { pipeline_.producer_acquire(); }
   /// Writes P of exponentials, of which `kept` keeps some.
   template <class Kept = NoDropout>
   JIT_DEVICE void write(const Scores& scores, const Kept& kept = {}) const {
+    Words words;
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      scores.template pack_step<typename Traits::Element>(words[step], 0, step);
+      drop_step(kept, words[step], 0, step);
+    }
+    write(words);
+  }
+  /// Writes P that was packed before.
+  JIT_DEVICE void write(const Words& words) const {
     const int lane = lane_id();
     const int row = own_warp() * 16 + lane % 16;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
-      unsigned a[4];
-      scores.template pack_step<typename Traits::Element>(a, 0, step);
-      drop_step(kept, a, 0, step);
       // mutate: StepsOfPInOnePlace
-      stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
+      stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), words[step]);
     }
   }
   /// Writes a number of each row where P would lie.

@@ -42,6 +42,12 @@ class PanelProducer {
                    first_key_box());
   }
 
+  /// Asks that a tile of keys that are values, too, comes to the L2 cache.
+  JIT_DEVICE void prefetch_keys(const Box& box) const {
+    constexpr int panels = Traits::v_parts * VPart::panels + Traits::k_panels;
+    prefetch_boxes<Traits, panels, VPart::columns>(k_map<Traits>(maps_), box);
+  }
+
   /// Says where the values lie that load_values() is to load, if there are some.
   JIT_DEVICE void put_values(const Box& box, bool has_values = true) {
     values_ = box;
