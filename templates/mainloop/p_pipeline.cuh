@@ -41,13 +41,15 @@ class PPipeline {
   /// Writes P of exponentials, of which `kept` keeps some.
   template <class Kept = NoDropout>
   JIT_DEVICE void write(const Scores& scores, const Kept& kept = {}) const {
-    Words words;
+    const int lane = lane_id();
+    const int row = own_warp() * 16 + lane % 16;
 #pragma unroll
     for (int step = 0; step < Traits::key_steps; ++step) {
-      scores.template pack_step<typename Traits::Element>(words[step], 0, step);
-      drop_step(kept, words[step], 0, step);
+      unsigned a[4];
+      scores.template pack_step<typename Traits::Element>(a, 0, step);
+      drop_step(kept, a, 0, step);
+      stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
     }
-    write(words);
   }
   /// Writes P that was packed before.
   JIT_DEVICE void write(const Words& words) const {
