@@ -67,7 +67,7 @@ class ScoreWarpgroup {
       const bool has_p = Traits::hands_over_late && !is_first;
       if (has_p) write(p);
       end_products();
-      if (has_p) p_.commit();
+      if (has_p) p_.commit_fenced();
       const KeyTileInfo info = infos_.info();
       apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
@@ -77,7 +77,7 @@ class ScoreWarpgroup {
       const bool is_last = (info.flags & key_info_end) != 0;
       if (!Traits::hands_over_late || is_last) {
         write(p);
-        p_.commit();
+        p_.commit_fenced();
       }
       if (is_last) return;
     }
@@ -180,6 +180,7 @@ class ScoreWarpgroup {
     p_.acquire();  // mutate: LatentPOverPThatIsMultiplied
     p_.write(p.words);
     p_.write_flags(p.moves ? p_rescales : 0, p.correction);  // mutate: LatentRescaleNotTold
+    p_.fence();
   }
 
   // Closes the split: tells the states of its rows.

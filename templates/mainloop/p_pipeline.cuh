@@ -73,7 +73,12 @@ class PPipeline {
   }
   /// Hands over what was written.
   JIT_DEVICE void commit() {
-    fence_proxy_async_shared();  // mutate: PWithoutProxyFence
+    fence();
+    commit_fenced();
+  }
+  /// Lets wgmma read what was written, once it is handed over.
+  JIT_DEVICE void fence() const { fence_proxy_async_shared(); }  // mutate: PWithoutProxyFence
+  JIT_DEVICE void commit_fenced() {
     pipeline_.producer_commit();
     pipeline_.advance();
   }
