@@ -17,20 +17,19 @@ struct KeyBlock {
   int k_begin;
 };
 
-/// The tile of keys at a KV head's place in a grid of (…, key tiles, batch); with varlen keys, in a grid of (…, places of
+/// The tile of keys of this block, in a grid of (…, key tiles, batch); with varlen keys, in a grid of (…, places of
 /// tiles), in which places may be empty.
-template <class Config>
-JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients,
-                              GridPlace place) {
-  const int tile = gradients.k_tile_begin + place.tile;
+template <class Config, class Order = TileByTile>
+JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients, int kv_head) {
+  const int tile = gradients.k_tile_begin + Order::tile();
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_key] = varlen_place<Config::tile_kv>(
         tile, params.batch, [&](int entry) { return sequences.kv(entry).begin; });
-    return {.batch = batch, .kv_head = place.head, .k_begin = first_key};
+    return {.batch = batch, .kv_head = kv_head, .k_begin = first_key};
   } else {
     return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
-            .kv_head = place.head,
+            .kv_head = kv_head,
             .k_begin = tile * Config::tile_kv};
   }
 }

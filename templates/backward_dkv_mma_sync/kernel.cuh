@@ -68,8 +68,7 @@ enum class Part { both, dk, dv };
 /// The tile of this block, in a grid whose heads of dK are in front of those of dV where blocks sum only one of them.
 template <class Config>
 JIT_DEVICE KeyBlock own_keys(const AttentionParams& params, const GradientParams& gradients) {
-  const GridPlace place = grid_place();
-  return key_block<Config>(params, gradients, {place.head % params.heads_kv, place.tile});
+  return key_block<Config>(params, gradients, static_cast<int>(blockIdx.x) % params.heads_kv);
 }
 
 /// Starts the copy of the numbers of the tile's queries to shared address `tile`, zeros behind the last one.

@@ -77,7 +77,9 @@ class PPipeline {
     commit_fenced();
   }
   /// Lets wgmma read what was written, once it is handed over.
-  JIT_DEVICE void fence() const { fence_proxy_async_shared(); }  // mutate: PWithoutProxyFence
+  JIT_DEVICE void fence() const {
+    fence_proxy_async_shared();  // mutate: PWithoutProxyFence
+  }
   JIT_DEVICE void commit_fenced() {
     pipeline_.producer_commit();
     pipeline_.advance();

@@ -5,23 +5,25 @@
 
 namespace jit {
 
-/// A head, or pair of blocks, and a tile of the launch.
-struct GridPlace {
-  int head;
-  int tile;
-};
-
 /// A tile of all heads before the next one.
-JIT_DEVICE GridPlace grid_place() { return {static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y)}; }
+struct TileByTile {
+  static JIT_DEVICE int head() { return static_cast<int>(blockIdx.x); }
+  static JIT_DEVICE int tile() { return static_cast<int>(blockIdx.y); }  ///< of the launch
+};
 
 /// All tiles of `group` heads, which read the same rows, before the next heads: blocks that run side by side find rows in
 /// the L2 cache that are too many of all heads. Each place has `blocks` blocks.
 template <int group, int blocks = 1>
-JIT_DEVICE GridPlace grid_place_by_group() {
-  const int heads = static_cast<int>(gridDim.x) / blocks, of_group = group * static_cast<int>(gridDim.y);
-  const int place = static_cast<int>(blockIdx.x) / blocks + heads * static_cast<int>(blockIdx.y);
-  const int in_group = place % of_group;
-  return {place / of_group * group + in_group % group, in_group / group};  // mutate: TileOfTheGroupTwice
-}
+struct GroupByGroup {
+  static JIT_DEVICE int head() { return place() / places() * group + place() % group; }
+  static JIT_DEVICE int tile() { return place() % places() / group; }  // mutate: TileOfTheGroupTwice
+
+ private:
+  static JIT_DEVICE int places() { return group * static_cast<int>(gridDim.y); }  // of a group
+  static JIT_DEVICE int place() {
+    const unsigned heads = gridDim.x / blocks;
+    return static_cast<int>(blockIdx.x / blocks + heads * blockIdx.y);
+  }
+};
 
 }  // namespace jit
