@@ -141,7 +141,7 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
   try {
     if (const auto kernel = choose_one_pass(store, spec, shape, deterministic, limits, target))
       return one_pass_plan(store, spec, kernel->config, device, why);
-    return two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
+    return two_pass_plan(store, spec, shape, {}, {}, device, why);
   } catch (const Error& error) {
     if (!is_out_of_reach(error)) throw;
   }
