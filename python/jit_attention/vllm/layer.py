@@ -125,7 +125,7 @@ class JitAttentionImpl(AttentionImpl):
         group = get_dcp_group()
         part, lse = ja.attention(group.all_gather(query.contiguous(), dim=1), keys, values, return_lse=True,
                                  page_table=metadata.block_table, **shared.arguments(), **options)
-        whole, lse = self._merge(part, lse.transpose(0, 1).contiguous(), group, return_lse=True)
+        whole, lse = self._merge(part, lse.transpose(0, 1).contiguous(), group)
         whole = with_sinks(whole, lse, self.sinks)
         if self._rotation is None:
             out.copy_(whole)
@@ -198,8 +198,10 @@ def _merge_of_vllm():
     from vllm.v1.attention.ops import dcp
 
     config = get_current_vllm_config_or_none()
-    is_a2a = config is not None and config.parallel_config.dcp_comm_backend == "a2a"
-    return dcp.dcp_a2a_lse_reduce if is_a2a else dcp.cp_lse_ag_out_rs
+    if config is not None and config.parallel_config.dcp_comm_backend == "a2a":
+        return lambda part, lse, group: dcp.dcp_a2a_lse_reduce(part, lse, group, return_lse=True)
+    # Reduce-scatter rounds each rank's addend and the sums to the dtype that it is given: fp32, so that all is once.
+    return lambda part, lse, group: dcp.cp_lse_ag_out_rs(part.float(), lse, group, return_lse=True)
 
 
 def _masks_of(sliding_window):
