@@ -65,6 +65,19 @@ class GradientProducts {
         consumer * rows_per_warpgroup + threadIdx.x % warpgroup_size / warp_size * 16);
   }
 
+  /// Finds the scores of the step that a mask of positions keeps. Called before its scores are started.
+  JIT_DEVICE void look(unsigned step) {
+    if constexpr (looks_ahead) {
+      if (!is_partial()) return;
+      const ScorePlace first = place<true>(step);
+      const int thread = threadIdx.x % warpgroup_size;
+      seen_ = kept_by_positions<KeysByQueries, TileMask<Config>, Scores>(
+          first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread),
+          first.first_query + MmaLayout::lane_column(thread),
+          keys.sequences(params_).context(keys.batch, first.head));
+    }
+  }
+
   // The products.
 
   JIT_DEVICE void load_keys() {
@@ -259,13 +272,19 @@ class GradientProducts {
   }
 
   // Calls `use(i, P, f′)` for each k-step of 16 queries. The code exists once for full tiles and once for partial ones;
-  // if ptxas lacks registers for a mask over several k-steps, it exists twice per k-step.
-  static constexpr bool weighs_by_parts = Traits::has_roles
-                                              ? !has_row_range<TileMask<Config>>
-                                              : key_words<TileMask<Config>> == 1 || has_positions<Config>;
+  // if ptxas lacks registers for a mask over several k-steps, it exists twice per k-step. Masks of positions are found
+  // ahead of the products: while these run, ptxas lacks registers for look-ups, and would serialize all products.
+  static constexpr bool looks_ahead = is_positioned<TileMask<Config>> && Score::is_identity &&
+                                      !Traits::has_roles && !has_listed_queries<Config>;
+  static constexpr bool weighs_by_parts =
+      Traits::has_roles ? !has_row_range<TileMask<Config>>
+                        : key_words<TileMask<Config>> == 1 || is_positioned<TileMask<Config>>;
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
-    if constexpr (weighs_by_parts) {
+    if constexpr (looks_ahead) {
+      if (is_partial()) drop_all_but(scores_, seen_);
+      weigh_tile<false>(step, use);
+    } else if constexpr (weighs_by_parts) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         if (is_partial()) {
@@ -358,6 +377,7 @@ class GradientProducts {
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;
+  unsigned seen_;  // with looks_ahead: of the scores of a partial tile
   typename Traits::QueryGradient dq_;
 };
 

@@ -89,10 +89,7 @@ struct KernelTraits {
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
       (!has_roles || Config::pair);
-  static constexpr int statistics_ahead = !loads_ahead            ? 0
-                                          : has_roles             ? 2
-                                          : has_positions<Config> ? 1
-                                                                  : query_steps;
+  static constexpr int statistics_ahead = !loads_ahead ? 0 : has_roles ? 2 : query_steps;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout, lists and turns of varlen sequences leave registers for them.

@@ -274,6 +274,29 @@ requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Place
   KeyMemory<Mask> of_mask_;
 };
 
+/// Positions of queries come from the table, since producers lack the registers to look them up.
+template <class Mask, class Places>
+requires(KeyMemory<Mask>::ranges == 0 &&
+         !KeyMemory<Mask>::needs_warp) class TableMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = 1;
+  static constexpr bool needs_warp = false;
+  JIT_DEVICE TableMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile&, const WordRange& queries) const {
+    return mask.mask.classify({queries.low, queries.high + 1, keys_.begin, keys_.end});
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return {queries.begin, queries.end - 1};  // mutate: HullOfQueriesInTheTable
+  }
+
+ private:
+  KeyRange keys_;
+};
+
 /// A score of the whole sequence, evaluated for rows.
 template <class Score, class Places>
 struct PositionedScore {

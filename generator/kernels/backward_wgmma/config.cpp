@@ -79,13 +79,12 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 }
 
 // Splits 168 registers of each of three warpgroups, or 128 of each of four. With small head dims consumers
-// need fewer, and producers, which evaluate the mask, get more. A producer that looks up positions needs 40.
+// need fewer, and producers, which evaluate the mask, get more. With 232, products of large head dims would be serialized.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
   if (has_narrow_blocks(spec)) return {.producer = 64, .consumer = 192, .dq = 64};
   if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec) <= small) return {.producer = 56, .consumer = 224};
-  if (has_positions(spec)) return {.producer = 40, .consumer = 232};
   return {.producer = 24, .consumer = 240};
 }
 
