@@ -186,8 +186,8 @@ JIT_DEVICE unsigned kept_by_positions(int row, int column, const BlockContext& c
                   at_column = Layout::column(column + w * warp_size, n, value % 2);
         const int row_position = row_positions[value / 2];
         // mutate: ColumnsOfTheNextBlock
-        const int column_position =
-            __shfl_sync(full_warp, of_columns, Layout::column(lane_column, n, value % 2));
+        const int lane = Layout::column(lane_column, n, value % 2);
+        const int column_position = __shfl_sync(full_warp, of_columns, lane);
         const bool is_kept =
             Axes::query(at_row, at_column) < context.seqlen_q &&
             Axes::key(at_row, at_column) < context.seqlen_kv &&
