@@ -9,7 +9,7 @@ Starts a process for each rank. Options after --then are of further lines by the
 as they were. A figure takes at most --repeats times and about --seconds. One line of JSON per case, pass, length and
 contender:
 
-    time_ms     the slowest rank between two barriers, median of the repeats
+    time_ms     the slowest rank, median of the repeats; all ranks start at the same time
     E1          time of one GPU on the whole problem / (ranks · time)
     E2          time of one GPU on one rank's queries and all keys, slowest rank / time: what the exchange leaves
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
@@ -105,6 +105,13 @@ class Rank:
             torch.cuda.synchronize()
         dist.barrier()
 
+    def start_together(self):
+        """Returns on all ranks within some microseconds: a rank that began earlier would be timed waiting for others."""
+        self.barrier()
+        [begin] = self.slowest(time.perf_counter() + ALIGNMENT)  # one clock, as ranks are processes of one host
+        while time.perf_counter() < begin:
+            pass
+
     def slowest(self, *values):
         """The maximum over all ranks, of each value."""
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -117,7 +124,7 @@ class Rank:
             call()
         times, hosts, first = [], [], time.perf_counter()
         for _ in range(self.options.repeats):
-            self.barrier()
+            self.start_together()
             began = time.perf_counter()
             if self.on_gpu:
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -188,6 +195,8 @@ class Contender:
 
 #: Seconds of calls behind each other.
 BURST = 0.02
+#: Seconds between the agreement on a start and the start.
+ALIGNMENT = 3e-4
 #: Tolerated difference from one GPU, relative to the largest value.
 TOLERANCE = 0.05
 
