@@ -284,9 +284,10 @@ requires(KeyMemory<Mask>::ranges == 0 &&
   static constexpr int ranges = 1;
   static constexpr bool needs_warp = false;
   JIT_DEVICE TableMemory(const Positioned& mask, const ScoreTile& keys)
-      : keys_(mask.places.keys(keys.k_begin, keys.k_end)) {}
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)),
+        of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
   JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile&, const WordRange& queries) const {
-    return mask.mask.classify({queries.low, queries.high + 1, keys_.begin, keys_.end});
+    return of_mask_.classify(mask.mask, {queries.low, queries.high + 1, keys_.begin, keys_.end}, {0, 0});
   }
   static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
     const KeyRange queries = mask.places.queries(q_begin, q_end);
@@ -295,6 +296,7 @@ requires(KeyMemory<Mask>::ranges == 0 &&
 
  private:
   KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
 };
 
 /// A score of the whole sequence, evaluated for rows.

@@ -19,9 +19,8 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr int warpgroup_threads = 128;
-// Registers of addresses, steps, tile infos, and prefetched statistics, of which there are fewer with
-// positions: calibrated with ptxas.
-int other_registers(const AttentionSpec& spec) { return has_positions(spec) ? 8 : 16; }
+// Registers of addresses, steps, tile infos, and prefetched statistics: calibrated with ptxas.
+constexpr int other_registers = 16;
 
 constexpr std::array rows = {
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
@@ -127,7 +126,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .is_wide = output_dtype(spec) == DType::fp32,
                                      .has_means = spec.mean_score})
                             .total,
-          .registers = gradient_registers(spec) + score_registers(spec) + other_registers(spec),
+          .registers = gradient_registers(spec) + score_registers(spec) + other_registers,
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,
