@@ -470,8 +470,7 @@ def parts_of(arguments):
                         default=["causal", "documents"])
     parser.add_argument("--which", nargs="+", choices=["fwd", "fwd+bwd"], default=["fwd", "fwd+bwd"])
     parser.add_argument("--contender", nargs="+",
-                        default=["gather", "gather-contiguous", "ring", "heads", *PEERS],
-                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}")
+                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}; default: all, \"arrive\" on GPUs")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=5, help="after which a figure is not repeated any more (5)")
     parser.add_argument("--warmups", type=int, default=3)
@@ -483,6 +482,8 @@ def parts_of(arguments):
     while rest or not parts:
         end = rest.index("--then") if "--then" in rest else len(rest)
         options = parser.parse_args(rest[:end], copy.copy(parts[-1]) if parts else None)
+        if options.contender is None:
+            options.contender = [*["arrive"] * (options.device == "cuda"), "gather", "gather-contiguous", "ring", "heads", *PEERS]
         if options.graphs and options.device == "cpu":
             parser.error("argument --graphs: needs --device cuda")
         for name in ("ranks", "device"):
