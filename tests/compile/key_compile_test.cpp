@@ -154,6 +154,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
                                          "problem/latent_rows.cuh",
                                          "problem/own_derivatives.cuh",
                                          "problem/paged_kv.cuh",
+                                         "problem/positioned_memory.cuh",
                                          "problem/positions.cuh",
                                          "problem/query_tiles.cuh",
                                          "problem/row_mask.cuh",
