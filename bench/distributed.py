@@ -1,12 +1,15 @@
 """Attention of one sequence over several GPUs: this library's methods beside PyTorch's context parallelism.
 
     python bench/distributed.py --ranks 2 --seqlen 8192 65536 --case causal documents --out runs.jsonl
+    python bench/distributed.py --seqlen 8192 --which fwd --contender arrive --graphs --then --seqlen 65536 --contender gather
     JIT_ATTENTION_DEVICE=emulated:sm_90a python bench/distributed.py --device cpu --seqlen 128 --heads 2 --heads-kv 2 \
         --head-dim 32 --repeats 1
 
-Starts a process for each rank. One line of JSON per case, pass, length and contender:
+Starts a process for each rank. Options after --then are of further lines by the same processes; those that are left out stay
+as they were. A figure takes at most --repeats times and about --seconds. One line of JSON per case, pass, length and
+contender:
 
-    time_ms     the slowest rank between two barriers, median of the repeats
+    time_ms     the slowest rank, median of the repeats; all ranks start at the same time
     E1          time of one GPU on the whole problem / (ranks · time)
     E2          time of one GPU on one rank's queries and all keys, slowest rank / time: what the exchange leaves
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
@@ -23,7 +26,10 @@ All ranks measure baselines at the same time, so that clocks are those of busy G
 """
 
 import argparse
+import contextlib
+import copy
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -99,19 +105,26 @@ class Rank:
             torch.cuda.synchronize()
         dist.barrier()
 
-    def slowest(self, value):
-        """The maximum over all ranks."""
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+    def start_together(self):
+        """Returns on all ranks within some microseconds: a rank that began earlier would be timed waiting for others."""
+        self.barrier()
+        [begin] = self.slowest(time.perf_counter() + ALIGNMENT)  # one clock, as ranks are processes of one host
+        while time.perf_counter() < begin:
+            pass
+
+    def slowest(self, *values):
+        """The maximum over all ranks, of each value."""
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return tensor.item()
+        return tensor.tolist()
 
     def measure(self, call):
         """Medians of the slowest rank's and the host's seconds."""
         for _ in range(self.options.warmups):
             call()
-        times, hosts = [], []
+        times, hosts, first = [], [], time.perf_counter()
         for _ in range(self.options.repeats):
-            self.barrier()
+            self.start_together()
             began = time.perf_counter()
             if self.on_gpu:
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -125,12 +138,14 @@ class Rank:
                 call()
                 seconds = time.perf_counter() - began
                 hosts.append(seconds)
-            times.append(self.slowest(seconds))
+            slowest, taken = self.slowest(seconds, time.perf_counter() - first)  # so that all ranks stop together
+            times.append(slowest)
+            if taken > self.options.seconds:
+                break
         return statistics.median(times), statistics.median(hosts)
 
-    def measure_burst(self, call):
-        """Seconds of the slowest rank for a call in the middle of others, median."""
-        alone, _ = self.measure(call)
+    def measure_burst(self, call, alone):
+        """Seconds of the slowest rank for a call in the middle of others, median; `alone`: those of a call by itself."""
         count = max(1, math.ceil(BURST / alone))
 
         def burst():
@@ -180,6 +195,8 @@ class Contender:
 
 #: Seconds of calls behind each other.
 BURST = 0.02
+#: Seconds between the agreement on a start and the start.
+ALIGNMENT = 3e-4
 #: Tolerated difference from one GPU, relative to the largest value.
 TOLERANCE = 0.05
 
@@ -199,7 +216,7 @@ def errors_of(rank, contender, which, expected):
         if x.shape[2] != right.shape[2]:
             x = x.unflatten(2, (right.shape[2], -1)).sum(3)
         error = ((x - right).abs().max() / right.abs().max()).item()
-        errors.append(rank.slowest(error if math.isfinite(error) else math.inf))
+        errors += rank.slowest(error if math.isfinite(error) else math.inf)
     return errors
 
 
@@ -257,7 +274,7 @@ def have_same_bits(rank, call, graph, results):
         graph.replay()
         torch.cuda.synchronize()
         is_same = is_same and all(map(torch.equal, as_list(results), right))
-    return rank.slowest(0.0 if is_same else 1.0) == 0
+    return rank.slowest(0.0 if is_same else 1.0) == [0]
 
 
 def kernels(forward, backward, which):
@@ -340,14 +357,17 @@ def baselines(rank, case, which, known):
     q, k, v, do = rank.inputs(case.seqlen)
     alone = ja.distributed.balance(case.mask, seqlen=case.seqlen, ranks=1, documents=case.documents)
     of_mask = problems.mask_of_call(problems.Problem(q, k, v, None, alone, case.mask))
-    whole, _ = rank.measure(call_of(lambda q, k, v: jt.attention(q, k, v, **of_mask), [q, k, v], do, which))
-    key = case.seqlen, which
-    if key not in known:
-        known[key], _ = rank.measure(call_of(jt.attention, [q, k, v], do, which))
+    times = []
+    for name, options in ((case.name, of_mask), ("full", {})):
+        key = name, case.seqlen, which
+        if key not in known:
+            call = call_of(functools.partial(jt.attention, **options), [q, k, v], do, which)
+            known[key], _ = rank.measure(call)
+        times.append(known[key])
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
     o = jt.attention(*leaves, **of_mask)
     expected = [o.detach(), *(torch.autograd.grad(o, leaves, do) if which == "fwd+bwd" else ())]
-    return whole, known[key], expected
+    return *times, expected
 
 
 def run_case(rank, case, which, known, write):
@@ -383,7 +403,7 @@ def run_case(rank, case, which, known, write):
                     more["same_bits"] = have_same_bits(rank, call, graph, results)
                     more["graph_ms"] = rank.measure(graph.replay)[0] * 1e3
                 if options.bursts:
-                    more["burst_ms"] = rank.measure_burst(call) * 1e3
+                    more["burst_ms"] = rank.measure_burst(call, timed[0]) * 1e3
                 if contender.placement is not None:
                     placement = contender.placement
                     alone, _ = rank.measure(contender.local)
@@ -391,7 +411,7 @@ def run_case(rank, case, which, known, write):
                                 for r in range(rank.size)]
                     more |= dict(E2=alone / timed[0], imbalance=placement.imbalance, copied_mb=max(bytes_of) / 1e6)
                     if options.bursts:
-                        more["E2_burst"] = rank.measure_burst(contender.local) * 1e3 / more["burst_ms"]
+                        more["E2_burst"] = rank.measure_burst(contender.local, alone) * 1e3 / more["burst_ms"]
                 line(name, *timed, error=max(errors), **more)
             finally:
                 contender.close()
@@ -399,31 +419,45 @@ def run_case(rank, case, which, known, write):
             write(**common, contender=name, failed=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
 
 
-def process(rank, options, store):
+@contextlib.contextmanager
+def joined(rank, options, store):
+    """A rank of the group of all processes."""
     backend = "nccl" if options.device == "cuda" else "gloo"
     if options.device == "cuda":
         torch.cuda.set_device(rank)
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=options.ranks)
-    own = Rank(rank, options)
+    yield Rank(rank, options)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_cases(rank, options, known):
+    """Lines of some options. Baselines are added to `known`."""
 
     def write(**fields):
-        if rank == 0:
+        if rank.rank == 0:
             text = json.dumps({name: round(x, 4) if isinstance(x, float) else x for name, x in fields.items()})
             print(text, flush=True)
             if options.out:
                 with open(options.out, "a", encoding="utf-8") as file:
                     file.write(text + "\n")
 
-    known = {}
+    rank.options = options
     for seqlen in options.seqlen:
         for name in options.case:
             for which in options.which:
-                run_case(own, Case(name, seqlen), which, known, write)
-    dist.barrier()
-    dist.destroy_process_group()
+                run_case(rank, Case(name, seqlen), which, known, write)
 
 
-def main(arguments=None):
+def process(rank, parts, store):
+    with joined(rank, parts[0], store) as own:
+        known = {}
+        for options in parts:
+            run_cases(own, options, known)
+
+
+def parts_of(arguments):
+    """Options of the lines before the first --then, and after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
@@ -436,19 +470,34 @@ def main(arguments=None):
                         default=["causal", "documents"])
     parser.add_argument("--which", nargs="+", choices=["fwd", "fwd+bwd"], default=["fwd", "fwd+bwd"])
     parser.add_argument("--contender", nargs="+",
-                        default=["gather", "gather-contiguous", "ring", "heads", *PEERS],
-                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}")
+                        help=f"a method, perhaps with a mode of placements; or {', '.join(PEERS)}; default: all, \"arrive\" on GPUs")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=5, help="after which a figure is not repeated any more (5)")
     parser.add_argument("--warmups", type=int, default=3)
-    parser.add_argument("--graphs", action="store_true", help="time replays of CUDA graphs, too")
-    parser.add_argument("--deterministic", action="store_true", help="gradients of this library's methods whose bits repeat")
-    parser.add_argument("--bursts", action="store_true", help="time calls that follow each other, too")
+    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, default=False, help="time replays of CUDA graphs, too")
+    parser.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=False, help="gradients of this library's methods whose bits repeat")
+    parser.add_argument("--bursts", action=argparse.BooleanOptionalAction, default=False, help="time calls that follow each other, too")
     parser.add_argument("--out", help="a file to which lines are added")
-    options = parser.parse_args(arguments)
-    if options.graphs and options.device == "cpu":
-        parser.error("argument --graphs: needs --device cuda")
+    parts, rest = [], list(arguments)
+    while rest or not parts:
+        end = rest.index("--then") if "--then" in rest else len(rest)
+        options = parser.parse_args(rest[:end], copy.copy(parts[-1]) if parts else None)
+        if options.contender is None:
+            options.contender = [*["arrive"] * (options.device == "cuda"), "gather", "gather-contiguous", "ring", "heads", *PEERS]
+        if options.graphs and options.device == "cpu":
+            parser.error("argument --graphs: needs --device cuda")
+        for name in ("ranks", "device"):
+            if parts and getattr(options, name) != getattr(parts[0], name):
+                parser.error(f"argument --{name}: is one for all lines, as processes start once")
+        parts.append(options)
+        rest = rest[end + 1:]
+    return parts
+
+
+def main(arguments=None):
+    parts = parts_of(sys.argv[1:] if arguments is None else arguments)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(process, (options, os.path.join(folder, "store")), options.ranks)
+        multiprocessing.spawn(process, (parts, os.path.join(folder, "store")), parts[0].ranks)
 
 
 if __name__ == "__main__":

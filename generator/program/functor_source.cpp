@@ -54,7 +54,7 @@ class Writer {
         has_derivatives_(numbers == ScoreNumbers::duals),
         gradient_slots_(gradient_slots),
         positions_(positions_type(spec)) {
-    if (!positions_.empty()) include("problem/positions.cuh");
+    if (!positions_.empty()) include("problem/positioned_memory.cuh");
   }
 
   FunctorSource write(const AttentionSpec& spec) {

@@ -30,12 +30,12 @@ JIT_DEVICE void clear_sums(const GradientParams& gradients, long long tile) {
     sums[i] = make_uint4(0, 0, 0, 0);  // mutate: NothingIsZeroed
 }
 
-/// Writes the range of words of a tile's queries, for the producers of the kernel. By a warp.
+/// Writes the range of words, or positions, of a tile's queries, for the producers of the kernel. By a warp.
 template <class Config>
 JIT_DEVICE void write_query_range(const SequencesOf<Config>& sequences, const GradientParams& gradients,
                                   int batch, int head, int first_query, long long tile) {
   const typename Config::Mask mask(sequences.context(batch, head));
-  const WordRange range = KeyMemory<typename Config::Mask>::query_range(
+  const WordRange range = TableMemory<typename Config::Mask>::query_range(
       mask, first_query, minimum(first_query + Config::tile_q, sequences.q(batch).length));
   if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
 }

@@ -17,7 +17,7 @@ namespace jit {
 template <class Config, class Ranges = NoQueryRanges>
 class TurnTiles {
   using Mask = typename Config::Mask;
-  using Memory = KeyMemory<Mask>;
+  using Memory = typename ChosenType<Ranges::are_known, TableMemory<Mask>, KeyMemory<Mask>>::type;
   static constexpr int tile_q = Config::tile_q, heads = Config::gqa_ratio;
   static constexpr bool asks_by_lanes =
       !has_one_class<Mask> && !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);

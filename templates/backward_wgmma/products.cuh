@@ -58,17 +58,21 @@ class GradientProducts {
   }
   JIT_DEVICE bool is_last() const { return has_flag(query_info_end); }
 
-  /// Asks the mask about a partial tile: which of its scores are kept. Called behind the issue of products, which run
-  /// meanwhile, since words of queries and keys come from memory.
+  /// Asks the mask which scores of a partial tile it keeps, if this is the moment at which it is asked.
+  template <AsksMask moment>
   JIT_DEVICE void ask_mask(unsigned step) {
-    if constexpr (Traits::asks_ahead) {
+    if constexpr (Traits::asks_mask == moment) {
       if (!is_partial()) return;
       const ScorePlace first = place<true>(step);
       const int thread = reread_thread_index() % warpgroup_size;
+      const int key = first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
+      const int query = first.first_query + MmaLayout::lane_column(thread);
       const BlockContext context = keys.sequences(params_).context(keys.batch, first.head);
-      kept_scores_ = kept_word<KeysByQueries, Scores>(
-          first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread),
-          first.first_query + MmaLayout::lane_column(thread), TileMask<Config>(context), context);
+      if constexpr (moment == AsksMask::before_products) {
+        kept_scores_ = kept_by_positions<KeysByQueries, TileMask<Config>, Scores>(key, query, context);
+      } else {
+        kept_scores_ = kept_word<KeysByQueries, Scores>(key, query, TileMask<Config>(context), context);
+      }
     }
   }
 
@@ -275,11 +279,15 @@ class GradientProducts {
   // Calls `use(i, P, f′)` for each k-step of 16 queries. The code exists once for full tiles and once for partial ones;
   // if ptxas lacks registers for a mask over several k-steps, it exists twice per k-step.
   static constexpr bool weighs_by_parts =
-      !Traits::asks_ahead && (Traits::has_roles ? !has_row_range<TileMask<Config>>
-                                                : key_words<TileMask<Config>> == 1 || has_positions<Config>);
+      Traits::asks_mask == AsksMask::per_part &&
+      (Traits::has_roles ? !has_row_range<TileMask<Config>>
+                         : key_words<TileMask<Config>> == 1 || is_positioned<TileMask<Config>>);
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
-    if constexpr (weighs_by_parts) {
+    if constexpr (Traits::asks_mask == AsksMask::before_products) {
+      if (is_partial()) drop_all_but(scores_, kept_scores_);
+      weigh_tile<false>(step, use);
+    } else if constexpr (weighs_by_parts) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {
         if (is_partial()) {
@@ -372,7 +380,7 @@ class GradientProducts {
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;
-  unsigned kept_scores_;  // of a partial tile, with asks_ahead (kept_word)
+  unsigned kept_scores_;  // of a partial tile, unless the mask is asked per part
   typename Traits::QueryGradient dq_;
 };
 

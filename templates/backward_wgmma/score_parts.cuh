@@ -94,7 +94,7 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
                                   unsigned kept) {
   using Score = typename Config::Score;
   using Part = ScorePart<Config>;
-  constexpr bool is_asked_now = is_partial && !KernelTraits<Config>::asks_ahead;
+  constexpr bool is_asked_now = is_partial && KernelTraits<Config>::asks_mask == AsksMask::per_part;
   for_each_value<Part>([&](int n, int j) { weights.registers[0][n][j] = 1; });
   if constexpr (is_asked_now || !Score::is_identity) {
     const int thread = reread_thread_index() % warpgroup_size;
@@ -113,7 +113,7 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
         drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
     }
   }
-  if constexpr (is_partial && KernelTraits<Config>::asks_ahead) {
+  if constexpr (is_partial && KernelTraits<Config>::asks_mask == AsksMask::beside_products) {
     for_each_value<Part>([&](int n, int j) {
       const int bit = (i * Part::column_blocks + n) * MmaLayout::block_values + j;
       if ((kept >> bit & 1) == 0) scores.registers[0][n][j] = negative_infinity();

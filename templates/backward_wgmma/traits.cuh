@@ -9,6 +9,7 @@
 #include "problem/masks.cuh"
 #include "problem/positions.cuh"
 #include "ptx/warpgroup.cuh"
+#include "steps/whole_positions.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/panel_tile.cuh"
 
@@ -19,6 +20,11 @@ template <class Mask>
 inline constexpr bool is_single_range = has_row_range<Mask>;
 template <class Op, class A, class B>
 inline constexpr bool is_single_range<CombinedMask<Op, A, B>> = false;
+
+/// When consumers ask the mask about a partial tile: for each part of its scores; masks with terms, which come from
+/// memory, once, while the products run; masks of positions once before these, since look-ups would leave ptxas too few
+/// registers and so serialize all products.
+enum class AsksMask { per_part, beside_products, before_products };
 
 template <class KernelConfig>
 struct KernelTraits {
@@ -89,15 +95,14 @@ struct KernelTraits {
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
       (!has_roles || Config::pair);
-  static constexpr int statistics_ahead = !loads_ahead            ? 0
-                                          : has_roles             ? 2
-                                          : has_positions<Config> ? 1
-                                                                  : query_steps;
+  static constexpr int statistics_ahead = !loads_ahead ? 0 : has_roles ? 2 : query_steps;
 
-  /// Whether consumers ask the mask about a partial tile before they wait for its scores: one with terms, which it reads
-  /// from memory.
-  static constexpr bool asks_ahead = key_words<TileMask<Config>> == 1 && !has_positions<Config> &&
-                                     !has_listed_queries<Config>;
+  static constexpr AsksMask asks_mask =
+      has_listed_queries<Config> ? AsksMask::per_part
+      : is_positioned<TileMask<Config>>
+          ? (Config::Score::is_identity && !has_roles ? AsksMask::before_products : AsksMask::per_part)
+      : key_words<TileMask<Config>> == 1 && !has_positions<Config> ? AsksMask::beside_products
+                                                                   : AsksMask::per_part;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout, lists and turns of varlen sequences leave registers for them.

@@ -111,10 +111,16 @@ struct KeyMemory<ScoredMask<A, Kept>> : KeyMemory<A> {
   }
 };
 
-/// Whether a mask uses a table of the word ranges of tiles of queries.
+/// As KeyMemory, beside a table of ranges of tiles of queries. Masks of positions have one that needs no look-ups.
+template <class Mask>
+struct TableMemory : KeyMemory<Mask> {
+  using KeyMemory<Mask>::KeyMemory;
+};
+
+/// Whether a mask uses a table of the ranges of tiles of queries: of words, or of positions.
 template <class Mask>
 inline constexpr bool reads_query_ranges =
-    KeyMemory<Mask>::ranges == 1 && !KeyMemory<Mask>::needs_warp && !has_next<Mask>;
+    TableMemory<Mask>::ranges == 1 && !TableMemory<Mask>::needs_warp && !has_next<Mask>;
 
 /// Replaces the table if the mask uses none.
 struct NoQueryRanges {

@@ -40,7 +40,7 @@ inline constexpr bool looks_ahead = [] {
 template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
 class QueryTiles {
   using Mask = typename Config::Mask;
-  using Memory = KeyMemory<Mask>;
+  using Memory = typename ChosenType<Ranges::are_known, TableMemory<Mask>, KeyMemory<Mask>>::type;
   static constexpr int tile_q = Config::tile_q;
   static constexpr bool goes_from_tile_to_tile =
       has_next<Mask> && is_same<Order, AscendingTiles> && !looks_ahead<Config>;

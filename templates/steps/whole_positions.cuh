@@ -2,6 +2,7 @@
 // columns, and others get them by shuffles, so that the look-up code exists once, not for each score.
 #pragma once
 
+#include "base/bit_words.cuh"
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
@@ -147,6 +148,69 @@ JIT_DEVICE void drop_by_positions(Product& scores, int row, int column, const Bl
         if (q >= context.seqlen_q || k >= context.seqlen_kv || !mask.keep(query, key))
           scores.at(r, n, i) = negative_infinity();
       });
+}
+
+/// A bit for each value of a lane, in the order of its registers, set if a mask of positions keeps it and its query and
+/// key exist. A short loop, for callers with few registers. By a whole warp.
+template <class Axes, class Mask, class Product>
+JIT_DEVICE unsigned kept_by_positions(int row, int column, const BlockContext& context) {
+  using Layout = typename Product::Layout;
+  using Places = typename Whole<Mask>::Places;
+  constexpr int values = Layout::block_values,
+                words = Product::column_blocks * Layout::block_columns / warp_size;
+  static_assert(is_same<Layout, MmaLayout> && Product::row_blocks == 1 &&
+                Product::column_blocks * values == bits_of_word);
+  const Places places(context);
+  const typename Whole<Mask>::type mask(Places::whole(context));
+  constexpr bool rows_are_queries = is_same<Axes, QueriesByKeys>;
+  const auto position = [&](bool is_query, int i) {
+    return is_query ? places.query(minimum(i, context.seqlen_q - 1))
+                    : places.key(minimum(i, context.seqlen_kv - 1));
+  };
+  const int own_row = Layout::own_row(), lane_column = Layout::lane_column(lane_id());
+  const int of_rows = position(rows_are_queries, row - own_row + lane_id() % Layout::block_rows);
+  int row_positions[Layout::lane_rows];
+#pragma unroll
+  for (int half = 0; half < Layout::lane_rows; ++half)
+    row_positions[half] = __shfl_sync(full_warp, of_rows, Layout::row(own_row, 0, half));
+  unsigned kept = 0;
+#pragma unroll 1
+  for (int w = 0; w < words; ++w) {
+    const int of_columns = position(!rows_are_queries, column - lane_column + w * warp_size + lane_id());
+#pragma unroll 1
+    for (int n = 0; n < warp_size / Layout::block_columns; ++n) {
+      unsigned of_block = 0;
+#pragma unroll
+      for (int value = 0; value < values; ++value) {
+        const int at_row = Layout::row(row, 0, value / 2),
+                  at_column = Layout::column(column + w * warp_size, n, value % 2);
+        const int row_position = row_positions[value / 2];
+        // mutate: ColumnsOfTheNextBlock
+        const int lane = Layout::column(lane_column, n, value % 2);
+        const int column_position = __shfl_sync(full_warp, of_columns, lane);
+        const bool is_kept =
+            Axes::query(at_row, at_column) < context.seqlen_q &&
+            Axes::key(at_row, at_column) < context.seqlen_kv &&
+            mask.keep(Axes::query(row_position, column_position), Axes::key(row_position, column_position));
+        of_block |= static_cast<unsigned>(is_kept) << value;
+      }
+      kept = kept >> values | of_block << (bits_of_word - values);
+    }
+  }
+  return kept;
+}
+
+/// Sets values to −inf whose bits, in the order of registers, are not set.
+template <class Product>
+JIT_DEVICE void drop_all_but(Product& scores, unsigned kept) {
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Product::Layout::block_values; ++i) {
+      float& score = scores.registers[0][n][i];
+      score = (kept >> (n * Product::Layout::block_values + i) & 1) != 0 ? score : negative_infinity();
+    }
+  }
 }
 
 }  // namespace jit

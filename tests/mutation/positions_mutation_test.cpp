@@ -100,7 +100,11 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"SeenTilesGoFurther", {"tile.k_end <=", "tile.k_begin <="}},
                           few_queries(mask::prefix(40)),
                           Kernel::cluster},
-        PositionsMutation{{"PositionsOfOtherLanes", {"lane_column_ + ", ""}}, causal, Kernel::backward},
+        PositionsMutation{{"PositionsOfOtherLanes", {"lane_column_ + ", ""}}, biased, Kernel::backward},
+        PositionsMutation{
+            {"ColumnsOfTheNextBlock", {"n, value % 2", "n ^ 1, value % 2"}}, causal, Kernel::backward},
+        PositionsMutation{
+            {"HullOfQueriesInTheTable", {"queries.end - 1", "queries.begin"}}, causal, Kernel::backward},
         PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}},
                           with_dropout(false),
                           Kernel::backward},

@@ -38,11 +38,14 @@ def test_two_ranks_train_as_one_does():
 def test_the_benchmark_writes_lines(tmp_path):
     command = [sys.executable, ROOT / "bench" / "distributed.py", "--device", "cpu", "--seqlen", "96", "--heads", "2",
                "--heads-kv", "2", "--head-dim", "32", "--granule", "16", "--repeats", "1", "--warmups", "1", "--case",
-               "documents", "--which", "fwd", "--contender", "gather", "ring", "torch-flash", "--bursts", "--out", tmp_path / "lines"]
+               "documents", "--which", "fwd", "--contender", "gather", "ring", "torch-flash", "--bursts", "--out", tmp_path / "lines",
+               "--then", "--case", "causal", "--contender", "gather", "--no-bursts"]
     paths = os.pathsep.join(path for path in sys.path if path)
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, timeout=240)
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
-    assert [line["contender"] for line in lines] == ["one GPU", "gather", "ring", "torch-flash"]
+    assert [line["contender"] for line in lines] == ["one GPU", "gather", "ring", "torch-flash", "one GPU", "gather"]
+    assert [line["case"] for line in lines] == ["documents"] * 4 + ["causal"] * 2
+    assert lines[5]["time_ms"] > 0 and "burst_ms" not in lines[5]
     for line in lines[1:3]:
         assert line["error"] < 0.02 and "failed" not in line and line["time_ms"] > 0 and {"E1", "E2", "E3", "copied_mb", "E2_burst"} <= set(line)
         assert 0 < line["burst_ms"] < 50 * line["time_ms"]

@@ -19,9 +19,8 @@ using namespace backward_wgmma;
 namespace {
 
 constexpr int warpgroup_threads = 128;
-// Registers of addresses, steps, tile infos, and prefetched statistics, of which there are fewer with
-// positions: calibrated with ptxas.
-int other_registers(const AttentionSpec& spec) { return has_positions(spec) ? 8 : 16; }
+// Registers of addresses, steps, tile infos, and prefetched statistics: calibrated with ptxas.
+constexpr int other_registers = 16;
 
 constexpr std::array rows = {
     field<&BackwardWgmma::stages>("stages", "buffers for tiles of queries",
@@ -79,13 +78,12 @@ int tile_kv(const AttentionSpec& spec, const BackwardWgmma& config) {
 }
 
 // Splits 168 registers of each of three warpgroups, or 128 of each of four. With small head dims consumers
-// need fewer, and producers, which evaluate the mask, get more. A producer that looks up positions needs 40.
+// need fewer, and producers, which evaluate the mask, get more. With 232, products of large head dims would be serialized.
 RegisterShares register_shares(const AttentionSpec& spec) {
   constexpr int small = 192;
   if (has_narrow_blocks(spec)) return {.producer = 64, .consumer = 192, .dq = 64};
   if (has_query_consumer(spec)) return {.producer = 32, .consumer = 208, .dq = 64};
   if (gradient_registers(spec) + score_registers(spec) <= small) return {.producer = 56, .consumer = 224};
-  if (has_positions(spec)) return {.producer = 40, .consumer = 232};
   return {.producer = 24, .consumer = 240};
 }
 
@@ -128,7 +126,7 @@ Footprint Family<BackwardWgmma>::footprint(const AttentionSpec& spec, const Back
                                      .is_wide = output_dtype(spec) == DType::fp32,
                                      .has_means = spec.mean_score})
                             .total,
-          .registers = gradient_registers(spec) + score_registers(spec) + other_registers(spec),
+          .registers = gradient_registers(spec) + score_registers(spec) + other_registers,
           .register_cap = register_shares(spec).consumer,
           .blocks_per_sm = 1,
           .register_slack = 0,

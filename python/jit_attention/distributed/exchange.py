@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -154,16 +155,19 @@ def _segments(own: Places, sent: Places) -> list[tuple[int, int, int, int | None
 
 
 def return_rows(control: Ranks, route: Route, whole: torch.Tensor, results: list[tuple[slice, torch.Tensor]],
-                timeout: float) -> None:
+                timeout: float, meanwhile: Callable[[], None] = lambda: None) -> None:
     """The inverse for gradients: sums all ranks' gradients of this rank's rows, in fp32 and in rank order. `results`
-    are some columns of these rows, rounded to their type."""
+    are some columns of these rows, rounded to their type. Calls `meanwhile` while rows travel."""
     slots: tuple[torch.Tensor, ...] = ()
     if route.travels:
         parts = [places.take(whole).float() for places in route.received if places.count]
         rows, work = start_rows(control, _behind_each_other(parts or [whole[:0].float()]), route.received_counts,
                                 route.sent_counts)
+        meanwhile()
         control.wait(work, timeout, whole.is_cuda)
         slots = rows.split_with_sizes(route.sent_counts)
+    else:
+        meanwhile()
     if 0 < len(route.segments) <= _FEW_RUNS:  # two ranks: one pass over the rows, with the bits of any order
         for row, length, position, at in route.segments:
             for columns, result in results:

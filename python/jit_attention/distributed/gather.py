@@ -40,7 +40,10 @@ def returned(problem: Problem, gradients: Gradients) -> Gradients:
     results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (problem.k, problem.v)]
     of_rows = [(slice(begin, begin + x.shape[2] * x.shape[3]), result.transpose(0, 1).flatten(2))
                for begin, x, result in zip((0, problem.k.shape[2] * problem.k.shape[3]), (problem.k, problem.v), results)]
-    return_rows(problem.control, route, beside(gradients.dk, gradients.dv), of_rows, problem.timeout)
+
+    def round_dq() -> None:
+        gradients.dq = gradients.dq.to(problem.q.dtype)
+
+    return_rows(problem.control, route, beside(gradients.dk, gradients.dv), of_rows, problem.timeout, round_dq)
     gradients.dk, gradients.dv = results
-    gradients.dq = gradients.dq.to(problem.q.dtype)
     return gradients

@@ -13,7 +13,7 @@ from ..errors import InvalidArgumentError
 
 _METHODS = ("arrive", "gather", "ring", "heads")
 #: FLOP/s of kernels whose rows have positions, and of others: forward and backward.
-_RATES = ((667e12, 476e12), (730e12, 595e12))
+_RATES = ((683e12, 560e12), (730e12, 595e12))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
         method: "arrive": work begins before all keys are there. "gather": it does not. "ring": one shard is copied while
             another is computed. "heads": rows are exchanged for heads, before and after.
         ranks_per_host: GPUs that NVLink connects.
-        rate: FLOP/s of the kernels. None: those of an H200 with head_dim 128 in long calls, 667e12 forward and 476e12
+        rate: FLOP/s of the kernels. None: those of an H200 with head_dim 128 in long calls, 683e12 forward and 560e12
             backward where rows have positions, 730e12 and 595e12 by "heads".
         nvlink: Bytes/s that a GPU gets over NVLink.
         infiniband: Bytes/s that it gets from another host.
@@ -62,7 +62,7 @@ def predict(*, ranks: int, seqlen: int, heads_q: int, heads_kv: int, head_dim: i
 
     Returns:
         The prediction. It leaves out stragglers, clocks, and quantization of short shards: with ``host``, calls of 8,192 to
-        65,536 tokens on two and four H200s took 0.79 to 1.16 times as long.
+        65,536 tokens on two and four H200s took 0.77 to 1.19 times as long.
 
     Raises:
         InvalidArgumentError: A number is not positive, a share is above 1, or ranks do not fill hosts.

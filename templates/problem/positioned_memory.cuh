@@ -1,0 +1,62 @@
+// Results of a mask of positions for a block of keys, so that each lane of a warp can classify its own tile of queries.
+#pragma once
+
+#include "base/prelude.cuh"
+#include "problem/functor.cuh"
+#include "problem/key_memory.cuh"
+#include "problem/masks.cuh"
+#include "problem/positions.cuh"
+
+namespace jit {
+
+/// Memory of a block of keys whose words are compared with those of tiles of queries, by positions.
+template <class Mask, class Places>
+requires(KeyMemory<Mask>::ranges > 0) class KeyMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = KeyMemory<Mask>::ranges;
+  static constexpr bool needs_warp = KeyMemory<Mask>::needs_warp;
+  JIT_DEVICE KeyMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)),
+        of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile& tile, const WordRange& words) const {
+    const KeyRange queries = mask.places.queries(tile.q_begin, tile.q_end);
+    return of_mask_.classify(mask.mask, {queries.begin, queries.end, keys_.begin, keys_.end}, words);
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return KeyMemory<Mask>::query_range(mask.mask, queries.begin, queries.end);
+  }
+
+ private:
+  KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
+};
+
+/// Positions of queries come from the table, since producers lack the registers to look them up.
+template <class Mask, class Places>
+requires(KeyMemory<Mask>::ranges == 0 &&
+         !KeyMemory<Mask>::needs_warp) class TableMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  static constexpr int ranges = 1;
+  static constexpr bool needs_warp = false;
+  JIT_DEVICE TableMemory(const Positioned& mask, const ScoreTile& keys)
+      : keys_(mask.places.keys(keys.k_begin, keys.k_end)),
+        of_mask_(mask.mask, {0, 0, keys_.begin, keys_.end}) {}
+  JIT_DEVICE TileClass classify(const Positioned& mask, const ScoreTile&, const WordRange& queries) const {
+    return of_mask_.classify(mask.mask, {queries.low, queries.high + 1, keys_.begin, keys_.end}, {0, 0});
+  }
+  static JIT_DEVICE WordRange query_range(const Positioned& mask, int q_begin, int q_end) {
+    const KeyRange queries = mask.places.queries(q_begin, q_end);
+    return {queries.begin, queries.end - 1};  // mutate: HullOfQueriesInTheTable
+  }
+
+ private:
+  KeyRange keys_;
+  KeyMemory<Mask> of_mask_;
+};
+
+}  // namespace jit
