@@ -117,7 +117,8 @@ class Consumer {
         if (has_work && keys_.has_any()) {
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
-          keys_.skip_v();                           // mutate: KeepsSkippedValues
+          keys_.skip_v();  // mutate: KeepsSkippedValues
+          if constexpr (has_output_functor<Config>) scores_.order_barrier().let_others();
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
           if constexpr (Traits::has_spans) output_.spans().begin();
@@ -139,6 +140,7 @@ class Consumer {
     scores_.finish_first_of_span(queries_, keys_);
     finish_output();
     scores_.pack();
+    scores_.order_barrier().let_others();
     output_.begin_span(level);
   }
 

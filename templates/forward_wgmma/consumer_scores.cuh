@@ -232,6 +232,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // Computes the maxima of the first tile of a work tile, and releases K.
   JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
+    if constexpr (Traits::has_spans) moving_tiles_ = 1;
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
@@ -318,6 +319,14 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
       keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
       if constexpr (Largest::is_bound) {
+        if (__builtin_expect(!repeated && !looks &&
+                                 __all_sync(full_warp, Largest::are_less(sums, offsets) &
+                                                           stay_in_range<Weight>(sums, offsets, state_)),
+                             true)) {
+#pragma unroll
+          for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
+          return false;
+        }
         // mutate: LargestScoresAreNotLookedFor
         if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, sums, offsets), false)) {
           looks = true;
@@ -363,21 +372,23 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // As above, bitwise as if maxima moved row by row: assumes that none moves; if one may, computes the tile again.
   JIT_DEVICE bool exponentiate_or_move_rows(Queries& queries, const Keys& keys, RowFactors& correction) {
     constexpr int rows = Traits::Scores::rows;
-    float before[rows], offsets[rows];
+    if (--moving_tiles_ < 0) {
+      float before[rows], offsets[rows];
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      before[r] = state_.row_sum[r];
-      offsets[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+      for (int r = 0; r < rows; ++r) {
+        before[r] = state_.row_sum[r];
+        offsets[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+      }
+      apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
+      keep_largest_of(scores_, state_);
+      jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
+      // mutate: RowsThatMoveUnseen
+      if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
+      queries.multiply_by_warp(scores_, keys.k_tile());
+#pragma unroll
+      for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
     }
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
-    keep_largest_of(scores_, state_);
-    jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
-    // mutate: RowsThatMoveUnseen
-    if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
-    queries.multiply_by_warp(scores_, keys.k_tile());
-    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
-#pragma unroll
-    for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
     const bool move = update_maxima(queries, correction);
     exponentiate(queries);
     return move;
@@ -394,6 +405,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   State state_;
   RowFactors limits_;  // of scores, if precomputes_limits
   float least_sum_;    // row sum of a row whose weight is spread over the keys so far, if precomputes_limits
+  int moving_tiles_ = 0;     // tiles of which some are likely to move rows
   float product_share_ = 0;  // with sums_by_products
 };
 
