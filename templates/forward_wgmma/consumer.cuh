@@ -91,18 +91,17 @@ class Consumer {
     }
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
-      while (!keys_.is_last()) {
-        const int level = Traits::has_spans ? keys_.level_of_end() : 0;
+      while (!keys_.ends_span_or_all()) {
         keys_.take();
-        if constexpr (Traits::has_spans) {
-          if (level != 0) {
-            run_on_to_span(level);
-            continue;
-          }
-        }
         // `lower` is false: only the last tile of a work tile is worth a second copy of the code of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
+      }
+      if constexpr (Traits::has_spans) {
+        if (!keys_.is_last()) {
+          run_on_to_span();
+          continue;
+        }
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -118,7 +117,6 @@ class Consumer {
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
           keys_.skip_v();  // mutate: KeepsSkippedValues
-          if constexpr (has_output_functor<Config>) scores_.order_barrier().let_others();
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
           if constexpr (Traits::has_spans) output_.spans().begin();
@@ -134,7 +132,9 @@ class Consumer {
   }
 
   // Begins the next span: its first S overlaps with the last P V of the span before.
-  JIT_DEVICE void run_on_to_span(int level) {
+  JIT_DEVICE void run_on_to_span() {
+    const int level = keys_.level_of_end();
+    keys_.take();
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
     scores_.finish_first_of_span(queries_, keys_);
