@@ -102,6 +102,7 @@ class Consumer {
           run_on_to_span();
           continue;
         }
+        output_.spans().ask_ahead(32);
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -116,7 +117,7 @@ class Consumer {
         if (has_work && keys_.has_any()) {
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
-          keys_.skip_v();  // mutate: KeepsSkippedValues
+          keys_.skip_v();                           // mutate: KeepsSkippedValues
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
           if constexpr (Traits::has_spans) output_.spans().begin();
@@ -134,6 +135,7 @@ class Consumer {
   // Begins the next span: its first S overlaps with the last P V of the span before.
   JIT_DEVICE void run_on_to_span() {
     const int level = keys_.level_of_end();
+    output_.spans().ask_ahead(level);
     keys_.take();
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
