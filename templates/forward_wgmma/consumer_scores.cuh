@@ -318,26 +318,25 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
       }
       keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
+      const auto add = [&] {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
+      };
       if constexpr (Largest::is_bound) {
         if (__builtin_expect(!repeated && !looks &&
                                  __all_sync(full_warp, Largest::are_less(sums, offsets) &
                                                            stay_in_range<Weight>(sums, offsets, state_)),
                              true)) {
-#pragma unroll
-          for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
+          add();
           return false;
         }
         // mutate: LargestScoresAreNotLookedFor
-        if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, sums, offsets), false)) {
+        if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, offsets), false)) {
           looks = true;
           queries.multiply_by_warp(scores_, keys.k_tile());
           continue;
         }
       }
-      const auto add = [&] {
-#pragma unroll
-        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
-      };
       // mutate: OverflowGoesUnnoticed
       if (__builtin_expect(repeated || !stands_out<Weight>(sums, offsets, state_), true)) {
         add();

@@ -60,18 +60,16 @@ class LargestKnown<Config, true> {
     for (int r = 0; r < rows; ++r) fit &= sums[r] <= at_most_ex2(exponent_ - offsets[r]);
     return fit;
   }
-  /// Whether a score of a tile may be larger, of whose exponentials, relative to `offsets`, a lane has these sums.
+  /// Whether a score of a tile may be larger, whose exponentials these are. By bounds that are exact: flat scores are all close to
+  /// their head's largest one.
   template <class Scores>
-  JIT_DEVICE bool may_be_less(const Scores& exponentials, const float (&sums)[Scores::rows],
-                              const float (&offsets)[Scores::rows]) const {
-    float bounds[Scores::rows];
+  JIT_DEVICE bool may_be_less(const Scores& exponentials, const float (&offsets)[Scores::rows]) const {
     bool fit = true;
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
-      bounds[r] = at_most_ex2(exponent_ - offsets[r]);
       const float largest = exponentials.template reduce_lane_in_chains<maximum_chains>(
           r, [](float x, float y) { return max_not_negative(x, y); });
-      fit &= largest <= bounds[r];
+      fit &= largest <= ex2(exponent_ - offsets[r]);
     }
     return !__all_sync(full_warp, fit);
   }
