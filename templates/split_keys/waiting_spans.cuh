@@ -39,14 +39,13 @@ class WaitingSpans {
   JIT_DEVICE void begin() { levels_ = 0; }
   /// Asks L2 for what put(…, level) will merge, or merge(), with level 32: it has waited for as long as a span takes. By a warp.
   JIT_DEVICE void ask_ahead(int level) const {
-    constexpr int line = 128,
-                  lines = warp_size * static_cast<int>(sizeof(float2)) / line;  // of a warp's pairs
+    constexpr int halves = 2;  // of a warp's pairs, 128 bytes each
 #pragma unroll 1
     for (unsigned left = levels_ & below(level); left != 0; left &= left - 1) {
       const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1) - lane_id();
 #pragma unroll 1
-      for (int i = lane_id(); i < node_pairs * lines; i += warp_size)
-        prefetch_l2(reinterpret_cast<const char*>(place + i / lines * threads) + i % lines * line);
+      for (int i = lane_id(); i < node_pairs * halves; i += warp_size)
+        prefetch_l2(place + i / halves * threads + i % halves * (warp_size / halves));
     }
   }
   /// Stores the output of the current span and its row states. The next span meets it at this level.
