@@ -102,7 +102,7 @@ class Consumer {
           run_on_to_span();
           continue;
         }
-        output_.spans().ask_ahead(32);
+        output_.spans().ask_ahead(~0u);
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -135,7 +135,7 @@ class Consumer {
   // Begins the next span: its first S overlaps with the last P V of the span before.
   JIT_DEVICE void run_on_to_span() {
     const int level = keys_.level_of_end();
-    output_.spans().ask_ahead(level);
+    output_.spans().ask_ahead((1u << level) - 1);
     keys_.take();
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});

@@ -34,9 +34,18 @@ inline constexpr bool looks_for_largest_later =
     KernelTraits<Config>::lazy_maxima && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
     !has_row_max<Config>;
 
+/// Tiles of a span of which some are likely to move a row's maximum.
+template <bool are_counted>
+struct MovingTiles {};
+template <>
+struct MovingTiles<true> {
+  int moving_tiles = 0;
+};
+
 /// S and P of a consumer, and the maxima and sums of its rows.
 template <class Config>
-class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
+class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
+                       MovingTiles<KernelTraits<Config>::has_spans> {
   using Largest = LargestKnown<Config, looks_for_largest_later<Config>>;
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
@@ -232,7 +241,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // Computes the maxima of the first tile of a work tile, and releases K.
   JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
-    if constexpr (Traits::has_spans) moving_tiles_ = 1;
+    if constexpr (Traits::has_spans) this->moving_tiles = 1;
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
@@ -371,7 +380,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // As above, bitwise as if maxima moved row by row: assumes that none moves; if one may, computes the tile again.
   JIT_DEVICE bool exponentiate_or_move_rows(Queries& queries, const Keys& keys, RowFactors& correction) {
     constexpr int rows = Traits::Scores::rows;
-    if (--moving_tiles_ < 0) {
+    if (--this->moving_tiles < 0) {
       float before[rows], offsets[rows];
 #pragma unroll
       for (int r = 0; r < rows; ++r) {
@@ -404,7 +413,6 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   State state_;
   RowFactors limits_;  // of scores, if precomputes_limits
   float least_sum_;    // row sum of a row whose weight is spread over the keys so far, if precomputes_limits
-  int moving_tiles_ = 0;     // tiles of which some are likely to move rows
   float product_share_ = 0;  // with sums_by_products
 };
 

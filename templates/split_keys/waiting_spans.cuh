@@ -37,11 +37,12 @@ class WaitingSpans {
 
   /// Before the first tile of keys of a work tile.
   JIT_DEVICE void begin() { levels_ = 0; }
-  /// Asks L2 for what put(…, level) will merge, or merge(), with level 32: it has waited for as long as a span takes. By a warp.
-  JIT_DEVICE void ask_ahead(int level) const {
+  /// Asks L2 for results that will be merged, which have waited for as long as a span takes: `levels` has a bit for each. By
+  /// a whole warp.
+  JIT_DEVICE void ask_ahead(unsigned levels) const {
     constexpr int halves = 2;  // of a warp's pairs, 128 bytes each
 #pragma unroll 1
-    for (unsigned left = levels_ & below(level); left != 0; left &= left - 1) {
+    for (unsigned left = levels_ & levels; left != 0; left &= left - 1) {
       const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1) - lane_id();
 #pragma unroll 1
       for (int i = lane_id(); i < node_pairs * halves; i += warp_size)
@@ -50,7 +51,7 @@ class WaitingSpans {
   }
   /// Stores the output of the current span and its row states. The next span meets it at this level.
   JIT_DEVICE void put(Output& output, States& states, int level) {
-    merge_levels(output, states, below(level));  // mutate: SpansInTheOrderOfKeys
+    merge_levels(output, states, (1u << level) - 1);  // mutate: SpansInTheOrderOfKeys
     float2* const place = place_of(level);
     for_each_pair(output, [&](int i, float& x, float& y) { place[i * threads] = make_float2(x, y); });
 #pragma unroll
@@ -59,7 +60,7 @@ class WaitingSpans {
     levels_ |= 1u << level;
   }
   /// Merges all waiting results with the output of the last span.
-  JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, below(32)); }
+  JIT_DEVICE void merge(Output& output, States& states) { merge_levels(output, states, ~0u); }
   /// Turns the states of the last span into the states of all spans; waiting results remain.
   JIT_DEVICE void merge_states(States& states) const {
 #pragma unroll 1
@@ -73,9 +74,6 @@ class WaitingSpans {
  private:
   static constexpr int output_pairs = Output::rows * Output::column_blocks;
   static_assert(node_pairs == output_pairs + Output::rows, "host and device disagree on what waits");
-
-  // Levels below `level`, one bit each.
-  static JIT_DEVICE unsigned below(int level) { return level == 32 ? ~0u : (1u << level) - 1; }
 
   // Merges the results that wait at these levels, the lowest first, as it is nearest to the current keys.
   JIT_DEVICE void merge_levels(Output& output, States& states, unsigned levels) {

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
     FixedBits, FixedBitsMutationTest,
     ::testing::Values(TemplateMutation{"RowsMoveTogether", removed},
                       TemplateMutation{"LargeRowsBesideOthers", removed, {}, {.amplitude = large}},
-                      TemplateMutation{"SpansInTheOrderOfKeys", {"below(level)", "~0u"}},
+                      TemplateMutation{"SpansInTheOrderOfKeys", {"(1u << level) - 1", "~0u"}},
                       TemplateMutation{"SpansOfABlockThatDoNotEnd", {"if ($)", "if (true)"}},
                       TemplateMutation{"MaximaOfTheBlocksSpanBefore", removed},
                       TemplateMutation{"SumsOfTheBlocksSpanBefore", removed},
