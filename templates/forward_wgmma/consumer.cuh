@@ -36,6 +36,8 @@ class Consumer {
   static constexpr float no_correction = -1;  // not a possible factor
   static constexpr bool issues_in_order = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_order && !passes_early;
+  // Whether L2 is asked for results of spans that wait: three consumers lack the registers.
+  static constexpr bool asks_ahead = Traits::has_spans && Traits::consumers < 3;
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -102,7 +104,7 @@ class Consumer {
           run_on_to_span();
           continue;
         }
-        output_.spans().ask_ahead(~0u);
+        if constexpr (asks_ahead) output_.spans().ask_ahead(~0u);
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -135,14 +137,13 @@ class Consumer {
   // Begins the next span: its first S overlaps with the last P V of the span before.
   JIT_DEVICE void run_on_to_span() {
     const int level = keys_.level_of_end();
-    output_.spans().ask_ahead((1u << level) - 1);
+    if constexpr (asks_ahead) output_.spans().ask_ahead((1u << level) - 1);
     keys_.take();
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
     scores_.finish_first_of_span(queries_, keys_);
     finish_output();
     scores_.pack();
-    scores_.order_barrier().let_others();
     output_.begin_span(level);
   }
 

@@ -107,10 +107,8 @@ class ConsumerKeys {
   JIT_DEVICE void skip_k(const WarpgroupOrderBarrier<Traits>& order_barrier) {
     if constexpr (Config::descending || Traits::max_skipped_tiles == 0) return;
     while ((flags_ & key_info_end) == 0) {
-      const bool ends_span = Traits::has_spans && level_of_end() != 0;
       take();
       skip(order_barrier);
-      if (ends_span) order_barrier.let_others();  // mutate: SkipsAreNotInTurn
     }
   }
   JIT_DEVICE void skip_v() {

@@ -20,11 +20,6 @@ class WarpgroupOrderBarrier {
   JIT_DEVICE void pass() const {
     if constexpr (is_used) bar_arrive(next(), 2 * warpgroup_size);
   }
-  /// Lets the other consumers issue once more, as each consumer does at the same tiles, before work that takes long.
-  JIT_DEVICE void let_others() const {
-    wait();
-    pass();  // mutate: OthersAreNotLet
-  }
   /// Passes the turn once `known`, which is uniform in the warp, has been computed.
   JIT_DEVICE void pass_behind(bool known) const {
     if constexpr (is_used) bar_arrive_behind(known, next(), 2 * warpgroup_size);

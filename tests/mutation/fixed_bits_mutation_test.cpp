@@ -112,48 +112,6 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"ExponentialsCountTwice", removed}),
     ::testing::PrintToStringParamName());
 
-// Two consumers, the first of which ends with a span, behind which the other one goes on.
-class TurnsOfSpansMutationTest : public MutationTest {
- protected:
-  void SetUp() override {
-    if (!is_hopper()) GTEST_SKIP() << "the template is Hopper's";
-    MutationTest::SetUp();
-  }
-};
-
-std::string noticed_of_turns(const TemplateMutation* mutation) {
-  const MutatedTemplates templates(mutation);
-  const Context context(templates.settings());
-  const AttentionCase problem{.spec = {.head_dim = 64, .split_keys = 64, .mask = mask::causal()},
-                              .seqlen_q = 256,
-                              .seqlen_kv = 256,
-                              .seed = 3};
-  AttentionRun run(problem);
-  run.poison_outputs();
-  try {
-    attention(problem.spec,
-              parse_config("family=forward_wgmma tile_q=128 tile_kv=64 stages_q=2 stages_v=2 order=ping_pong "
-                           "rescale=on_overflow"),
-              context)(run.arguments());
-  } catch (const Error& error) {
-    return fmt::format("{}: {}", to_string(error.code()), error.what());
-  }
-  return run.check().failure;
-}
-
-TEST_P(TurnsOfSpansMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_turns(&GetParam())); }
-
-TEST(FixedBits, TurnsOfSpansAreRightUnmutated) {
-  if (!is_hopper()) GTEST_SKIP() << "the template is Hopper's";
-  EXPECT_EQ(noticed_of_turns(nullptr), "");
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    FixedBits, TurnsOfSpansMutationTest,
-    ::testing::Values(TemplateMutation{"SkipsAreNotInTurn", removed, {"deadlock", "barrier misuse"}},
-                      TemplateMutation{"OthersAreNotLet", removed, {"deadlock", "barrier misuse"}}),
-    ::testing::PrintToStringParamName());
-
 // Configs that are refused because their bits are others', and a text with multiply-adds that it does not name, computed
 // all the same.
 TEST(FixedBits, AreOtherOnesWhereTheRulesAreBroken) {
