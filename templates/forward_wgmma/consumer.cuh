@@ -36,6 +36,8 @@ class Consumer {
   static constexpr float no_correction = -1;  // not a possible factor
   static constexpr bool issues_in_order = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_order && !passes_early;
+  // Whether L2 is asked for results of spans that wait: three consumers lack the registers.
+  static constexpr bool asks_ahead = Traits::has_spans && Traits::consumers < 3;
 
  public:
   JIT_DEVICE Consumer(const AttentionParams& params, const DropoutParams& dropout,
@@ -91,18 +93,18 @@ class Consumer {
     }
     if constexpr (Config::descending) keys_.skip_v();
     while (true) {
-      while (!keys_.is_last()) {
-        const int level = Traits::has_spans ? keys_.level_of_end() : 0;
+      while (!keys_.ends_span_or_all()) {
         keys_.take();
-        if constexpr (Traits::has_spans) {
-          if (level != 0) {
-            run_on_to_span(level);
-            continue;
-          }
-        }
         // `lower` is false: only the last tile of a work tile is worth a second copy of the code of P V.
         start_scores_and_output(false, [&] { rescale_output(); });  // mutate: FactorsOfOneTileLost
         finish_scores_and_output();
+      }
+      if constexpr (Traits::has_spans) {
+        if (!keys_.is_last()) {
+          run_on_to_span();
+          continue;
+        }
+        if constexpr (asks_ahead) output_.spans().ask_ahead(~0u);
       }
       const bool lower = keys_.is_lower();
       // mutate: FactorsOfTheLastTileLost
@@ -133,7 +135,10 @@ class Consumer {
   }
 
   // Begins the next span: its first S overlaps with the last P V of the span before.
-  JIT_DEVICE void run_on_to_span(int level) {
+  JIT_DEVICE void run_on_to_span() {
+    const int level = keys_.level_of_end();
+    if constexpr (asks_ahead) output_.spans().ask_ahead((1u << level) - 1);
+    keys_.take();
     output_.end_scores_of_span(scores_.state(), queries_.scale_log2());
     start_scores_and_output(false, [] {});
     scores_.finish_first_of_span(queries_, keys_);

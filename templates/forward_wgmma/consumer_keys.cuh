@@ -54,6 +54,10 @@ class ConsumerKeys {
   JIT_DEVICE bool has_any() const { return (flags_ & key_info_none) == 0; }
   /// Whether this is the last tile of which this consumer's queries see some keys.
   JIT_DEVICE bool is_last() const { return (flags_ & key_info_last << consumer_) != 0; }
+  /// Whether it is the last one, or ends a span: one question, as it is asked in front of each product.
+  JIT_DEVICE bool ends_span_or_all() const {
+    return (flags_ & (key_info_last << consumer_ | (Traits::has_spans ? 31 * key_info_span_end : 0))) != 0;
+  }
   /// The tree level at which this tile's span meets the next one; 0: the tile does not end its span.
   JIT_DEVICE int level_of_end() const { return level_of_span_end(flags_); }
   /// Whether this consumer sees only the lower half of the tile.

@@ -34,9 +34,18 @@ inline constexpr bool looks_for_largest_later =
     KernelTraits<Config>::lazy_maxima && !KernelTraits<Config>::has_spans && has_max_logit<Config> &&
     !has_row_max<Config>;
 
+/// Tiles of a span of which some are likely to move a row's maximum.
+template <bool are_counted>
+struct MovingTiles {};
+template <>
+struct MovingTiles<true> {
+  int moving_tiles = 0;
+};
+
 /// S and P of a consumer, and the maxima and sums of its rows.
 template <class Config>
-class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
+class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
+                       MovingTiles<KernelTraits<Config>::has_spans> {
   using Largest = LargestKnown<Config, looks_for_largest_later<Config>>;
   using Traits = KernelTraits<Config>;
   using Score = typename Config::Score;
@@ -232,6 +241,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // Computes the maxima of the first tile of a work tile, and releases K.
   JIT_DEVICE void take_first(Queries& queries, Keys& keys) {
     hold_tile();
+    if constexpr (Traits::has_spans) this->moving_tiles = 1;
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
     keys.release_k();
     if constexpr (has_block_factors<Config>) {
@@ -317,18 +327,25 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
       }
       keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), sums);
+      const auto add = [&] {
+#pragma unroll
+        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
+      };
       if constexpr (Largest::is_bound) {
+        if (__builtin_expect(!repeated && !looks &&
+                                 __all_sync(full_warp, Largest::are_less(sums, offsets) &
+                                                           stay_in_range<Weight>(sums, offsets, state_)),
+                             true)) {
+          add();
+          return false;
+        }
         // mutate: LargestScoresAreNotLookedFor
-        if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, sums, offsets), false)) {
+        if (__builtin_expect(!repeated && !looks && Largest::may_be_less(scores_, offsets), false)) {
           looks = true;
           queries.multiply_by_warp(scores_, keys.k_tile());
           continue;
         }
       }
-      const auto add = [&] {
-#pragma unroll
-        for (int r = 0; r < rows; ++r) state_.row_sum[r] += sums[r];
-      };
       // mutate: OverflowGoesUnnoticed
       if (__builtin_expect(repeated || !stands_out<Weight>(sums, offsets, state_), true)) {
         add();
@@ -363,21 +380,23 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>> {
   // As above, bitwise as if maxima moved row by row: assumes that none moves; if one may, computes the tile again.
   JIT_DEVICE bool exponentiate_or_move_rows(Queries& queries, const Keys& keys, RowFactors& correction) {
     constexpr int rows = Traits::Scores::rows;
-    float before[rows], offsets[rows];
+    if (--this->moving_tiles < 0) {
+      float before[rows], offsets[rows];
 #pragma unroll
-    for (int r = 0; r < rows; ++r) {
-      before[r] = state_.row_sum[r];
-      offsets[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+      for (int r = 0; r < rows; ++r) {
+        before[r] = state_.row_sum[r];
+        offsets[r] = state_.row_max[r] * scale_of_row(queries.scale_log2(), r);
+      }
+      apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
+      keep_largest_of(scores_, state_);
+      jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
+      // mutate: RowsThatMoveUnseen
+      if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
+      queries.multiply_by_warp(scores_, keys.k_tile());
+#pragma unroll
+      for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
     }
     apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
-    keep_largest_of(scores_, state_);
-    jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
-    // mutate: RowsThatMoveUnseen
-    if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
-    queries.multiply_by_warp(scores_, keys.k_tile());
-    apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
-#pragma unroll
-    for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
     const bool move = update_maxima(queries, correction);
     exponentiate(queries);
     return move;

@@ -8,6 +8,7 @@
 
 #include "base/element.cuh"
 #include "base/prelude.cuh"
+#include "ptx/cache_hints.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
 #include "split_keys/result_pieces.cuh"
@@ -36,6 +37,18 @@ class WaitingSpans {
 
   /// Before the first tile of keys of a work tile.
   JIT_DEVICE void begin() { levels_ = 0; }
+  /// Asks L2 for results that will be merged, which have waited for as long as a span takes: `levels` has a bit for each. By
+  /// a whole warp.
+  JIT_DEVICE void ask_ahead(unsigned levels) const {
+    constexpr int halves = 2;  // of a warp's pairs, 128 bytes each
+#pragma unroll 1
+    for (unsigned left = levels_ & levels; left != 0; left &= left - 1) {
+      const float2* const place = place_of(__ffs(static_cast<int>(left)) - 1) - lane_id();
+#pragma unroll 1
+      for (int i = lane_id(); i < node_pairs * halves; i += warp_size)
+        prefetch_l2(place + i / halves * threads + i % halves * (warp_size / halves));
+    }
+  }
   /// Stores the output of the current span and its row states. The next span meets it at this level.
   JIT_DEVICE void put(Output& output, States& states, int level) {
     merge_levels(output, states, (1u << level) - 1);  // mutate: SpansInTheOrderOfKeys

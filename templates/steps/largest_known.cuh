@@ -52,24 +52,24 @@ class LargestKnown<Config, true> {
                                                               ? negative_infinity()
                                                               : largest * score_factor<Config>(params));
   }
-  /// Whether a score of a tile may be larger, of whose exponentials, relative to `offsets`, a lane has these sums.
-  template <class Scores>
-  JIT_DEVICE bool may_be_less(const Scores& exponentials, const float (&sums)[Scores::rows],
-                              const float (&offsets)[Scores::rows]) const {
-    float bounds[Scores::rows];
+  /// Whether no score of a lane may be larger, whose exponentials, relative to `offsets`, have these sums. False for NaN.
+  template <int rows>
+  JIT_DEVICE bool are_less(const float (&sums)[rows], const float (&offsets)[rows]) const {
     bool fit = true;
 #pragma unroll
-    for (int r = 0; r < Scores::rows; ++r) {  // false for NaN, too
-      bounds[r] = ex2(exponent_ - offsets[r]);
-      fit &= sums[r] <= bounds[r];
-    }
-    if (__builtin_expect(__all_sync(full_warp, fit), true)) return false;
-    fit = true;
+    for (int r = 0; r < rows; ++r) fit &= sums[r] <= at_most_ex2(exponent_ - offsets[r]);
+    return fit;
+  }
+  /// Whether a score of a tile may be larger, whose exponentials these are. By bounds that are exact: flat scores are all close to
+  /// their head's largest one.
+  template <class Scores>
+  JIT_DEVICE bool may_be_less(const Scores& exponentials, const float (&offsets)[Scores::rows]) const {
+    bool fit = true;
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
       const float largest = exponentials.template reduce_lane_in_chains<maximum_chains>(
           r, [](float x, float y) { return max_not_negative(x, y); });
-      fit &= largest <= bounds[r];
+      fit &= largest <= ex2(exponent_ - offsets[r]);
     }
     return !__all_sync(full_warp, fit);
   }
@@ -77,6 +77,15 @@ class LargestKnown<Config, true> {
  private:
   // An exponent less what rounding may have made of it, which is at most 2^-7 where it is not large.
   static JIT_DEVICE float below(float exponent) { return exponent - (0.02f + ::fabsf(exponent) * 0x1p-20f); }
+
+  // Nearly 2^x, and at most that, by no special function: the bits of a float are its logarithm between powers of two. Negative
+  // or small where x is not from -126 to 100.
+  static JIT_DEVICE float at_most_ex2(float x) {
+    constexpr unsigned one = 0x3f800000u,
+                       chord = 0x000b0600u;  // 2^23 times 0.0861, by which a chord is above 2^x
+    const unsigned bits = __float_as_uint(fminf(x, 100.0f) + 768.0f);   // 14 bits of fraction
+    return __uint_as_float((bits << 9) + (one + 0x80000000u - chord));  // mutate: BoundsAboveExponentials
+  }
 
   // Alike in all lanes: registers of a thread are few.
   JIT_DEVICE void set(float exponent) { exponent_ = __int_as_float(uniform(__float_as_int(exponent))); }

@@ -408,17 +408,24 @@ inline constexpr float overflow_limit = is_same<Element, fp16> ? 0x1p14f : 0x1p4
 /// outliers the error of O is 1.04 times that with true maxima for 2, 1.05 for 3.
 inline constexpr float sums_that_stand_out = 2.5f;
 
-/// Whether some row of the warp needs another look: a thread's `sums` of the tile are much larger than its sums so far,
-/// or too large, or an offset is large (infinite before the first visible key).
+/// Whether a thread's rows need no other look: its `sums` of the tile are not much larger than its sums so far, nor too large,
+/// and no offset is large.
 template <class Element, int rows, class State>
-JIT_DEVICE bool stands_out(const float (&sums)[rows], const float (&offsets)[rows], const State& state) {
+JIT_DEVICE bool stay_in_range(const float (&sums)[rows], const float (&offsets)[rows], const State& state) {
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < rows; ++r) {  // false for NaN, too
     fits &= !(State::may_be_large && is_large(offsets[r])) &&
             sums[r] <= fminf(sums_that_stand_out * state.row_sum[r], overflow_limit<Element>);
   }
-  return __any_sync(full_warp, !fits);
+  return fits;
+}
+
+/// Whether some row of the warp needs another look: a thread's `sums` of the tile are much larger than its sums so far,
+/// or too large, or an offset is large (infinite before the first visible key).
+template <class Element, int rows, class State>
+JIT_DEVICE bool stands_out(const float (&sums)[rows], const float (&offsets)[rows], const State& state) {
+  return __any_sync(full_warp, !stay_in_range<Element>(sums, offsets, state));
 }
 
 /// Whether the exponentials must be computed again, relative to maxima that include this tile.

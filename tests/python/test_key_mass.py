@@ -23,7 +23,7 @@ def exact_mass(q, k, lse, *, keep=None, score=None, softmax_scale=None, heads="k
         scores = numpy.where(numpy.broadcast_to(keep(*places), scores.shape), scores, -numpy.inf)
     # numpy.where: a query without keys has LSE −inf
     mass = numpy.exp(scores - numpy.where(numpy.isneginf(lse), numpy.inf, lse)[..., None]).sum(2)
-    return mass if heads == "q" else mass.reshape(mass.shape[0], -1, ratio, mass.shape[-1]).sum(2)
+    return mass if heads == "q" else mass.reshape(mass.shape[0], k.shape[2], ratio, k.shape[1]).sum(2)  # there may be no key
 
 
 def check(mass, exact, fetch):

@@ -85,7 +85,10 @@ def test_all_families(rng, place, fetch, case, family):
 
 LOOKS = {"flat": dict(softmax_scale=0.002), "normal": dict(), "peaked": dict(softmax_scale=3.0),
          "negative": dict(score=ja.score.text("return -2.0f * fabsf(score) - 5.0f;", name="negative")),
-         "rising": dict(score=ja.score.text("return 0.05f * k + score;", name="rising"))}
+         "rising": dict(score=ja.score.text("return 0.05f * k + score;", name="rising")),
+         # a score of another row, and one that is larger by less than the bound of a sum could be wrong
+         "near": dict(score=ja.score.text("return k == 0 && q == 5 ? 0.305f : k == 100 && q == 3 ? 0.33f : k < 64 ? 0.0f : -30.0f;",
+                                          name="near"))}
 
 
 @pytest.mark.parametrize("case", LOOKS)

@@ -100,11 +100,13 @@ int launched_registers(const ForwardWgmma& config) {
 // Computing maxima first takes up to a tenth of the time (docs/records/notebook.md). Without it, tiles are
 // computed twice if most exceed earlier maxima, or if the first tile is masked for many queries; under a mask
 // without row ranges, tuning decides. 8-bit P would saturate before its sum shows it. With split_keys, where
-// each row rescales alone, computing maxima is faster except at head dims around 128.
+// each row rescales alone, computing maxima is faster except at head dims around 128, and at 64 in plain calls, whose
+// three consumers have the registers.
 std::vector<Rescale> promising_rescales(const AttentionSpec& spec) {
   if (has_fp8_queries(spec) || !are_steady(spec.score) || spec.mean_score) return {Rescale::lazy};
   const int columns = padded_head_dim(spec.head_dim);
-  if (spec.split_keys != 0 && (columns <= 64 || columns > 128)) return {Rescale::lazy};
+  const bool looks_first = columns < 64 || columns > 128 || (columns == 64 && !is_plain(spec));
+  if (spec.split_keys != 0 && looks_first) return {Rescale::lazy};
   if (has_row_range(spec.mask)) return {Rescale::on_overflow};
   return {Rescale::lazy, Rescale::on_overflow};
 }
