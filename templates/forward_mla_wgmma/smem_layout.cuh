@@ -40,6 +40,8 @@ struct SmemLayout {
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
   PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
+  int arrived_k;         ///< barriers of stages of `k` whose own rows have come, which a pair's block then sends
+  int arrived_v;         ///< the same of `v`
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
   int key_tile_infos;    ///< KeyTileInfo for each stage
@@ -57,6 +59,7 @@ struct SmemSizes {
   bool copies_rows = false;  ///< whether keys are copied row by row
   int list_words = 0;        ///< of each key, where queries have lists
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
+  bool is_pair = false;      ///< whether two blocks copy half of the rows each
 };
 
 /// Parts of values of so many tiles, and of half a tile more.
@@ -91,6 +94,9 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   place.barriers(layout.infos, tiles_told);
   place.barriers(layout.splits, stages_splits);
   place.barriers(layout.plans, plans);
+  const bool sends = sizes.is_pair && sizes.stored_row_bytes == 0;
+  layout.arrived_k = sends ? place.numbers(stages_k * 8) : layout.k.full;
+  layout.arrived_v = sends ? place.numbers(stages_v * 8) : layout.v.full;
   layout.plans.tiles = place.words(plans * plan_bytes(tile_kv));
   layout.total = place.total();
   return layout;

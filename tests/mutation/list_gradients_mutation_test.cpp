@@ -374,7 +374,7 @@ INSTANTIATE_TEST_SUITE_P(
             chosen_in_turns},
         GradientMutation{{"SlotsOfTheFirstTile", {"item.first_tile * tile_slots + own", "own"}}, chosen_rows},
         GradientMutation{{"QueriesBehindTheSequence", {"member < owner.queries", "true"}}, chosen_shared},
-        GradientMutation{{"EntriesOfOtherMembers", {" & 1) != 0", " & 1) != 2"}}, chosen_shared},
+        GradientMutation{{"EntriesOfRowsBeside", {" & 1) != 0", " & 1) != 2"}}, chosen_shared},
         GradientMutation{{"ListedKeysAreOverwritten", removed, {"data race", "access in flight"}, {}, true},
                          chosen_many},
         GradientMutation{{"ListedQueriesAreOverwritten", removed, {"data race", "access in flight"}},
