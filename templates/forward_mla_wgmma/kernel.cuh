@@ -77,25 +77,12 @@ JIT_DEVICE void produce(const AttentionParams& params, const KernelMemory& memor
   }
 }
 
-/// The work of a warp, until the block has none left.
-template <class Config, class Work>
-JIT_DEVICE void compute(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
-                        unsigned smem, int warp, Work& work) {
-  using Traits = KernelTraits<Config>;
-  switch (warp / Traits::warps) {
-    case 0:
-      setmaxnreg_dec<Config::producer_registers>();
-      return produce<Traits>(params, memory, bytes, smem, warp, work);
-    case 1:
-      setmaxnreg_of_launched<Config::score_registers, Traits::threads>();
-      return ScoreWarpgroup<Config>(params, bytes, smem).run();
-    default:
-      setmaxnreg_inc<Config::consumer_registers>();
-      OutputWarpgroup<Config>(params, memory.split_params, bytes, smem, warp / Traits::warps - 2).run();
-      constexpr int warps = Traits::consumer_warps;
-      zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - 2 * Traits::warps,
-                           static_cast<int>(gridDim.x) * warps);
-  }
+/// By all warps at their end: blocks of a pair read and write each other's memory until both have done all.
+template <class Traits>
+JIT_DEVICE void end_block() {
+  if constexpr (!Traits::is_pair) return;
+  __syncwarp();
+  cluster_sync();  // mutate: BlocksEndBeforeTheirPeers
 }
 
 template <class Config>
@@ -119,10 +106,22 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
   } else {
     __syncthreads();
   }
-  compute<Config>(params, memory, bytes, smem, warp, work);
-  if constexpr (Traits::is_pair) {
-    __syncwarp();
-    cluster_sync();  // mutate: BlocksEndBeforeTheirPeers
+  switch (warp / Traits::warps) {
+    case 0:
+      setmaxnreg_dec<Config::producer_registers>();
+      produce<Traits>(params, memory, bytes, smem, warp, work);
+      return end_block<Traits>();
+    case 1:
+      setmaxnreg_of_launched<Config::score_registers, Traits::threads>();
+      ScoreWarpgroup<Config>(params, bytes, smem).run();
+      return end_block<Traits>();
+    default:
+      setmaxnreg_inc<Config::consumer_registers>();
+      OutputWarpgroup<Config>(params, memory.split_params, bytes, smem, warp / Traits::warps - 2).run();
+      constexpr int warps = Traits::consumer_warps;
+      zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - 2 * Traits::warps,
+                           static_cast<int>(gridDim.x) * warps);
+      end_block<Traits>();
   }
 }
 

@@ -129,7 +129,7 @@ class ScoreWarpgroup {
     wgmma_hold(scores_.registers[0]);
     held_.hold();
     if constexpr (Traits::has_keys_alone) {
-      release_keys<Traits>(panels_.k, 0);  // mutate: KeysAloneReleasedUnderTheirProduct
+      release_keys<Traits>(panels_.k);  // mutate: KeysAloneReleasedUnderTheirProduct
       panels_.k.advance();
     }
   }

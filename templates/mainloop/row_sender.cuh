@@ -18,7 +18,12 @@ JIT_DEVICE void send_to_peer(unsigned rows, int bytes, unsigned full) {
   cp_async_bulk_to_block(cluster_address(rows, peer), rows, bytes, cluster_address(full, peer));
 }
 
-/// Releases, in both blocks, since both write it, a stage of keys that a warp has read, `back` stages ago.
+/// Releases, in both blocks, since both write it, the stage of keys that a warp has read, or that of `back` stages ago.
+template <class Traits, class Pipeline>
+JIT_DEVICE void release_keys(const Pipeline& pipeline) {
+  pipeline.consumer_release();
+  if constexpr (Traits::is_pair) pipeline.consumer_release_to(cluster_rank() ^ 1);
+}
 template <class Traits, class Pipeline>
 JIT_DEVICE void release_keys(const Pipeline& pipeline, int back) {
   pipeline.consumer_release_before(back);
