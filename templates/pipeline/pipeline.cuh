@@ -49,6 +49,8 @@ class Pipeline {
   JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
   // mutate: ParityOfEmpty
   JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
+  /// Waits for a stage that other blocks of the cluster release, too.
+  JIT_DEVICE void producer_acquire_cluster() const { mbarrier_wait_parity_cluster(empty(), round_ ^ 1); }
   /// Whether the stage is empty; uniform in the warp. By a whole warp.
   JIT_DEVICE bool is_empty() const {
     return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
