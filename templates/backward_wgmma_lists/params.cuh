@@ -22,7 +22,7 @@ struct ListedRowNumbers {
 };
 
 /// Tiles of an item. A block of keys that all queries name has many items, which blocks of the grid share.
-inline constexpr int listed_item_tiles = 32;
+inline constexpr int listed_item_tiles = 64;
 
 /// Memory that the kernels of a call share beside GradientParams::dq_sums, which are the dQ of each tile,
 /// (KV heads, head_tiles), and which lists a launch has.
@@ -38,7 +38,7 @@ struct ListedWork {
   int blocks_of_head;  ///< places of blocks
   int head_tiles;      ///< places of tiles
   int head_items;      ///< the same of items
-  int first_query;  ///< row of q
+  int first_query;     ///< row of q
   int queries;
   int entries;
   bool is_first;  ///< of launches that add to the same keys
@@ -67,6 +67,8 @@ struct ListedParams {
 };
 
 inline constexpr int listed_threads = 256;
+/// Lanes that have the list of a query and a KV head.
+inline constexpr int listed_entry_lanes = 32;
 /// Lanes that have a row of o and do.
 inline constexpr int listed_row_lanes = 16;
 

@@ -40,13 +40,13 @@ struct SmemLayout {
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
   PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
-  int arrived_k;         ///< barriers of stages of `k` whose own rows have come, which a pair's block then sends
-  int arrived_v;         ///< the same of `v`
-  int p_flags;           ///< int of each warp's rows, for each stage of P
-  int row_factors;       ///< float of each row, for each stage of P
-  int key_tile_infos;    ///< KeyTileInfo for each stage
-  int stored;            ///< of rows of 8-bit latents, for each warp that converts them
-  int stored_stages;     ///< of each of these warps
+  int arrived_k;    ///< barriers of stages of `k` whose own rows have come, which a pair's block then sends
+  int arrived_v;    ///< the same of `v`
+  int p_flags;      ///< int of each warp's rows, for each stage of P
+  int row_factors;  ///< float of each row, for each stage of P
+  int key_tile_infos;  ///< KeyTileInfo for each stage
+  int stored;          ///< of rows of 8-bit latents, for each warp that converts them
+  int stored_stages;   ///< of each of these warps
   int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };

@@ -69,9 +69,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
 
   /// Producer warps: one finds out which keys come, and loads them by TMA, or has others copy their rows. The others load
   /// queries, which the score warpgroup does itself beside rows.
-  static constexpr int copy_warps = uses_tma     ? 0
-                                    : has_sender ? row_copy_warps_beside_sender
-                                                 : row_copy_warps;
+  static constexpr int copy_warps = uses_tma ? 0 : has_sender ? row_copy_warps_beside_sender : row_copy_warps;
   static constexpr int query_warps = warps - 1 - copy_warps - (has_sender ? 1 : 0);
   static constexpr bool has_query_warps = query_warps > 0;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
@@ -106,7 +104,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .stored_row_bytes = stored_row_bytes,
                                                     .is_pair = is_pair});
   /// Bytes from the barrier of a full stage of keys to that of its own rows.
-  static constexpr int arrived_k = layout.arrived_k - layout.k.full, arrived_v = layout.arrived_v - layout.v.full;
+  static constexpr int arrived_k = layout.arrived_k - layout.k.full,
+                       arrived_v = layout.arrived_v - layout.v.full;
 
   static constexpr int stages_k = stages_alone(stored_row_bytes), stages_v = layout.v.stages;
 

@@ -69,9 +69,10 @@ class KeyRowCopies {
     JIT_DEVICE Sources(const KeyRowCopies& copies, const RowPlan& plan, const Plans& plans) {
 #pragma unroll
       for (int i = 0; i < most_quads; ++i) {
-        const int number = copies.has_quad(i) ? plans.number(Traits::first_copied_row() +
-                                                             copies.quad(i) * quad_rows + lane_row())
-                                              : -1;
+        const int number =
+            copies.has_quad(i)
+                ? plans.number(Traits::first_copied_row() + copies.quad(i) * quad_rows + lane_row())
+                : -1;
         const Element* row = row_start<Config>(copies.params_, plan, number);
         exist[i] = row != nullptr;
         if (!exist[i]) row = static_cast<const Element*>(copies.params_.k);  // of which nothing is read

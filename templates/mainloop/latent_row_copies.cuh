@@ -64,8 +64,7 @@ class LatentRowCopies {
         ++taken_;
       }
       if (quad < quads) {
-        copy(plan,
-             plans.number(Traits::first_copied_row() + quad * quad_rows + lane_id() / row_lanes));
+        copy(plan, plans.number(Traits::first_copied_row() + quad * quad_rows + lane_id() / row_lanes));
       } else {
         --left;
       }
@@ -247,7 +246,7 @@ class LatentRowCopies {
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;        // shared address
+  const unsigned stages_;               // shared address
   OwnQuads<warps> copied_, converted_;  // of the tiles that are copied and converted next
   int quad_;                            // that is converted next
   const bool expects_;                  // the other block's rows of each stage

@@ -105,7 +105,8 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
-  const int ratio = problem.ratio, heads = problem.heads_kv * ratio, lists = (rows_q + problem.queries - 1) / problem.queries;
+  const int ratio = problem.ratio, heads = problem.heads_kv * ratio,
+            lists = (rows_q + problem.queries - 1) / problem.queries;
   const int head_dim = problem.head_dim();
   DeviceTensor q(DType::bf16, {rows_q, heads, head_dim});
   q.fill([](std::int64_t) { return 0.0; });
@@ -243,8 +244,8 @@ TEST_P(KeyListsMutationTest, IsCaught) {
 }
 
 TEST(KeyLists, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, shared, long_lists, stored, in_pairs, stored_in_pairs, blocks, causal,
-                                 wide_blocks, cut_blocks})
+  for (const Problem& problem : {tokens, shared, long_lists, stored, in_pairs, stored_in_pairs, blocks,
+                                 causal, wide_blocks, cut_blocks})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
   EXPECT_EQ(noticed_of_union(nullptr), "");
 }
@@ -288,7 +289,8 @@ INSTANTIATE_TEST_SUITE_P(
                      stored},
         ListMutation{{"LatentsOfOtherLanesReadEarly", removed, {"data race", "access in flight"}}, stored},
         ListMutation{{"StoredRowsOverThoseThatAreRead", removed, {"data race", "access in flight"}}, stored},
-        ListMutation{{"RowsSentBeforeTheyCame", removed, {"data race", "access in flight", "proxy"}}, in_pairs},
+        ListMutation{{"RowsSentBeforeTheyCame", removed, {"data race", "access in flight", "proxy"}},
+                     in_pairs},
         ListMutation{{"RowsSentOverThoseOfThePeer", removed, {"data race", "access in flight"}}, in_pairs},
         ListMutation{{"RowsSentWithoutProxyFence", removed, {"proxy"}}, in_pairs},
         ListMutation{{"RowsOverThoseOfThePeer",
@@ -319,7 +321,8 @@ INSTANTIATE_TEST_SUITE_P(
                       {},
                       true},
                      in_pairs},
-        ListMutation{{"BlocksEndBeforeTheirPeers", removed, {"ended", "exited", "mbarrier"}, {}, true}, in_pairs},
+        ListMutation{{"BlocksEndBeforeTheirPeers", removed, {"ended", "exited", "mbarrier"}, {}, true},
+                     in_pairs},
         ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
         ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
         ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},

@@ -37,7 +37,8 @@ static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a
 
 // Whether both blocks of a pair find the same tiles of keys.
 bool can_pair(const AttentionSpec& spec) {
-  return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows && spec.mask == mask::none();
+  return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows &&
+         spec.mask == mask::none();
 }
 
 }  // namespace
@@ -74,7 +75,8 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
   }
   if (config.pair && !can_pair(spec)) {
     return fmt::format(
-        "{} has pairs of blocks for lists of one query, without mask, whose heads are {} for each KV head; pair must be "
+        "{} has pairs of blocks for lists of one query, without mask, whose heads are {} for each KV head; "
+        "pair must be "
         "false, gqa_ratio is {}",
         name, pair_rows, spec.gqa_ratio);
   }

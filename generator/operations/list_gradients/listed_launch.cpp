@@ -176,7 +176,7 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
     rows.work.is_last = first == work.lists;
     transpose.rows = rows.work.queries;
     transpose.room = transpose.rows * transpose.entries;
-    put_rows(ListedStep::number, heads * std::max(queries * work.entries, work.block_limit));
+    put_rows(ListedStep::number, heads * std::max(queries * listed_entry_lanes, work.block_limit));
     launch_transpose(transposing, transpose, stream);
     maps.work = rows.work;
     void* parameters[] = {&of_sequences, &rows.gradients, &maps};
