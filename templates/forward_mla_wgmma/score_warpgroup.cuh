@@ -102,7 +102,7 @@ class ScoreWarpgroup {
     held_.hold();
     if constexpr (Traits::has_keys_alone) {
       using K = typename Traits::KPanel;
-      wait_for_keys<Traits>(panels_.k);                               // mutate: NoWaitForKeysAlone
+      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
       if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
       wgmma_fence();
       Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
@@ -111,7 +111,7 @@ class ScoreWarpgroup {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
-      wait_for_keys<Traits>(panels_.v);                               // mutate: NoWaitForAPartOfKeys
+      panels_.v.consumer_wait();                                      // mutate: NoWaitForAPartOfKeys
       if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
       const unsigned b = along_columns<V>(panels_.v.tile());
       wgmma_fence();

@@ -8,7 +8,6 @@
 #include "mainloop/pipelines.cuh"
 #include "mainloop/row_plans.cuh"
 #include "mainloop/row_quads.cuh"
-#include "mainloop/row_sender.cuh"
 #include "pipeline/pipeline.cuh"
 #include "ptx/cp_async.cuh"
 
@@ -84,7 +83,7 @@ class KeyRowCopies {
   // Starts the copies of the columns from `first` on that a stage has, which arrive so many bytes behind its `full`.
   template <class Tile, class Pipeline>
   JIT_DEVICE void start(Pipeline& pipeline, int arrived, const Sources& sources, int first) const {
-    acquire_keys<Traits>(pipeline);  // mutate: RowsOverThoseThatAreMultiplied
+    pipeline.producer_acquire();  // mutate: RowsOverThoseThatAreMultiplied
     const int row = Traits::first_copied_row() + own_.first * quad_rows + lane_row();
     // Quads of a warp are one and then the other half of a swizzle's rows, if warps are an odd number.
     const unsigned even = Tile::chunk_address(pipeline.tile(), row, lane_chunk()),

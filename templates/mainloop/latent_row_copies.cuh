@@ -178,7 +178,7 @@ class LatentRowCopies {
   template <class Pipeline>
   JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
     if (quad_ != converted_.first) return pipeline.tile_before(back);
-    acquire_keys<Traits>(pipeline);  // mutate: LatentsOverThoseThatAreMultiplied
+    pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
     const unsigned tile = pipeline.tile();
     pipeline.advance();
     return tile;

@@ -18,31 +18,11 @@ JIT_DEVICE void send_to_peer(unsigned rows, int bytes, unsigned full) {
   cp_async_bulk_to_block(cluster_address(rows, peer), rows, bytes, cluster_address(full, peer));
 }
 
-/// Waits for room for a stage of keys, in both blocks of a pair.
-template <class Traits, class Pipeline>
-JIT_DEVICE void acquire_keys(const Pipeline& pipeline) {
-  if constexpr (Traits::is_pair) {
-    pipeline.producer_acquire_cluster();
-  } else {
-    pipeline.producer_acquire();
-  }
-}
-
-/// Waits for a stage of keys that both blocks of a pair fill.
-template <class Traits, class Pipeline>
-JIT_DEVICE void wait_for_keys(const Pipeline& pipeline) {
-  if constexpr (Traits::is_pair) {
-    pipeline.consumer_wait_cluster();
-  } else {
-    pipeline.consumer_wait();
-  }
-}
-
 /// Releases, in both blocks, since both write it, the stage of keys that a warp has read, or that of `back` stages ago.
 template <class Traits, class Pipeline>
 JIT_DEVICE void release_keys(const Pipeline& pipeline) {
   pipeline.consumer_release();
-  if constexpr (Traits::is_pair) pipeline.consumer_release_to(cluster_rank() ^ 1);
+  if constexpr (Traits::is_pair) pipeline.consumer_release_before_to(0, cluster_rank() ^ 1);
 }
 template <class Traits, class Pipeline>
 JIT_DEVICE void release_keys(const Pipeline& pipeline, int back) {
@@ -77,7 +57,7 @@ class RowSender {
   static JIT_DEVICE void send(Pipeline& pipeline, int arrived) {
     constexpr int bytes = Traits::copied_rows * Tile::row_bytes;  // of a panel
     // Who copied the rows has waited for room, too, but copies that arrive tell of themselves alone.
-    acquire_keys<Traits>(pipeline);              // mutate: RowsSentOverThoseOfThePeer
+    pipeline.producer_acquire();                 // mutate: RowsSentOverThoseOfThePeer
     pipeline.moved(0, arrived).consumer_wait();  // mutate: RowsSentBeforeTheyCame
     fence_proxy_async_shared();                  // mutate: RowsSentWithoutProxyFence
     __syncwarp();

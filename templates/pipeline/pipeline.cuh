@@ -49,8 +49,6 @@ class Pipeline {
   JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
   // mutate: ParityOfEmpty
   JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
-  /// Waits for a stage that other blocks of the cluster release, too.
-  JIT_DEVICE void producer_acquire_cluster() const { mbarrier_wait_parity_cluster(empty(), round_ ^ 1); }
   /// Whether the stage is empty; uniform in the warp. By a whole warp.
   JIT_DEVICE bool is_empty() const {
     return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
@@ -88,8 +86,10 @@ class Pipeline {
   JIT_DEVICE unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
   JIT_DEVICE void producer_commit_before(int back) const { arrive(full_ + stage_before(back) * 8); }
   JIT_DEVICE void consumer_release_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
+  /// At the barrier of a block of the cluster. It orders what copies write, as they do, and no other memory.
   JIT_DEVICE void consumer_release_before_to(int back, int rank) const {
-    arrive_at(empty_ + stage_before(back) * 8, rank);
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(empty_ + stage_before(back) * 8, rank));
   }
   JIT_DEVICE unsigned full_before(int back) const { return full_ + stage_before(back) * 8; }
 
