@@ -153,7 +153,10 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_tile_space(launch.spec, tiles, launch.params, family);
-  const int wanted = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  // Blocks of a work tile wait for one another: all are resident, which GPCs may have no room for in clusters.
+  const int resident = tiles.cluster > 1 ? std::min(launch.kernel.sm_count, launch.kernel.resident_blocks)
+                                         : launch.kernel.sm_count;
+  const int wanted = split_blocks(launch.spec, tiles, launch.params, resident);
   const TileSpaceLaunches launches =
       tile_space_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
   const int blocks = launches.first + launches.second;
