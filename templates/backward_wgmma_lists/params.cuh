@@ -25,7 +25,7 @@ struct ListedRowNumbers {
 inline constexpr int listed_item_tiles = 64;
 
 /// Memory that the kernels of a call share beside GradientParams::dq_sums, which are the dQ of each tile,
-/// (KV heads, head_tiles), and which lists a launch has.
+/// (KV heads, head_tiles), and which queries and KV heads a launch has. KV heads of arrays are these alone.
 struct ListedWork {
   int* blocks;  ///< (queries of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
@@ -40,6 +40,8 @@ struct ListedWork {
   int head_items;      ///< the same of items
   int first_query;     ///< row of q
   int queries;
+  int first_head;
+  int heads;
   int entries;
   bool is_first;  ///< of launches that add to the same keys
   bool is_last;

@@ -32,17 +32,17 @@ JIT_DEVICE void number_blocks(const ListedParams& params) {
   const FunctorTensor* const tensors = attention.tensors;
   const ListedWork& work = params.work;
   const long long own = listed_thread(), own_list = own / listed_entry_lanes;
-  const int heads = attention.heads_kv;
-  if (own < static_cast<long long>(heads) * work.block_limit) work.done[own] = 0;
-  if (own_list >= static_cast<long long>(work.queries) * heads) return;
-  const int kv_head = static_cast<int>(own_list % heads), query = static_cast<int>(own_list / heads);
+  if (own < static_cast<long long>(work.heads) * work.block_limit) work.done[own] = 0;
+  if (own_list >= static_cast<long long>(work.queries) * work.heads) return;
+  const int head = static_cast<int>(own_list % work.heads), query = static_cast<int>(own_list / work.heads);
+  const int kv_head = work.first_head + head;
   const int row = work.first_query + query, list = row / Lists::queries, member = row % Lists::queries;
   const ListOwner owner = owner_of<Listed<Config>>(attention, list);
   // mutate: QueriesBehindTheSequence
   const int count = member < owner.queries ? Lists::count(tensors, list, kv_head) : 0;
   const int first = static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block));
   int* const blocks = work.blocks + own_list * work.entries;
-  int* const slots = work.slots + (static_cast<long long>(kv_head) * work.queries + query) * work.entries;
+  int* const slots = work.slots + (static_cast<long long>(head) * work.queries + query) * work.entries;
   int seen = 0;
 #pragma unroll 1
   for (int begin = 0; begin < count; begin += warp_size) {
@@ -147,19 +147,18 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const AttentionParams& attention = params.attention;
   const ListedWork& work = params.work;
   const long long own = listed_thread();
-  const int heads = attention.heads_kv;
-  if (own >= static_cast<long long>(work.queries) * heads * of_query) return;
+  if (own >= static_cast<long long>(work.queries) * work.heads * of_query) return;
   const int place = static_cast<int>(own % of_query);
-  const int kv_head = static_cast<int>(own / of_query % heads),
-            query = static_cast<int>(own / of_query / heads);
+  const int own_head = static_cast<int>(own / of_query % work.heads),
+            query = static_cast<int>(own / of_query / work.heads);
   const int half = place % halves, lane = place / halves % (octet * 4),
             warp = place / halves / (octet * 4) % warps, block = place / halves / (octet * 4) / warps;
   const int head = warp * 16 + half * 8 + lane / 4, column = block * 8 + lane % 4 * 2;
 
   const int* const slots =
-      work.slots + (static_cast<long long>(kv_head) * work.queries + query) * work.entries;
+      work.slots + (static_cast<long long>(own_head) * work.queries + query) * work.entries;
   const float* const parts =
-      dq_sums<Traits>(params.gradients, static_cast<long long>(kv_head) * work.head_tiles) +
+      dq_sums<Traits>(params.gradients, static_cast<long long>(own_head) * work.head_tiles) +
       block / blocks * Traits::dq_part_floats + block % blocks * warpgroup_size * 4;
   float2 sum = make_float2(0, 0);
 #pragma unroll 4
@@ -177,7 +176,7 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const TensorStrides& to = params.gradients.dq_strides;
   const float scale = attention.softmax_scale;  // mutate: DqOfListedRowsUnscaled
   Element* const dq = static_cast<Element*>(params.gradients.dq) + (work.first_query + query) * to.seq +
-                      (kv_head * ratio + head) * to.head + column;
+                      ((work.first_head + own_head) * ratio + head) * to.head + column;
   *reinterpret_cast<unsigned*>(dq) = pack<Element>(sum.x * scale, sum.y * scale);
 }
 
