@@ -297,7 +297,7 @@ constexpr Problem chosen_shared{.block = 64, .queries = 2, .has_sinks = true};
 constexpr Problem chosen_many{.block = 64, .ratio = 64, .entries = 120};
 constexpr Problem chosen_low{.block = 128, .is_low = true};
 constexpr Problem chosen_in_turns{.block = 64, .part_bytes = 1};
-constexpr Problem of_two_items{.block = 128, .ratio = 64, .entries = 240};
+constexpr Problem of_two_items{.block = 128, .ratio = 64, .entries = 200};
 
 struct GradientMutation {
   TemplateMutation mutation;
