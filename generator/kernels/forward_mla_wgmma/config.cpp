@@ -109,7 +109,8 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int stages : {2, 3, 4}) configs.push_back({.stages = stages, .copies = copies});
-    if (copies == Copies::cp_async && can_pair(problem.spec))
+    // Pairs of 16-bit rows, which nobody converts, are slower than blocks alone (docs/records/notebook.md).
+    if (copies == Copies::cp_async && can_pair(problem.spec) && has_narrow_keys(problem.spec))
       configs.push_back({.stages = 2, .copies = copies, .pair = true});
   }
   return configs;

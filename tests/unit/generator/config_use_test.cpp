@@ -24,7 +24,7 @@ struct SampledProblem {
   ProblemShape shape;
 };
 
-// Values that are columns of keys, of which random tests of all families draw none; with 128 heads they have lists.
+// Values that are columns of keys, of which random tests of all families draw none; with 128 heads lists of 8-bit ones.
 AttentionSpec draw_latents(reference::Random& random) {
   const bool is_paged = reference::draw(random, 0, 1) == 0;
   const bool is_large = reference::draw(random, 0, 1) == 0;
@@ -36,7 +36,8 @@ AttentionSpec draw_latents(reference::Random& random) {
                      .split_keys = reference::draw(random, 0, 3) == 0 ? 256 : 0,
                      .values_in_keys = true,
                      .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
-  if (spec.gqa_ratio == 128) {
+  if (spec.gqa_ratio == 128 && is_large) {
+    spec.kv_dtype = DType::latent_656;
     spec.sequences_q = SequenceKind::varlen;
     if (!is_paged) spec.sequences_kv = SequenceKind::varlen;
     spec.split_keys = 0;
