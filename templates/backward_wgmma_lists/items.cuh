@@ -25,21 +25,22 @@ class ListedItems {
   static constexpr int item_slots = listed_item_slots(Config::gqa_ratio);
 
  public:
-  JIT_DEVICE explicit ListedItems(const ListedMaps& maps) : work_(maps.work), taken_(maps.schedule.taken) {}
+  JIT_DEVICE ListedItems(const AttentionParams& params, const ListedMaps& maps)
+      : heads_(params.heads_kv), work_(maps.work), taken_(maps.schedule.taken) {}
 
   /// The number of the next one; −1: none is left.
   JIT_DEVICE int next() const {
-    const int items = work_.heads * work_.head_items;
+    const int items = heads_ * work_.head_items;
     const int number = take_number(taken_, items + static_cast<int>(gridDim.x));
     return number < items ? number : -1;
   }
 
   JIT_DEVICE ListedItem item(int number) const {
-    const int head = number / work_.head_items, kv_head = work_.first_head + head;
-    const int* const starts = work_.starts + static_cast<long long>(head) * (work_.block_limit + 1);
+    const int kv_head = number / work_.head_items;
+    const int* const starts = work_.starts + static_cast<long long>(kv_head) * (work_.block_limit + 1);
     const auto begin = [&](int block) { return starts[block]; };
     const auto [block, first_slot] =
-        varlen_place<item_slots>(number - head * work_.head_items, work_.blocks_of_head, begin);
+        varlen_place<item_slots>(number - kv_head * work_.head_items, work_.blocks_of_head, begin);
     const int slots = begin(block + 1) - begin(block);
     ListedItem item{kv_head, block, first_slot / item_slots, first_slot, 0, 0, true};
     if (first_slot < 0 || (first_slot > 0 && first_slot >= slots)) return {kv_head, -1};
@@ -51,6 +52,7 @@ class ListedItems {
   }
 
  private:
+  const int heads_;
   const ListedWork& work_;
   unsigned* const taken_;
 };

@@ -22,10 +22,10 @@ struct ListedRowNumbers {
 };
 
 /// Tiles of an item. A block of keys that all queries name has many items, which blocks of the grid share.
-inline constexpr int listed_item_tiles = 64;
+inline constexpr int listed_item_tiles = 32;
 
 /// Memory that the kernels of a call share beside GradientParams::dq_sums, which are the dQ of each tile,
-/// (KV heads, head_tiles), and which queries and KV heads a launch has. KV heads of arrays are these alone.
+/// (KV heads, head_tiles), and which lists a launch has.
 struct ListedWork {
   int* blocks;  ///< (queries of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
@@ -40,8 +40,6 @@ struct ListedWork {
   int head_items;      ///< the same of items
   int first_query;     ///< row of q
   int queries;
-  int first_head;
-  int heads;
   int entries;
   bool is_first;  ///< of launches that add to the same keys
   bool is_last;
@@ -69,8 +67,6 @@ struct ListedParams {
 };
 
 inline constexpr int listed_threads = 256;
-/// Lanes that have the list of a query and a KV head.
-inline constexpr int listed_entry_lanes = 32;
 /// Lanes that have a row of o and do.
 inline constexpr int listed_row_lanes = 16;
 

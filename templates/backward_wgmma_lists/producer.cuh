@@ -46,7 +46,7 @@ class ListedLoads {
       is_partial = __any_sync(full_warp, is_partial);
       const int flags =
           (is_partial ? query_info_partial : 0) | (first + tile_slots >= item.slots ? query_info_end : 0);
-      const int tile = own_head(item) * maps_.work.head_tiles + item.first_tile + first / tile_slots;
+      const int tile = item.kv_head * maps_.work.head_tiles + item.first_tile + first / tile_slots;
       load(slots, item, step, flags, tile);
     }
     return step;
@@ -59,14 +59,10 @@ class ListedLoads {
     int position[own_slots];
   };
 
-  // The item's KV head among those of the launch.
-  JIT_DEVICE int own_head(const ListedItem& item) const { return item.kv_head - maps_.work.first_head; }
-
   JIT_DEVICE void find(Slots& slots, const ListedItem& item, const KeyTile<Config>& keys, int first) const {
     const ListedWork& work = maps_.work;
-    const long long room = static_cast<long long>(own_head(item)) * work.queries * work.entries;
-    const int begin =
-        work.starts[static_cast<long long>(own_head(item)) * (work.block_limit + 1) + item.block];
+    const long long room = static_cast<long long>(item.kv_head) * work.queries * work.entries;
+    const int begin = work.starts[static_cast<long long>(item.kv_head) * (work.block_limit + 1) + item.block];
 #pragma unroll
     for (int i = 0; i < own_slots; ++i) {
       const int own = first + lane_id() + i * warp_size;
@@ -158,7 +154,7 @@ template <class Config>
 JIT_DEVICE void load_listed_tiles(const AttentionParams& params, const GradientParams& gradients,
                                   const ListedMaps& maps, unsigned smem) {
   const Pipelines<Config> pipelines(smem);
-  const ListedItems<Config> items(maps);
+  const ListedItems<Config> items(params, maps);
   const ListedWork& work = maps.work;
   unsigned round = 0, step = 0;
   griddepcontrol_wait();  // mutate: LoadsListsThatAreNotThere

@@ -23,45 +23,32 @@ JIT_DEVICE long long listed_thread() {
   return static_cast<long long>(blockIdx.x) * listed_threads + threadIdx.x;
 }
 
-/// A warp has the list of a query and a KV head: entries that the query sees come first, in their order, so that those behind
-/// them cost nothing. A thread has a counter of a block.
+/// A thread has an entry of a query's list, and a counter of a block.
 template <class Config>
 JIT_DEVICE void number_blocks(const ListedParams& params) {
   using Lists = typename Config::QueryLists;
   const AttentionParams& attention = params.attention;
-  const FunctorTensor* const tensors = attention.tensors;
   const ListedWork& work = params.work;
-  const long long own = listed_thread(), own_list = own / listed_entry_lanes;
-  if (own < static_cast<long long>(work.heads) * work.block_limit) work.done[own] = 0;
-  if (own_list >= static_cast<long long>(work.queries) * work.heads) return;
-  const int head = static_cast<int>(own_list % work.heads), query = static_cast<int>(own_list / work.heads);
-  const int kv_head = work.first_head + head;
-  const int row = work.first_query + query, list = row / Lists::queries, member = row % Lists::queries;
+  const long long own = listed_thread();
+  const int heads = attention.heads_kv;
+  if (own < static_cast<long long>(heads) * work.block_limit) work.done[own] = 0;
+  if (own >= static_cast<long long>(work.queries) * heads * work.entries) return;
+  const int i = static_cast<int>(own % work.entries), kv_head = static_cast<int>(own / work.entries % heads);
+  const int query = static_cast<int>(own / work.entries / heads), row = work.first_query + query;
+  const int list = row / Lists::queries, member = row % Lists::queries;
   const ListOwner owner = owner_of<Listed<Config>>(attention, list);
   // mutate: QueriesBehindTheSequence
-  const int count = member < owner.queries ? Lists::count(tensors, list, kv_head) : 0;
+  const int count = member < owner.queries ? Lists::count(attention.tensors, list, kv_head) : 0;
+  const int entry = Lists::entry(attention.tensors, list, kv_head, i, count);
+  bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
+  if constexpr (Lists::queries > 1) {
+    // mutate: EntriesOfRowsBeside
+    counts =
+        counts && (Lists::members(attention.tensors, list, kv_head, i * Lists::block) >> member & 1) != 0;
+  }
   const int first = static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block));
-  int* const blocks = work.blocks + own_list * work.entries;
-  int* const slots = work.slots + (static_cast<long long>(head) * work.queries + query) * work.entries;
-  int seen = 0;
-#pragma unroll 1
-  for (int begin = 0; begin < count; begin += warp_size) {
-    const int i = begin + lane_id(), entry = Lists::entry(tensors, list, kv_head, i, count);
-    bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
-    if constexpr (Lists::queries > 1) {
-      // mutate: EntriesOfRowsBeside
-      counts = counts && (Lists::members(tensors, list, kv_head, i * Lists::block) >> member & 1) != 0;
-    }
-    const unsigned all = __ballot_sync(full_warp, counts);
-    if (counts) {  // mutate: BlocksOfListedEntriesThatAreNone
-      blocks[seen + __popc(all & ((1u << lane_id()) - 1))] = first + entry;
-    }
-    seen += __popc(all);
-  }
-  for (int i = lane_id(); i < work.entries; i += warp_size) {
-    if (i >= seen) blocks[i] = -1;
-    slots[i] = -1;
-  }
+  work.blocks[own] = counts ? first + entry : -1;  // mutate: BlocksOfListedEntriesThatAreNone
+  work.slots[(static_cast<long long>(kv_head) * work.queries + query) * work.entries + i] = -1;
 }
 
 /// Some lanes have a row of a head.
@@ -147,24 +134,24 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const AttentionParams& attention = params.attention;
   const ListedWork& work = params.work;
   const long long own = listed_thread();
-  if (own >= static_cast<long long>(work.queries) * work.heads * of_query) return;
+  const int heads = attention.heads_kv;
+  if (own >= static_cast<long long>(work.queries) * heads * of_query) return;
   const int place = static_cast<int>(own % of_query);
-  const int own_head = static_cast<int>(own / of_query % work.heads),
-            query = static_cast<int>(own / of_query / work.heads);
+  const int kv_head = static_cast<int>(own / of_query % heads),
+            query = static_cast<int>(own / of_query / heads);
   const int half = place % halves, lane = place / halves % (octet * 4),
             warp = place / halves / (octet * 4) % warps, block = place / halves / (octet * 4) / warps;
   const int head = warp * 16 + half * 8 + lane / 4, column = block * 8 + lane % 4 * 2;
 
   const int* const slots =
-      work.slots + (static_cast<long long>(own_head) * work.queries + query) * work.entries;
+      work.slots + (static_cast<long long>(kv_head) * work.queries + query) * work.entries;
   const float* const parts =
-      dq_sums<Traits>(params.gradients, static_cast<long long>(own_head) * work.head_tiles) +
+      dq_sums<Traits>(params.gradients, static_cast<long long>(kv_head) * work.head_tiles) +
       block / blocks * Traits::dq_part_floats + block % blocks * warpgroup_size * 4;
   float2 sum = make_float2(0, 0);
 #pragma unroll 4
   for (int i = 0; i < work.entries; ++i) {
     const int slot = slots[i], row = slot % tile_slots * ratio + head;
-    if (i % 4 == 0 && slot < 0) break;  // entries that are seen come first
     const int offset = (row / 16 * warp_size + row % 8 * 4 + lane % 4) * 4 + row % 16 / 8 * 2;
     const float* const part =
         parts + static_cast<long long>(slot / tile_slots) * Traits::dq_tile_floats + offset;
@@ -176,7 +163,7 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const TensorStrides& to = params.gradients.dq_strides;
   const float scale = attention.softmax_scale;  // mutate: DqOfListedRowsUnscaled
   Element* const dq = static_cast<Element*>(params.gradients.dq) + (work.first_query + query) * to.seq +
-                      ((work.first_head + own_head) * ratio + head) * to.head + column;
+                      (kv_head * ratio + head) * to.head + column;
   *reinterpret_cast<unsigned*>(dq) = pack<Element>(sum.x * scale, sum.y * scale);
 }
 

@@ -52,9 +52,9 @@ class SharedGradients {
     return Traits::has_roles ? own % threads : own;
   }
 
-  // The place of a block among those of all KV heads of the launch.
+  // The place of a block among those of all KV heads.
   JIT_DEVICE long long place(const KeyTile<Config>& keys) const {
-    return static_cast<long long>(keys.kv_head - work_.first_head) * work_.block_limit +
+    return static_cast<long long>(keys.kv_head) * work_.block_limit +
            first_varlen_tile(keys.batch, keys.kv.begin, Config::tile_kv) + keys.k_begin / Config::tile_kv;
   }
 

@@ -17,12 +17,10 @@
 namespace jit {
 namespace {
 
-// How a call's KV heads and lists take turns, and numbers of what its kernels leave for one another. Heads do first: a block of
-// keys then has its gradients in one turn, where lists that take turns add to sums.
+// How a call's lists take turns, and numbers of what its kernels leave for one another.
 struct ListTurns {
-  std::int64_t heads;
-  std::int64_t at_once;  // lists
-  std::int64_t listed;   // entries of all queries and KV heads at once
+  std::int64_t at_once;
+  std::int64_t listed;  // entries of all queries and KV heads at once
   std::int64_t head_tiles, head_items, blocks;
   bool has_sums;
 };
@@ -32,15 +30,12 @@ ListTurns turns_of(const ListGradientsSpec& spec, const ListGradientsWork& work,
   constexpr std::int64_t most_slots = 1 << 29;
   const AttentionSpec& attention = spec.attention;
   const std::int64_t slots = std::max<std::int64_t>(1, work.entries * attention.list_queries);
-  const std::int64_t bytes = slots * listed_gradients::sizes(attention).tile_floats /
+  const std::int64_t bytes = slots * params.heads_kv * listed_gradients::sizes(attention).tile_floats /
                              listed_tile_slots(attention.gqa_ratio) * std::int64_t{sizeof(float)};
-  const std::int64_t lists = std::max<std::int64_t>(1, work.lists), heads = params.heads_kv;
   ListTurns turns{};
-  turns.at_once = std::clamp<std::int64_t>(std::min(spec.part_bytes / bytes, most_slots / slots), 1, lists);
-  const std::int64_t most_heads = std::clamp<std::int64_t>(spec.part_bytes / bytes / turns.at_once, 1, heads);
-  const std::int64_t head_turns = (heads + most_heads - 1) / most_heads;
-  turns.heads = (heads + head_turns - 1) / head_turns;  // as many in each turn
-  turns.listed = turns.at_once * slots * turns.heads;
+  turns.at_once = std::clamp<std::int64_t>(std::min(spec.part_bytes / bytes, most_slots / slots), 1,
+                                           std::max<std::int64_t>(1, work.lists));
+  turns.listed = turns.at_once * slots * params.heads_kv;
   turns.blocks = varlen_tiles(params.tensors[0].rows, params.sequences.total_k, attention.list_block);
   const std::int64_t most = turns.at_once * slots;
   const auto places = [&](int each) { return most / each + turns.blocks; };  // as varlen_tiles
@@ -70,7 +65,7 @@ std::size_t place(const ListGradientsSpec& spec, const ListGradientsWork& work, 
                   std::byte* memory, const AttentionParams& params, GradientParams& gradients,
                   ListedWork& listed, TransposeListsParams& transpose) {
   const auto [tile_floats, sum_floats] = listed_gradients::sizes(spec.attention);
-  const std::int64_t heads = turns.heads, limit = work.block_limit;
+  const std::int64_t heads = params.heads_kv, limit = work.block_limit;
   const std::int64_t rows = std::int64_t{params.heads_q} * params.sequences.total_q;
   Pieces pieces(memory);
   pieces.next(gradients.dq_sums, heads * turns.head_tiles * tile_floats);
@@ -144,8 +139,10 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
   rows.work.head_items = static_cast<int>(turns.head_items);
   rows.work.entries = static_cast<int>(work.entries);
   transpose.indices = rows.work.blocks;
+  transpose.heads = rows.attention.heads_kv;
   transpose.entries = rows.work.entries;
   transpose.limit = rows.work.block_limit;
+  transpose.index_row = std::int64_t{transpose.heads} * transpose.entries;
   transpose.index_head = transpose.entries;
 
   ListedMaps maps = maps_of(attention, rows.attention, rows.gradients);
@@ -153,7 +150,7 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
   AttentionParams of_sequences = rows.attention;  // whose batch entries are lists no more
   of_sequences.batch = of_sequences.tensors[0].rows;
 
-  const std::int64_t all_heads = rows.attention.heads_kv, total_q = rows.attention.sequences.total_q;
+  const std::int64_t heads = rows.attention.heads_kv, total_q = rows.attention.sequences.total_q;
   const auto put_rows = [&](ListedStep step, std::int64_t threads) {
     if (threads == 0) return;
     rows.step = step;
@@ -165,9 +162,9 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
            parameters, stream);
   };
   put_rows(ListedStep::rows, total_q * rows.attention.heads_q * listed_row_lanes);
-  put_rows(ListedStep::zeros, all_heads * rows.attention.sequences.total_k);
-  const auto take_turn = [&](std::int64_t first) {
-    const std::int64_t heads = rows.work.heads;
+  put_rows(ListedStep::zeros, heads * rows.attention.sequences.total_k);
+  std::int64_t first = 0;
+  do {  // once without lists, too: gradients are 0 then
     const std::int64_t count = std::min(work.lists - first, turns.at_once);
     const std::int64_t first_query = first * attention.list_queries;
     const std::int64_t queries =
@@ -175,10 +172,11 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
     rows.work.first_query = static_cast<int>(first_query);
     rows.work.queries = static_cast<int>(queries);
     rows.work.is_first = first == 0;
-    rows.work.is_last = first + count == work.lists;
+    first += count;
+    rows.work.is_last = first == work.lists;
     transpose.rows = rows.work.queries;
     transpose.room = transpose.rows * transpose.entries;
-    put_rows(ListedStep::number, heads * std::max(queries * listed_entry_lanes, work.block_limit));
+    put_rows(ListedStep::number, heads * std::max(queries * work.entries, work.block_limit));
     launch_transpose(transposing, transpose, stream);
     maps.work = rows.work;
     void* parameters[] = {&of_sequences, &rows.gradients, &maps};
@@ -191,15 +189,7 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
            parameters, stream);
     put_rows(ListedStep::queries, queries * heads * listed_gradients::sizes(attention).tile_floats /
                                       listed_tile_slots(attention.gqa_ratio) / 2);
-  };
-  for (std::int64_t first_head = 0; first_head < all_heads; first_head += turns.heads) {
-    rows.work.first_head = static_cast<int>(first_head);
-    rows.work.heads = static_cast<int>(std::min(turns.heads, all_heads - first_head));
-    transpose.heads = rows.work.heads;
-    transpose.index_row = std::int64_t{transpose.heads} * transpose.entries;
-    take_turn(0);  // without lists, too: gradients are 0 then
-    for (std::int64_t first = turns.at_once; first < work.lists; first += turns.at_once) take_turn(first);
-  }
+  } while (first < work.lists);
 }
 
 }  // namespace jit
