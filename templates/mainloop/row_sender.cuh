@@ -42,12 +42,12 @@ class RowSender {
   JIT_DEVICE void run() {
     for (RowPlan plan; plans_.take(plan);) {
       plans_.release();
+#pragma unroll 1
+      for (int part = 0; part < Traits::v_parts; ++part)  // in the order in which they are copied
+        send<typename Traits::VPart>(panels_.v, Traits::arrived_v);
 #pragma unroll
       for (int panel = 0; panel < Traits::k_panels; ++panel)
         send<typename Traits::KPanel>(panels_.k, Traits::arrived_k);
-#pragma unroll 1
-      for (int part = 0; part < Traits::v_parts; ++part)
-        send<typename Traits::VPart>(panels_.v, Traits::arrived_v);
     }
   }
 
