@@ -33,6 +33,7 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
            parts.products + "};\n"}};
   program.threads = parts.needs.threads;
   program.smem_bytes = parts.needs.smem_bytes;
+  program.cluster = parts.cluster;
   program.name = fmt::format("attention_{}_{}_{}", parts.family, problem_name(spec), parts.tiles);
 
   std::string& source = program.source;
@@ -62,11 +63,12 @@ Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& 
       "\"host and device disagree on shared memory\");\n\n",
       parts.family, parts.memory_bytes, program.smem_bytes);
   source += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
+      "extern \"C\" __global__ void {3}__launch_bounds__({0}::KernelTraits<Config>::threads, {1})\n"
       "{2}(const __grid_constant__ AttentionParams params,\n"
       "    const __grid_constant__ KernelMemory memory) {{\n"
       "  {0}::attention_forward<Config>(params, memory);\n}}\n",
-      parts.family, parts.needs.blocks_per_sm, program.name);
+      parts.family, parts.needs.blocks_per_sm, program.name,
+      parts.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", parts.cluster) : "");
   return program;
 }
 

@@ -38,6 +38,7 @@ struct SplitWgmmaProgram {
   RegisterShares registers;
   Footprint needs;
   std::size_t memory_bytes;  ///< size of its KernelMemory
+  int cluster = 1;           ///< blocks of a cluster
 };
 Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& parts);
 

@@ -147,12 +147,16 @@ int split_blocks(const AttentionSpec& spec, const SplitTiles& tiles, const Atten
   const std::int64_t resident = std::int64_t{sm_count} * tiles.blocks_per_sm;
   const std::int64_t work_tiles = std::min(resident, row_tiles(spec, tiles, params) * params.heads_kv);
   const std::int64_t most = std::min<std::int64_t>(resident, most_split_blocks);
-  return static_cast<int>(std::clamp<std::int64_t>(work_tiles * std::min(resident, ranges), 1, most));
+  const std::int64_t blocks = std::clamp<std::int64_t>(work_tiles * std::min(resident, ranges), 1, most);
+  return static_cast<int>(std::max<std::int64_t>(blocks / tiles.cluster, 1)) * tiles.cluster;
 }
 
 SplitLaunch split_launch(const KernelLaunch& launch, const SplitTiles& tiles, std::string_view family) {
   check_tile_space(launch.spec, tiles, launch.params, family);
-  const int wanted = split_blocks(launch.spec, tiles, launch.params, launch.kernel.sm_count);
+  // Blocks of a work tile wait for one another: all are resident, which GPCs may have no room for in clusters.
+  const int resident = tiles.cluster > 1 ? std::min(launch.kernel.sm_count, launch.kernel.resident_blocks)
+                                         : launch.kernel.sm_count;
+  const int wanted = split_blocks(launch.spec, tiles, launch.params, resident);
   const TileSpaceLaunches launches =
       tile_space_launches(tiles, launch.params, wanted, launch.kernel.sm_count);
   const int blocks = launches.first + launches.second;

@@ -17,6 +17,7 @@ struct SplitTiles {
   int blocks_per_sm = 1;
   Requests requests = Requests::all;  ///< requests in the tile space
   int box_rows = 0;                   ///< keys per TMA box, in kernels for some requests
+  int cluster = 1;                    ///< blocks of a cluster
 };
 
 /// Blocks of a launch: as many as are resident on a GPU with `sm_count` SMs, limited by the number of tiles

@@ -21,7 +21,6 @@ struct ListedItem {
 /// same block that were drawn before (sums.cuh), so that the first one that is not done waits for nobody. By a whole warp.
 template <class Config>
 class ListedItems {
-  using Lists = typename Config::QueryLists;
   static constexpr int tile_slots = listed_tile_slots(Config::gqa_ratio);
   static constexpr int item_slots = listed_item_slots(Config::gqa_ratio);
 
@@ -39,7 +38,7 @@ class ListedItems {
   JIT_DEVICE ListedItem item(int number) const {
     const int kv_head = number / work_.head_items;
     const int* const starts = work_.starts + static_cast<long long>(kv_head) * (work_.block_limit + 1);
-    const auto begin = [&](int block) { return starts[block] * Lists::queries; };
+    const auto begin = [&](int block) { return starts[block]; };
     const auto [block, first_slot] =
         varlen_place<item_slots>(number - kv_head * work_.head_items, work_.blocks_of_head, begin);
     const int slots = begin(block + 1) - begin(block);

@@ -1,9 +1,9 @@
 // The parameters of gradients from lists of blocks of keys by wgmma, and how their tiles are counted. Compiled by the host and
 // by NVRTC.
 //
-// Transposed lists (transpose_lists/params.cuh) name the queries of each block of keys. A slot is a query of such a list: of
-// each of its places as many as share a list of keys. Rows of 64 / gqa_ratio slots are a tile of queries, and so many tiles an
-// item of work. Tiles and items of a block begin where those of a sequence of slots do (base/varlen_tiles.cuh), so that nobody
+// Transposed lists (transpose_lists/params.cuh) name the queries of each block of keys: a slot each. Queries that share a list
+// have one each for that, with the entries that they see, since a tile with rows of others takes as long as a full one. Rows of
+// 64 / gqa_ratio slots are a tile of queries, and so many tiles an item of work. Tiles and items of a block begin where those of a sequence of slots do (base/varlen_tiles.cuh), so that nobody
 // counts them.
 #pragma once
 
@@ -27,10 +27,10 @@ inline constexpr int listed_item_tiles = 32;
 /// Memory that the kernels of a call share beside GradientParams::dq_sums, which are the dQ of each tile,
 /// (KV heads, head_tiles), and which lists a launch has.
 struct ListedWork {
-  int* blocks;  ///< (lists of this launch, KV heads, entries): the number of each entry's block; −1: none
+  int* blocks;  ///< (queries of this launch, KV heads, entries): the number of each entry's block; −1: none
   const int* starts;  ///< of `blocks` transposed (transpose_lists), (KV heads, block_limit + 1)
-  const int* places;  ///< (KV heads, lists · entries)
-  int* slots;  ///< (KV heads, lists · entries): a place's first slot, counted in all tiles; −1: it has none
+  const int* places;  ///< (KV heads, queries · entries)
+  int* slots;  ///< (KV heads, queries · entries): a place's slot, counted in all tiles; −1: it has none
   ListedRowNumbers* rows;  ///< (rows of q, query heads)
   float* sums;  ///< dK and dV of items before the last one, (KV heads, block_limit), as consumers hold them
   int* done;    ///< (KV heads, block_limit): how many warps have added to sums, in this launch
@@ -38,8 +38,8 @@ struct ListedWork {
   int blocks_of_head;  ///< places of blocks
   int head_tiles;      ///< places of tiles
   int head_items;      ///< the same of items
-  int first_list;
-  int lists;
+  int first_query;     ///< row of q
+  int queries;
   int entries;
   bool is_first;  ///< of launches that add to the same keys
   bool is_last;

@@ -4,8 +4,8 @@
 //
 //     places ─ rows of q, their numbers │ wait for the stage │ numbers, positions │ boxes of Q, then of dO
 //
-// Slots that are no query's, behind the list or a sequence's end, or that do not have their bit of an entry that several queries
-// share, have boxes behind the last row, which are zeros, and an LSE of +inf: their probabilities are 0.
+// Slots behind the list are no query's: they have boxes behind the last row, which are zeros, and an LSE of +inf, so that their
+// probabilities are 0.
 #pragma once
 
 #include "backward/listed_queries.cuh"
@@ -21,7 +21,6 @@ namespace jit::backward_wgmma {
 template <class Config>
 class ListedLoads {
   using Traits = KernelTraits<Config>;
-  using Lists = typename Config::QueryLists;
   using Mask = typename Config::Mask;
   static constexpr int ratio = Config::gqa_ratio;
   static constexpr int tile_slots = listed_tile_slots(ratio);
@@ -62,7 +61,7 @@ class ListedLoads {
 
   JIT_DEVICE void find(Slots& slots, const ListedItem& item, const KeyTile<Config>& keys, int first) const {
     const ListedWork& work = maps_.work;
-    const long long room = static_cast<long long>(item.kv_head) * work.lists * work.entries;
+    const long long room = static_cast<long long>(item.kv_head) * work.queries * work.entries;
     const int begin = work.starts[static_cast<long long>(item.kv_head) * (work.block_limit + 1) + item.block];
 #pragma unroll
     for (int i = 0; i < own_slots; ++i) {
@@ -70,20 +69,10 @@ class ListedLoads {
       slots.row[i] = no_row;
       slots.position[i] = no_query;
       if (lane_id() + i * warp_size >= tile_slots || own >= item.slots) continue;
-      const int slot = item.first_slot + own, member = slot % Lists::queries;
-      const int place = work.places[room + begin + slot / Lists::queries];
-      if (member == 0)
-        work.slots[room + place] = item.first_tile * tile_slots + own;  // mutate: SlotsOfTheFirstTile
-      const int list = work.first_list + place / work.entries, row = list * Lists::queries + member;
-      const int position = row - keys.q.begin;
-      if (position < 0 || position >= keys.q.length) continue;  // mutate: SlotsBehindTheSequence
-      if constexpr (Lists::queries > 1) {
-        const unsigned members =
-            Lists::members(params_.tensors, list, item.kv_head, place % work.entries * Lists::block);
-        if ((members >> member & 1) == 0) continue;  // mutate: SlotsOfOtherMembers
-      }
-      slots.row[i] = row;
-      slots.position[i] = position;
+      const int place = work.places[room + begin + item.first_slot + own];
+      work.slots[room + place] = item.first_tile * tile_slots + own;  // mutate: SlotsOfTheFirstTile
+      slots.row[i] = work.first_query + place / work.entries;
+      slots.position[i] = slots.row[i] - keys.q.begin;
     }
   }
 

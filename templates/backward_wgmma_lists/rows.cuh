@@ -23,7 +23,7 @@ JIT_DEVICE long long listed_thread() {
   return static_cast<long long>(blockIdx.x) * listed_threads + threadIdx.x;
 }
 
-/// A thread has an entry, and a counter of a block.
+/// A thread has an entry of a query's list, and a counter of a block.
 template <class Config>
 JIT_DEVICE void number_blocks(const ListedParams& params) {
   using Lists = typename Config::QueryLists;
@@ -32,16 +32,23 @@ JIT_DEVICE void number_blocks(const ListedParams& params) {
   const long long own = listed_thread();
   const int heads = attention.heads_kv;
   if (own < static_cast<long long>(heads) * work.block_limit) work.done[own] = 0;
-  if (own >= static_cast<long long>(work.lists) * heads * work.entries) return;
+  if (own >= static_cast<long long>(work.queries) * heads * work.entries) return;
   const int i = static_cast<int>(own % work.entries), kv_head = static_cast<int>(own / work.entries % heads);
-  const int own_list = static_cast<int>(own / work.entries / heads), list = work.first_list + own_list;
+  const int query = static_cast<int>(own / work.entries / heads), row = work.first_query + query;
+  const int list = row / Lists::queries, member = row % Lists::queries;
   const ListOwner owner = owner_of<Listed<Config>>(attention, list);
-  const int count = owner.queries == 0 ? 0 : Lists::count(attention.tensors, list, kv_head);
+  // mutate: QueriesBehindTheSequence
+  const int count = member < owner.queries ? Lists::count(attention.tensors, list, kv_head) : 0;
   const int entry = Lists::entry(attention.tensors, list, kv_head, i, count);
-  const bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
+  bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
+  if constexpr (Lists::queries > 1) {
+    // mutate: EntriesOfRowsBeside
+    counts =
+        counts && (Lists::members(attention.tensors, list, kv_head, i * Lists::block) >> member & 1) != 0;
+  }
   const int first = static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block));
   work.blocks[own] = counts ? first + entry : -1;  // mutate: BlocksOfListedEntriesThatAreNone
-  work.slots[(static_cast<long long>(kv_head) * work.lists + own_list) * work.entries + i] = -1;
+  work.slots[(static_cast<long long>(kv_head) * work.queries + query) * work.entries + i] = -1;
 }
 
 /// Some lanes have a row of a head.
@@ -119,7 +126,6 @@ JIT_DEVICE void clear_other_keys(const ListedParams& params) {
 template <class Config>
 JIT_DEVICE void sum_queries(const ListedParams& params) {
   using Traits = KernelTraits<Config>;
-  using Lists = typename Config::QueryLists;
   using Element = typename Config::Element;
   constexpr int ratio = Config::gqa_ratio, tile_slots = listed_tile_slots(ratio);
   constexpr int octet = minimum(ratio, 8), halves = ratio >= 16 ? 2 : 1, warps = maximum(1, ratio / 16);
@@ -128,9 +134,8 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
   const AttentionParams& attention = params.attention;
   const ListedWork& work = params.work;
   const long long own = listed_thread();
-  const int heads = attention.heads_kv, first_row = work.first_list * Lists::queries;
-  const int rows = minimum(work.lists * Lists::queries, attention.sequences.total_q - first_row);
-  if (own >= static_cast<long long>(rows) * heads * of_query) return;
+  const int heads = attention.heads_kv;
+  if (own >= static_cast<long long>(work.queries) * heads * of_query) return;
   const int place = static_cast<int>(own % of_query);
   const int kv_head = static_cast<int>(own / of_query % heads),
             query = static_cast<int>(own / of_query / heads);
@@ -138,26 +143,26 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
             warp = place / halves / (octet * 4) % warps, block = place / halves / (octet * 4) / warps;
   const int head = warp * 16 + half * 8 + lane / 4, column = block * 8 + lane % 4 * 2;
 
-  const int list = query / Lists::queries, member = query % Lists::queries;
-  const int* const slots = work.slots + (static_cast<long long>(kv_head) * work.lists + list) * work.entries;
+  const int* const slots =
+      work.slots + (static_cast<long long>(kv_head) * work.queries + query) * work.entries;
   const float* const parts =
       dq_sums<Traits>(params.gradients, static_cast<long long>(kv_head) * work.head_tiles) +
       block / blocks * Traits::dq_part_floats + block % blocks * warpgroup_size * 4;
   float2 sum = make_float2(0, 0);
 #pragma unroll 4
   for (int i = 0; i < work.entries; ++i) {
-    const int first = slots[i], slot = maximum(first, 0) + member, row = slot % tile_slots * ratio + head;
+    const int slot = slots[i], row = slot % tile_slots * ratio + head;
     const int offset = (row / 16 * warp_size + row % 8 * 4 + lane % 4) * 4 + row % 16 / 8 * 2;
     const float* const part =
         parts + static_cast<long long>(slot / tile_slots) * Traits::dq_tile_floats + offset;
     float2 x = make_float2(0, 0);  // without a branch several loads are on their way
-    if (first >= 0) x = *reinterpret_cast<const float2*>(part);
+    if (slot >= 0) x = *reinterpret_cast<const float2*>(part);
     sum = make_float2(sum.x + x.x, sum.y + x.y);
   }
   if (column >= Config::head_dim) return;
   const TensorStrides& to = params.gradients.dq_strides;
   const float scale = attention.softmax_scale;  // mutate: DqOfListedRowsUnscaled
-  Element* const dq = static_cast<Element*>(params.gradients.dq) + (first_row + query) * to.seq +
+  Element* const dq = static_cast<Element*>(params.gradients.dq) + (work.first_query + query) * to.seq +
                       (kv_head * ratio + head) * to.head + column;
   *reinterpret_cast<unsigned*>(dq) = pack<Element>(sum.x * scale, sum.y * scale);
 }

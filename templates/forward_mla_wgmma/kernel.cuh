@@ -17,6 +17,7 @@
 #include "mainloop/latent_row_copies.cuh"
 #include "mainloop/panel_producer.cuh"
 #include "mainloop/row_planner.cuh"
+#include "mainloop/row_sender.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -34,10 +35,18 @@ template <class Traits>
 JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   if constexpr (Traits::has_query_warps) init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
-  init_pipeline(smem, layout.k, Traits::key_arrivals, Traits::warps);
+  constexpr int readers = Traits::warps * (Traits::is_pair ? 2 : 1);  // those of both blocks
+  init_pipeline(smem, layout.k, Traits::key_arrivals, readers);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, layout.v, Traits::key_arrivals, Traits::warps);
-  if constexpr (!Traits::uses_tma) init_pipeline(smem, layout.plans, 1, Traits::copy_warps);
+  init_pipeline(smem, layout.v, Traits::key_arrivals, readers);
+  if constexpr (Traits::has_sender) {
+    for (int stage = 0; stage < layout.k.stages; ++stage)
+      mbarrier_init(smem + layout.arrived_k + stage * 8, Traits::row_arrivals);
+    for (int stage = 0; stage < layout.v.stages; ++stage)
+      mbarrier_init(smem + layout.arrived_v + stage * 8, Traits::row_arrivals);
+  }
+  if constexpr (!Traits::uses_tma)
+    init_pipeline(smem, layout.plans, 1, Traits::copy_warps + (Traits::has_sender ? 1 : 0));
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);
@@ -59,11 +68,21 @@ JIT_DEVICE void produce(const AttentionParams& params, const KernelMemory& memor
   } else if (warp == 0) {
     RowPlanner<Traits>(params, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
+  } else if (Traits::has_sender && warp > Traits::copy_warps) {
+    RowSender<Traits>(smem).run();
   } else if constexpr (converts_latents<typename Traits::Config>) {
     copy_planned_rows<Traits, LatentRowCopies<Traits>>(params, smem, warp - 1);
   } else {
     copy_planned_rows<Traits, KeyRowCopies<Traits>>(params, smem, warp - 1);
   }
+}
+
+/// By all warps at their end: blocks of a pair read and write each other's memory until both have done all.
+template <class Traits>
+JIT_DEVICE void end_block() {
+  if constexpr (!Traits::is_pair) return;
+  __syncwarp();
+  cluster_sync();  // mutate: BlocksEndBeforeTheirPeers
 }
 
 template <class Config>
@@ -82,21 +101,27 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
   } else if (threadIdx.x >= 2 * warpgroup_size) {
     clear_queries<Traits>(smem + Traits::layout.q.tiles, static_cast<int>(threadIdx.x) - 2 * warpgroup_size);
   }
-  __syncthreads();
+  if constexpr (Traits::is_pair) {
+    cluster_sync();  // mutate: BarriersOfThePeerAreNotThereYet
+  } else {
+    __syncthreads();
+  }
   switch (warp / Traits::warps) {
     case 0:
       setmaxnreg_dec<Config::producer_registers>();
       produce<Traits>(params, memory, bytes, smem, warp, work);
-      return;
+      return end_block<Traits>();
     case 1:
       setmaxnreg_of_launched<Config::score_registers, Traits::threads>();
-      return ScoreWarpgroup<Config>(params, bytes, smem).run();
+      ScoreWarpgroup<Config>(params, bytes, smem).run();
+      return end_block<Traits>();
     default:
       setmaxnreg_inc<Config::consumer_registers>();
       OutputWarpgroup<Config>(params, memory.split_params, bytes, smem, warp / Traits::warps - 2).run();
       constexpr int warps = Traits::consumer_warps;
       zero_padding<Config>(params, static_cast<int>(blockIdx.x) * warps + warp - 2 * Traits::warps,
                            static_cast<int>(gridDim.x) * warps);
+      end_block<Traits>();
   }
 }
 

@@ -6,6 +6,7 @@
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/p_pipeline.cuh"
 #include "mainloop/pipelines.cuh"
+#include "mainloop/row_sender.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/result_pieces.cuh"
@@ -64,15 +65,15 @@ class OutputWarpgroup {
       wgmma_commit_group();
       if (i > 0) {
         wgmma_wait_group<1>();
-        values_.consumer_release_before(output_warpgroups);  // mutate: LatentPartReleasedUnderItsProduct
+        release_keys<Traits>(values_, output_warpgroups);  // mutate: LatentPartReleasedUnderItsProduct
       }
 #pragma unroll
       for (int other = 0; other < output_warpgroups; ++other) values_.advance();
     }
     wgmma_wait_group<0>();
     wgmma_hold(output_.registers[0]);
-    values_.consumer_release_before(output_warpgroups);  // mutate: LatentLastPartReleasedUnderItsProduct
-    p_.release();                                        // mutate: LatentPReleasedUnderTheProduct
+    release_keys<Traits>(values_, output_warpgroups);  // mutate: LatentLastPartReleasedUnderItsProduct
+    p_.release();                                      // mutate: LatentPReleasedUnderTheProduct
   }
   JIT_DEVICE auto columns_of_part(int i) -> float (&)[Traits::part_blocks][4] {
     return reinterpret_cast<float(&)[Traits::part_blocks][4]>(output_.registers[0][i * Traits::part_blocks]);

@@ -8,6 +8,7 @@
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/p_pipeline.cuh"
 #include "mainloop/pipelines.cuh"
+#include "mainloop/row_sender.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/warpgroup.cuh"
 #include "ptx/wgmma.cuh"
@@ -142,7 +143,7 @@ class ScoreWarpgroup {
     wgmma_hold(scores_.registers[0]);
     held_.hold();
     if constexpr (Traits::has_keys_alone) {
-      panels_.k.consumer_release();  // mutate: KeysAloneReleasedUnderTheirProduct
+      release_keys<Traits>(panels_.k);  // mutate: KeysAloneReleasedUnderTheirProduct
       panels_.k.advance();
     }
   }

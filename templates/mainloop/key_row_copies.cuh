@@ -15,15 +15,16 @@ namespace jit {
 
 /// Copies a warp's quads of tiles of keys that are values, too. They go to the pipelines of panels
 /// (mainloop/panel_producer.cuh): a stage is full when the copies of all lanes have arrived, for which no lane waits here. Who
-/// reads them fences.
+/// reads them fences. A block of a pair copies half of the rows, and these arrive at who sends them.
 template <class Traits>
 class KeyRowCopies {
   using Config = typename Traits::Config;
   using Element = typename Config::Element;
   using Plans = RowPlans<Traits>;
   static constexpr int per_chunk = ElementTraits<Element>::per_chunk;
-  static constexpr int quads = Config::tile_kv / quad_rows,  // of a tile
-      most_quads = (quads + row_copy_warps - 1) / row_copy_warps;
+  static constexpr int warps = Traits::copy_warps;
+  static constexpr int quads = Traits::copied_rows / quad_rows,  // of a tile
+      most_quads = (quads + warps - 1) / warps;
   // As many lanes have a row as a panel of it has chunks.
   static constexpr int chunks = Traits::VPart::row_bytes / chunk_bytes;
   static_assert(chunks * quad_rows == warp_size && Traits::KPanel::row_bytes == Traits::VPart::row_bytes,
@@ -40,10 +41,10 @@ class KeyRowCopies {
     plans.release();  // mutate: PlanReleasedBeforeItIsRead
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part)
-      start<typename Traits::VPart>(panels_.v, sources, Traits::first_column(part));
+      start<typename Traits::VPart>(panels_.v, Traits::arrived_v, sources, Traits::first_column(part));
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
+      start<typename Traits::KPanel>(panels_.k, Traits::arrived_k, sources, Traits::first_key_column);
     own_.advance(quads);
   }
 
@@ -56,8 +57,8 @@ class KeyRowCopies {
  private:
   static JIT_DEVICE int lane_row() { return lane_id() / chunks; }
   static JIT_DEVICE int lane_chunk() { return lane_id() % chunks; }
-  JIT_DEVICE int quad(int i) const { return own_.first + i * row_copy_warps; }
-  JIT_DEVICE bool has_quad(int i) const { return (i + 1) * row_copy_warps <= quads || quad(i) < quads; }
+  JIT_DEVICE int quad(int i) const { return own_.first + i * warps; }
+  JIT_DEVICE bool has_quad(int i) const { return (i + 1) * warps <= quads || quad(i) < quads; }
 
   // The rows of which the lane copies a chunk of each panel, from this chunk on.
   struct Sources {
@@ -67,7 +68,10 @@ class KeyRowCopies {
     JIT_DEVICE Sources(const KeyRowCopies& copies, const RowPlan& plan, const Plans& plans) {
 #pragma unroll
       for (int i = 0; i < most_quads; ++i) {
-        const int number = copies.has_quad(i) ? plans.number(copies.quad(i) * quad_rows + lane_row()) : -1;
+        const int number =
+            copies.has_quad(i)
+                ? plans.number(Traits::first_copied_row() + copies.quad(i) * quad_rows + lane_row())
+                : -1;
         const Element* row = row_start<Config>(copies.params_, plan, number);
         exist[i] = row != nullptr;
         if (!exist[i]) row = static_cast<const Element*>(copies.params_.k);  // of which nothing is read
@@ -76,20 +80,19 @@ class KeyRowCopies {
     }
   };
 
-  // Starts the copies of the columns from `first` on that a stage has.
+  // Starts the copies of the columns from `first` on that a stage has, which arrive so many bytes behind its `full`.
   template <class Tile, class Pipeline>
-  JIT_DEVICE void start(Pipeline& pipeline, const Sources& sources, int first) const {
+  JIT_DEVICE void start(Pipeline& pipeline, int arrived, const Sources& sources, int first) const {
     pipeline.producer_acquire();  // mutate: RowsOverThoseThatAreMultiplied
-    const int row = own_.first * quad_rows + lane_row();
-    // Quads of a warp are one and then the other half of a swizzle's rows.
+    const int row = Traits::first_copied_row() + own_.first * quad_rows + lane_row();
+    // Quads of a warp are one and then the other half of a swizzle's rows, if warps are an odd number.
     const unsigned even = Tile::chunk_address(pipeline.tile(), row, lane_chunk()),
-                   odd =
-                       Tile::chunk_address(pipeline.tile(), row + row_copy_warps * quad_rows, lane_chunk()) -
-                       row_copy_warps * quad_rows * Tile::row_bytes;
-    static_assert(row_copy_warps % 2 == 1 && 2 * quad_rows * chunk_bytes == Tile::row_bytes);
+                   odd = Tile::chunk_address(pipeline.tile(), row + warps * quad_rows, lane_chunk()) -
+                         warps * quad_rows * Tile::row_bytes;
+    static_assert(2 * quad_rows * chunk_bytes == Tile::row_bytes);
 #pragma unroll
     for (int i = 0; i < most_quads; ++i) {
-      const unsigned own = (i % 2 == 0 ? even : odd) + i * row_copy_warps * quad_rows * Tile::row_bytes;
+      const unsigned own = (i % 2 == 0 ? even : odd) + i * warps * quad_rows * Tile::row_bytes;
 #pragma unroll
       for (int panel = 0; panel < Tile::panels; ++panel) {
         const int column = first + panel * Tile::columns;
@@ -99,13 +102,13 @@ class KeyRowCopies {
                                       sources.exist[i] && is_column);
       }
     }
-    cp_async_mbarrier_arrive(pipeline.full());  // mutate: StageFullBeforeItsRowsCame
+    cp_async_mbarrier_arrive(pipeline.full() + arrived);  // mutate: StageFullBeforeItsRowsCame
     pipeline.advance();
   }
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  OwnQuads own_;
+  OwnQuads<warps> own_;
 };
 
 }  // namespace jit

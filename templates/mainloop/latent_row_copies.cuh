@@ -6,6 +6,7 @@
 #include "mainloop/pipelines.cuh"
 #include "mainloop/row_plans.cuh"
 #include "mainloop/row_quads.cuh"
+#include "mainloop/row_sender.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -17,7 +18,8 @@ namespace jit {
 /// In place of KeyRowCopies, where Config::StoredLatent is the format of rows. cp.async cannot convert: quads of
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
 /// the latency of memory, and few registers hold them. A quad is converted when its stage is needed again: those of a tile
-/// are handed over while the next tile's are on their way, or at the end of the split.
+/// are handed over while the next tile's are on their way, or at the end of the split. A block of a pair converts half of the
+/// rows, and sends each quad of these to the other block.
 template <class Traits>
 class LatentRowCopies {
   using Config = typename Traits::Config;
@@ -26,7 +28,8 @@ class LatentRowCopies {
   using Plans = RowPlans<Traits>;
   using V = typename Traits::VPart;
   static constexpr int stages = Traits::layout.stored_stages;
-  static constexpr int quads = Config::tile_kv / quad_rows;  // of a tile
+  static constexpr int warps = Traits::copy_warps;
+  static constexpr int quads = Traits::copied_rows / quad_rows;  // of a tile
   static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
                        quad_bytes = quad_rows * row_stride;
   // Lanes of a row where a quad is copied, and bytes that they copy at once.
@@ -46,13 +49,14 @@ class LatentRowCopies {
         stages_(smem + Traits::layout.stored + warp * stages * quad_bytes),
         copied_{warp},
         converted_{warp},
-        quad_(warp) {}
+        quad_(warp),
+        expects_(warp == 0) {}
 
   /// Starts the copies of a tile, and converts what came before; these, too, where it is the split's last.
   JIT_DEVICE void copy_tile(const RowPlan& plan, Plans& plans) {
     int left = plan.is_last ? stages : 0;
 #pragma unroll 1
-    for (int quad = copied_.first; quad < quads || left > 0; quad += row_copy_warps) {
+    for (int quad = copied_.first; quad < quads || left > 0; quad += warps) {
       // The quad that goes next takes the stage of the one that came first.
       if (taken_ == stages) {
         convert();
@@ -60,7 +64,7 @@ class LatentRowCopies {
         ++taken_;
       }
       if (quad < quads) {
-        copy(plan, plans.number(quad * quad_rows + lane_id() / row_lanes));
+        copy(plan, plans.number(Traits::first_copied_row() + quad * quad_rows + lane_id() / row_lanes));
       } else {
         --left;
       }
@@ -114,7 +118,7 @@ class LatentRowCopies {
   JIT_DEVICE void convert() {
     cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
     __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
-    const unsigned rows_at = quad_ * quad_rows * V::row_bytes;
+    const unsigned rows_at = (Traits::first_copied_row() + quad_ * quad_rows) * V::row_bytes;
     Piece next = scaled_piece(0);
     if constexpr (Traits::k_panels > 0) write_rotated(stage_of(panels_.k, 1) + rows_at);
 #pragma unroll
@@ -128,15 +132,46 @@ class LatentRowCopies {
       if (rotated >= 0 && rotated < V::panels * V::columns)
         write_rotated(rows_begin + rotated / V::columns * V::panel_bytes);
     }
-    quad_ += row_copy_warps;
+    if constexpr (Traits::is_pair) send(rows_at);
+    quad_ += warps;
     if (quad_ < quads) return;
     converted_.advance(quads);
     quad_ = converted_.first;
     fence_proxy_async_shared();  // mutate: LatentsWithoutProxyFence
 #pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel) panels_.k.producer_commit_before(1);
+    for (int panel = 0; panel < Traits::k_panels; ++panel) commit<typename Traits::KPanel>(panels_.k, 1);
 #pragma unroll 1
-    for (int part = Traits::v_parts; part > 0; --part) panels_.v.producer_commit_before(part);
+    for (int part = Traits::v_parts; part > 0; --part) commit<V>(panels_.v, part);
+  }
+
+  // Hands over the stage so many before the next tile's, which in a pair waits for the other block's rows, too.
+  template <class Tile, class Pipeline>
+  JIT_DEVICE void commit(const Pipeline& pipeline, int back) const {
+    if constexpr (Traits::is_pair) {
+      // mutate: ScoresDoNotWaitForThePeersLatents
+      if (expects_ && lane_id() == 0) mbarrier_expect_tx(pipeline.full_before(back), Tile::bytes / 2);
+    }
+    pipeline.producer_commit_before(back);
+  }
+
+  // Sends the quad that was converted to the other block: a lane has a panel of it.
+  JIT_DEVICE void send(unsigned rows_at) const {
+    constexpr int panels = Traits::k_panels + Traits::v_parts * V::panels, bytes = quad_rows * V::row_bytes;
+    static_assert(panels <= warp_size && Traits::k_panels <= 1);
+    fence_proxy_async_shared();  // mutate: LatentsSentWithoutProxyFence
+    __syncwarp();                // mutate: LatentsOfOtherLanesSentEarly
+    const int lane = lane_id(), place = lane - Traits::k_panels;
+    if (lane >= panels) return;
+    unsigned rows, full;
+    if (place < 0) {
+      rows = panels_.k.tile_before(1);
+      full = panels_.k.full_before(1);
+    } else {
+      const int back = Traits::v_parts - place / V::panels;
+      rows = panels_.v.tile_before(back) + place % V::panels * V::panel_bytes;
+      full = panels_.v.full_before(back);
+    }
+    send_to_peer(rows + rows_at, bytes, full);
   }
 
   // Where a stage of the tile lies, so many before the next tile's.
@@ -211,11 +246,12 @@ class LatentRowCopies {
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;        // shared address
-  OwnQuads copied_, converted_;  // of the tiles that are copied and converted next
-  int quad_;                     // that is converted next
-  int slot_ = 0;                 // where the next quad goes
-  int taken_ = 0;                // stages with quads that have not been converted
+  const unsigned stages_;               // shared address
+  OwnQuads<warps> copied_, converted_;  // of the tiles that are copied and converted next
+  int quad_;                            // that is converted next
+  const bool expects_;                  // the other block's rows of each stage
+  int slot_ = 0;                        // where the next quad goes
+  int taken_ = 0;                       // stages with quads that have not been converted
 };
 
 }  // namespace jit

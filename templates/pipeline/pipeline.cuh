@@ -86,6 +86,12 @@ class Pipeline {
   JIT_DEVICE unsigned tile_before(int back) const { return tiles_ + stage_before(back) * stage_bytes; }
   JIT_DEVICE void producer_commit_before(int back) const { arrive(full_ + stage_before(back) * 8); }
   JIT_DEVICE void consumer_release_before(int back) const { arrive(empty_ + stage_before(back) * 8); }
+  /// At the barrier of a block of the cluster. It orders what copies write, as they do, and no other memory.
+  JIT_DEVICE void consumer_release_before_to(int back, int rank) const {
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive_cluster(cluster_address(empty_ + stage_before(back) * 8, rank));
+  }
+  JIT_DEVICE unsigned full_before(int back) const { return full_ + stage_before(back) * 8; }
 
   /// Copies the state of a pipeline with as many stages, so that registers hold both states once.
   template <int other_bytes>

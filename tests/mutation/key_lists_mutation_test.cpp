@@ -28,6 +28,7 @@ struct Problem {
   bool is_causal = false;
   bool are_keys = false;   ///< whether all entries name keys
   bool is_stored = false;  ///< whether latents are rows of latent_528
+  int ratio = 4;           ///< query heads of a KV head
 
   int head_dim() const { return is_stored ? 512 : 128; }
 };
@@ -104,8 +105,8 @@ std::string noticed_of(const TemplateMutation* mutation, const Problem& problem)
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
   const CurrentDevice scope(0);
-  constexpr int ratio = 4;
-  const int heads = problem.heads_kv * ratio, lists = (rows_q + problem.queries - 1) / problem.queries;
+  const int ratio = problem.ratio, heads = problem.heads_kv * ratio,
+            lists = (rows_q + problem.queries - 1) / problem.queries;
   const int head_dim = problem.head_dim();
   DeviceTensor q(DType::bf16, {rows_q, heads, head_dim});
   q.fill([](std::int64_t) { return 0.0; });
@@ -205,11 +206,15 @@ std::string noticed_of_union(const TemplateMutation* mutation) {
 
 constexpr const char* no_wait = "has no griddepcontrol.wait";
 constexpr const char* by_rows = "family=forward_mla_wgmma stages=2 copies=cp_async";
+constexpr const char* by_pairs = "family=forward_mla_wgmma stages=2 copies=cp_async pair=true";
 constexpr const char* by_splits = "family=forward_split_kv key_warps=1 tile_kv=32 stages=2";
 constexpr Problem tokens{.config = by_rows, .block = 1, .is_latent = true};
 constexpr Problem shared{.config = by_rows, .block = 8, .queries = 2, .is_latent = true, .are_keys = true};
 constexpr Problem long_lists{.config = by_rows, .block = 48, .is_latent = true};  // of several tiles
 constexpr Problem stored{.config = by_rows, .block = 48, .is_latent = true, .is_stored = true};
+constexpr Problem in_pairs{.config = by_pairs, .block = 16, .is_latent = true, .ratio = 128};
+constexpr Problem stored_in_pairs{
+    .config = by_pairs, .block = 16, .is_latent = true, .is_stored = true, .ratio = 128};
 constexpr Problem blocks{.config = by_splits, .block = 16, .heads_kv = 2};
 constexpr Problem causal{.config = by_splits, .block = 16, .heads_kv = 2, .is_causal = true};
 constexpr Problem wide_blocks{.config = by_splits,
@@ -239,7 +244,8 @@ TEST_P(KeyListsMutationTest, IsCaught) {
 }
 
 TEST(KeyLists, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, shared, long_lists, stored, blocks, causal, wide_blocks, cut_blocks})
+  for (const Problem& problem : {tokens, shared, long_lists, stored, in_pairs, stored_in_pairs, blocks,
+                                 causal, wide_blocks, cut_blocks})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
   EXPECT_EQ(noticed_of_union(nullptr), "");
 }
@@ -283,6 +289,40 @@ INSTANTIATE_TEST_SUITE_P(
                      stored},
         ListMutation{{"LatentsOfOtherLanesReadEarly", removed, {"data race", "access in flight"}}, stored},
         ListMutation{{"StoredRowsOverThoseThatAreRead", removed, {"data race", "access in flight"}}, stored},
+        ListMutation{{"RowsSentBeforeTheyCame", removed, {"data race", "access in flight", "proxy"}},
+                     in_pairs},
+        ListMutation{{"RowsSentOverThoseOfThePeer", removed, {"data race", "access in flight"}}, in_pairs},
+        ListMutation{{"RowsSentWithoutProxyFence", removed, {"proxy"}}, in_pairs},
+        ListMutation{{"RowsOverThoseOfThePeer",
+                      {"cluster_rank() ^ 1", "cluster_rank()"},
+                      {"data race", "access in flight", "mbarrier", "deadlock"},
+                      {},
+                      true},
+                     in_pairs},
+        ListMutation{{"ScoresDoNotWaitForThePeersRows",
+                      {"mbarrier_arrive_expect_tx(pipeline.full(), bytes * Tile::panels)",
+                       "mbarrier_arrive(pipeline.full())"},
+                      {"data race", "access in flight", "uninitialized", "mbarrier"},
+                      {},
+                      true},
+                     in_pairs},
+        ListMutation{{"ScoresDoNotWaitForThePeersLatents",
+                      removed,
+                      {"data race", "access in flight", "uninitialized", "mbarrier"},
+                      {},
+                      true},
+                     stored_in_pairs},
+        ListMutation{{"LatentsSentWithoutProxyFence", removed, {"proxy"}}, stored_in_pairs},
+        ListMutation{{"LatentsOfOtherLanesSentEarly", removed, {"data race", "access in flight", "proxy"}},
+                     stored_in_pairs},
+        ListMutation{{"BarriersOfThePeerAreNotThereYet",
+                      {"cluster_sync()", "__syncthreads()"},
+                      {"data race", "barrier", "uninitialized"},
+                      {},
+                      true},
+                     in_pairs},
+        ListMutation{{"BlocksEndBeforeTheirPeers", removed, {"ended", "exited", "mbarrier"}, {}, true},
+                     in_pairs},
         ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
         ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
         ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},

@@ -63,6 +63,22 @@ def test_slots(rng, place, fetch, name, page_size):
 
 
 @pytest.mark.parametrize("name", some(FORMATS))
+def test_pairs_of_blocks(rng, place, fetch, name):
+    """Two blocks that convert half of the rows each compute what each of them does by itself, bit for bit."""
+    memory, exact = filled(rng, name, 4, 64)
+    lists, counts = random_lists(rng, 3, 200, len(exact))
+    q = (rng.standard_normal((3, 128, head_dim(name))) / 4).astype(BF16)
+    spec = ja.AttentionSpec(head_dim=head_dim(name), head_dim_v=512, gqa_ratio=128, sequences_q="varlen", sequences_kv="paged",
+                            page_size=64, values_in_keys=True, kv_dtype=name, list_block=1, list_slots=True)
+    results = [[fetch(x) for x in ja.prepare(spec, config=f"family=forward_mla_wgmma stages=2 copies=cp_async pair={pair}")(
+        place(q), view_of(place(memory), name, 64), None, return_lse=True, num_splits=1, cu_seqlens_q=place(int32([0, 3])),
+        page_table=place(int32([[0]])), seqused_k=place(int32([0])),
+        tensors={"key_lists": place(lists), "key_counts": place(counts)})] for pair in ("false", "true")]
+    assert all((x == y).all() for x, y in zip(*results))
+    check(q, *results[1], exact, chosen(lists, counts, len(exact)))
+
+
+@pytest.mark.parametrize("name", some(FORMATS))
 def test_positions_and_masks(rng, place, fetch, name):
     """Entries that are positions, in pages of a table, some of which do not exist."""
     page_size, lengths_q, lengths_k = 16, [3, 0, 2], [150, 20, 40]

@@ -19,6 +19,8 @@ namespace {
 constexpr int threads = warpgroup_threads(2 + output_warpgroups);
 // Addresses, pipeline states, row factors: calibrated with ptxas.
 constexpr int output_other_registers = 30;
+// A pair of blocks has the heads of one query: all that see the rows of a list.
+constexpr int pair_rows = 2 * rows_per_warpgroup;
 // Each output warpgroup has whole panels of V.
 constexpr int value_columns = value_panel * output_warpgroups;
 
@@ -28,8 +30,16 @@ constexpr std::array rows = {
     field<&ForwardMlaWgmma::copies>(
         "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
+    field<&ForwardMlaWgmma::pair>("pair", "two blocks copy half of a list's rows each, for both",
+                                  {.affects = Affects::tiling, .sample = 1}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
+
+// Whether both blocks of a pair find the same tiles of keys.
+bool can_pair(const AttentionSpec& spec) {
+  return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows &&
+         spec.mask == mask::none();
+}
 
 }  // namespace
 
@@ -63,6 +73,15 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     if (std::string reason = box_rejection(read_spec(spec, config), tile_kv, true); !reason.empty())
       return reason;
   }
+  if (config.pair && !can_pair(spec)) {
+    return fmt::format(
+        "{} has pairs of blocks for lists of one query, without mask, whose heads are {} for each KV head; "
+        "pair must be "
+        "false, gqa_ratio is {}",
+        name, pair_rows, spec.gqa_ratio);
+  }
+  if (config.pair && config.copies == Copies::tma)
+    return "pairs of blocks send rows that they copy: pair = true with copies = tma";
   return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
 
@@ -74,7 +93,8 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0,
                                      .copies_rows = config.copies == Copies::cp_async,
                                      .list_words = list_words(spec),
-                                     .stored_row_bytes = stored_row_bytes(spec, config)})
+                                     .stored_row_bytes = stored_row_bytes(spec, config),
+                                     .is_pair = config.pair})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(spec, config).consumer,
@@ -89,6 +109,9 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int stages : {2, 3, 4}) configs.push_back({.stages = stages, .copies = copies});
+    // Pairs of 16-bit rows, which nobody converts, are slower than blocks alone (docs/records/notebook.md).
+    if (copies == Copies::cp_async && can_pair(problem.spec) && has_narrow_keys(problem.spec))
+      configs.push_back({.stages = 2, .copies = copies, .pair = true});
   }
   return configs;
 }

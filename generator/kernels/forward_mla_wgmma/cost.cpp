@@ -41,12 +41,14 @@ double Family<ForwardMlaWgmma>::cycles(const Case& problem, const ProblemShape& 
   const double tiles = std::max(1.0, std::ceil(static_cast<double>(shape.seqlen_kv) / tile_kv) *
                                          block_cover(spec, rows_per_warpgroup / spec.gqa_ratio, tile_kv));
 
-  // One tile of keys. All row tiles of a KV head but the first read keys from L2.
-  const double tile_bytes = static_cast<double>(tile_kv) * d * element_bytes;
+  // One tile of keys, of which a block of a pair reads half. All row tiles of a KV head but the first read keys from L2.
+  const double tile_bytes = static_cast<double>(tile_kv) * d * element_bytes / (config.pair ? 2 : 1);
   const double memory =
       tile_bytes / memory_bytes_per_clock / row_tiles + tile_bytes / l2_bytes_per_clock * (1 - 1 / row_tiles);
   const double copy =
-      config.copies == Copies::cp_async ? row_copy_clocks * tile_kv / row_copy_warps + latency_clocks / 2 : 0;
+      config.copies == Copies::cp_async
+          ? row_copy_clocks * tile_kv / row_copy_warps / (config.pair ? 2 : 1) + latency_clocks / 2
+          : 0;
   const double scores = tile_kv / 2.0 * d / 16, outputs = tile_kv / 16.0 * dv / 2;
   const double round =
       (tile_bytes / l2_bytes_per_clock + latency_clocks + scores + softmax_clocks + outputs) / config.stages;

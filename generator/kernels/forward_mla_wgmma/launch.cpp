@@ -44,8 +44,12 @@ void Family<ForwardMlaWgmma>::launch(const KernelLaunch& given, const ForwardMla
                             .mailbox = given.mailbox};
   KernelMemory memory{};
   if (config.copies == Copies::tma) memory.k = map_of_keys(spec, params);
-  const SplitLaunch split =
-      split_launch(launch, {.tile_rows = rows_per_warpgroup, .tile_kv = tile_kv, .blocks_per_sm = 1}, name);
+  const SplitLaunch split = split_launch(launch,
+                                         {.tile_rows = rows_per_warpgroup,
+                                          .tile_kv = tile_kv,
+                                          .blocks_per_sm = 1,
+                                          .cluster = launch.kernel.image->program.cluster},
+                                         name);
   memory.split_params = split.params;
   void* arguments[] = {&launch.params, &memory};
   launch_split(launch, split, arguments, true);

@@ -51,13 +51,14 @@ Program Family<ForwardMlaWgmma>::program(const AttentionSpec& stored, const Forw
                          facts(stored.key_dtype()).device_type);
   Program program =
       split_wgmma_program(spec, {.family = name,
-                                 .tiles = fmt::format("s{}", config.stages) +
+                                 .tiles = fmt::format("s{}{}", config.stages, config.pair ? "_pair" : "") +
                                           (converts ? fmt::format("_{}", to_string(stored.key_dtype())) : ""),
                                  .products = wgmma_products(spec),
                                  .config = lines,
                                  .registers = register_shares(stored, config),
                                  .needs = footprint(stored, config),
-                                 .memory_bytes = sizeof(KernelMemory)});
+                                 .memory_bytes = sizeof(KernelMemory),
+                                 .cluster = config.pair ? 2 : 1});
   if (upcasts_ahead(stored, config)) {
     program.ahead = upcast_keys_name(program.name);
     program.source += std::string("\n") + upcast_keys_include +

@@ -20,7 +20,7 @@ namespace {
 // How a call's lists take turns, and numbers of what its kernels leave for one another.
 struct ListTurns {
   std::int64_t at_once;
-  std::int64_t listed;  // entries of all KV heads at once
+  std::int64_t listed;  // entries of all queries and KV heads at once
   std::int64_t head_tiles, head_items, blocks;
   bool has_sums;
 };
@@ -35,7 +35,7 @@ ListTurns turns_of(const ListGradientsSpec& spec, const ListGradientsWork& work,
   ListTurns turns{};
   turns.at_once = std::clamp<std::int64_t>(std::min(spec.part_bytes / bytes, most_slots / slots), 1,
                                            std::max<std::int64_t>(1, work.lists));
-  turns.listed = turns.at_once * work.entries * params.heads_kv;
+  turns.listed = turns.at_once * slots * params.heads_kv;
   turns.blocks = varlen_tiles(params.tensors[0].rows, params.sequences.total_k, attention.list_block);
   const std::int64_t most = turns.at_once * slots;
   const auto places = [&](int each) { return most / each + turns.blocks; };  // as varlen_tiles
@@ -166,14 +166,17 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
   std::int64_t first = 0;
   do {  // once without lists, too: gradients are 0 then
     const std::int64_t count = std::min(work.lists - first, turns.at_once);
-    rows.work.first_list = static_cast<int>(first);
-    rows.work.lists = static_cast<int>(count);
+    const std::int64_t first_query = first * attention.list_queries;
+    const std::int64_t queries =
+        std::min(count * attention.list_queries, std::max<std::int64_t>(0, total_q - first_query));
+    rows.work.first_query = static_cast<int>(first_query);
+    rows.work.queries = static_cast<int>(queries);
     rows.work.is_first = first == 0;
     first += count;
     rows.work.is_last = first == work.lists;
-    transpose.rows = rows.work.lists;
+    transpose.rows = rows.work.queries;
     transpose.room = transpose.rows * transpose.entries;
-    put_rows(ListedStep::number, heads * std::max(count * work.entries, work.block_limit));
+    put_rows(ListedStep::number, heads * std::max(queries * work.entries, work.block_limit));
     launch_transpose(transposing, transpose, stream);
     maps.work = rows.work;
     void* parameters[] = {&of_sequences, &rows.gradients, &maps};
@@ -184,9 +187,7 @@ void launch_listed(const ListGradientsSpec& spec, const ListGradientsWork& work,
             .smem_bytes = kernel.smem_bytes,
             .dependent = true},
            parameters, stream);
-    const std::int64_t first_row = std::int64_t{rows.work.first_list} * attention.list_queries;
-    const std::int64_t count_rows = std::min(count * attention.list_queries, total_q - first_row);
-    put_rows(ListedStep::queries, count_rows * heads * listed_gradients::sizes(attention).tile_floats /
+    put_rows(ListedStep::queries, queries * heads * listed_gradients::sizes(attention).tile_floats /
                                       listed_tile_slots(attention.gqa_ratio) / 2);
   } while (first < work.lists);
 }

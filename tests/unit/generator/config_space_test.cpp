@@ -223,6 +223,17 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   other.page_size = 4;
   EXPECT_THAT(rejection(other, {}), HasSubstr("copies = cp_async takes any"));
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async}), "");
+  EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}),
+              HasSubstr("pair must be false, gqa_ratio is 1"));
+  other = {.head_dim = 576,
+           .head_dim_v = 512,
+           .gqa_ratio = 128,
+           .sequences_q = SequenceKind::varlen,
+           .sequences_kv = SequenceKind::varlen,
+           .values_in_keys = true,
+           .list_block = 1};
+  EXPECT_EQ(rejection(other, {.copies = Copies::cp_async, .pair = true}), "");
+  EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("copies = tma"));
   other = {.head_dim = 576, .head_dim_v = 512, .values_in_keys = true};
   EXPECT_THAT(rejection(other, {.stages = 3}), HasSubstr("shared memory"));
   EXPECT_THAT(config_rejection(other, ForwardSplitWgmma{}, device_limits(Arch{9, 0, 'a'})),

@@ -24,18 +24,27 @@ struct SampledProblem {
   ProblemShape shape;
 };
 
-// Values that are columns of keys, of which random tests of all families draw none.
+// Values that are columns of keys, of which random tests of all families draw none; with 128 heads lists of 8-bit ones.
 AttentionSpec draw_latents(reference::Random& random) {
   const bool is_paged = reference::draw(random, 0, 1) == 0;
   const bool is_large = reference::draw(random, 0, 1) == 0;
-  return {.head_dim = is_large ? 576 : 192,
-          .head_dim_v = is_large ? 512 : 128,
-          .gqa_ratio = 16 << reference::draw(random, 0, 3),
-          .sequences_kv = is_paged ? SequenceKind::paged : SequenceKind::dense,
-          .page_size = is_paged ? 1 << reference::draw(random, 0, 6) : 0,
-          .split_keys = reference::draw(random, 0, 3) == 0 ? 256 : 0,
-          .values_in_keys = true,
-          .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
+  AttentionSpec spec{.head_dim = is_large ? 576 : 192,
+                     .head_dim_v = is_large ? 512 : 128,
+                     .gqa_ratio = 16 << reference::draw(random, 0, 3),
+                     .sequences_kv = is_paged ? SequenceKind::paged : SequenceKind::dense,
+                     .page_size = is_paged ? 1 << reference::draw(random, 0, 6) : 0,
+                     .split_keys = reference::draw(random, 0, 3) == 0 ? 256 : 0,
+                     .values_in_keys = true,
+                     .mask = reference::draw(random, 0, 1) == 0 ? Mask() : mask::causal()};
+  if (spec.gqa_ratio == 128 && is_large) {
+    spec.kv_dtype = DType::latent_656;
+    spec.sequences_q = SequenceKind::varlen;
+    if (!is_paged) spec.sequences_kv = SequenceKind::varlen;
+    spec.split_keys = 0;
+    spec.mask = Mask();
+    spec.list_block = 1;
+  }
+  return spec;
 }
 
 // Caches of 4 and 8 bits with a scale of each token, as engines have them.
