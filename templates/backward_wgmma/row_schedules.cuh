@@ -49,6 +49,7 @@ template <class Config, class LeaveDv>
 JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.draw(step);
   tile.look(step);
+  tile.ask_mask(step);
   tile.start_scores(step);
   wgmma_wait_group<0>();
   tile.exponentiate(step);
@@ -66,6 +67,7 @@ JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, cons
     tile.take_queries(step + 1);
     tile.draw(step + 1);
     tile.look(step + 1);
+    tile.ask_mask(step + 1);
     tile.start_scores(step + 1);
     tile.start_dq(step);
     wgmma_wait_group<1>();  // dK and S  // mutate: ScoresAreNotWaitedFor
@@ -112,6 +114,7 @@ JIT_DEVICE unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned 
   tile.start_scores(step);
   tile.draw(step);
   tile.start_d_scores(step);
+  tile.ask_mask(step);
   wgmma_wait_group<1>();  // S
   exponentiate_in_turn(tile, step);
   tile.pack_probabilities(step);
@@ -124,6 +127,7 @@ JIT_DEVICE unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned 
     tile.take_queries(step + 1);
     tile.look(step + 1);
     tile.start_scores(step + 1);
+    tile.ask_mask(step + 1);
     tile.draw(step + 1);
     tile.start_dk(step);
     tile.start_d_scores(step + 1);

@@ -32,6 +32,7 @@ class KVQuantMode(enum.IntEnum):
     FP8_PER_TENSOR = 1
     INT8_PER_TOKEN_HEAD = 2
     FP8_PER_TOKEN_HEAD = 3
+    INT4_PER_TOKEN_HEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
