@@ -209,7 +209,7 @@ def of_peer(peer, q, k, v):
     cell = cells.backward_of(cells.cell("fp8-accuracy", "", 1, seqlen_q, heads, d, seqlen_kv), "fp8-accuracy", Fp8Cell)
     runner = peer.make_quantized(cell, Inputs(q.clone(), k.clone(), v.clone()))
     with runner.context(), torch.no_grad():
-        o = (runner.compared or runner.call)()
+        o = runner.checked_part(runner.call())
     if o.shape != q.shape:
         raise ValueError(f"the result has shape {tuple(o.shape)}, not {tuple(q.shape)}")
     if o.is_cuda:

@@ -33,6 +33,7 @@ void send(int end, Kind kind, const void* data, std::size_t bytes) {
   message.append(static_cast<const char*>(data), bytes);
   for (std::size_t at = 0; at < message.size();) {
     const ssize_t written = write(end, message.data() + at, message.size() - at);
+    if (written < 0 && errno == EINTR) continue;  // such as a stop and a resume of the terminal's job
     if (written < 0) _exit(3);
     at += static_cast<std::size_t>(written);
   }
@@ -53,8 +54,11 @@ void send(int end, Kind kind, const std::string& text) { send(end, kind, text.da
     send(end, error.code() == ErrorCode::invalid_argument ? Kind::no_such_device : Kind::no_device,
          error.message());
     _exit(1);
-  } catch (const std::exception& error) {
+  } catch (const std::invalid_argument& error) {
     send(end, Kind::no_such_device, error.what());
+    _exit(1);
+  } catch (const std::exception& error) {
+    send(end, Kind::no_device, error.what());
     _exit(1);
   }
   for (std::size_t i = first; i < kernels.size(); ++i) {
@@ -92,7 +96,8 @@ class Worker {
   ~Worker() {
     kill(process_, SIGKILL);
     close(end_);
-    waitpid(process_, nullptr, 0);
+    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -136,6 +141,7 @@ class Worker {
       if (ready < 0 && errno == EINTR) continue;
       if (ready == 0) return Outcome::hung;
       const ssize_t got = read(end_, at, bytes);
+      if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return Outcome::gone;
       at += got;
       bytes -= static_cast<std::size_t>(got);

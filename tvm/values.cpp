@@ -19,6 +19,7 @@ bool is_tensor(const Value& value) { return value.type == tensor_pointer || valu
 
 std::string_view checked_text(const Value& value, std::string_view argument) {
   const std::optional<std::string_view> text = text_of(value);
+  if (!text && value.type == c_text) c::refuse(argument, "is a null pointer; it must be a str");
   if (!text) c::refuse(argument, fmt::format("is of tvm-ffi's type {}; it must be a str", value.type));
   return *text;
 }
@@ -39,6 +40,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
 std::optional<std::string_view> text_of(const Value& value) {
   switch (value.type) {
     case c_text:
+      if (value.pointer == nullptr) return {};
       return static_cast<const char*>(value.pointer);
     case small_text:
       return std::string_view(value.small, value.small_length);

@@ -164,7 +164,7 @@ def of_fp8(contender, cell, inputs):
         raise Unsupported("no FP8 q, k and v")
     runner = contender.make_fp8(backward_of(cell, cell.suite, Fp8Cell), inputs)
     with runner.context():
-        return (runner.compared or runner.call)(), None
+        return runner.checked_part(runner.call()), None
 
 
 def measure(problem, contenders, seed=0, device="cuda"):

@@ -33,8 +33,8 @@ class Runner:
     (q, k_cache, v_cache), for a Merge or chosen keys o, for IndexKeys scores, for gradients and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
     as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
-    contender computes in another type; its result may be as much further off. `compared()`: what is checked, where
-    that is not what `call()` returns: o without a scale that it has."""
+    contender computes in another type; its result may be as much further off. `compared(output)`: what is checked of
+    an output of `call()`, where that is not the output itself: o without a scale that it has."""
 
     call: Callable
     context: Callable = contextlib.nullcontext
@@ -42,6 +42,9 @@ class Runner:
     keeps: object = None
     coarser: int = 1
     compared: Callable | None = None
+
+    def checked_part(self, output):
+        return self.compared(output) if self.compared else output
 
 
 class Contender:

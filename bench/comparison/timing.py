@@ -128,7 +128,7 @@ def replayed(runner):
         graph.replay()
         return output
 
-    return Runner(call, detail=runner.detail, keeps=runner, coarser=runner.coarser)
+    return Runner(call, detail=runner.detail, keeps=runner, coarser=runner.coarser, compared=runner.compared)
 
 
 def poison(output):

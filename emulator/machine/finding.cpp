@@ -42,13 +42,15 @@ std::string_view to_string(FindingKind kind) {
       return "illegal instruction";
     case FindingKind::step_limit:
       return "step limit";
+    case FindingKind::dropped:
+      return "dropped";
   }
   return "unknown";
 }
 
 std::vector<FindingKind> finding_kinds() {
   std::vector<FindingKind> kinds;
-  for (int i = 0; i <= static_cast<int>(FindingKind::step_limit); ++i)
+  for (int i = 0; i <= static_cast<int>(FindingKind::dropped); ++i)
     kinds.push_back(static_cast<FindingKind>(i));
   return kinds;
 }

@@ -45,6 +45,8 @@ struct Group::Inside {
     /// Its part of a deadlock's message: "; …"
     virtual std::string waits_for() const { return {}; }
     virtual void stop_as_deadlock(std::string) {}
+    /// Tells whoever enqueued it that it will not end.
+    virtual void drop(const std::string& /*why*/) {}
 
     std::shared_ptr<Mark::State> mark = std::make_shared<Mark::State>();
     std::vector<std::shared_ptr<Mark::State>> behind = {};
@@ -98,7 +100,7 @@ struct Group::Inside {
   bool all_wait();
   void let_time_pass(std::unique_lock<std::mutex>& lock);
   void stop_all();
-  void drop_all();
+  void drop_all(const std::string& why);
   void learn(GridClock& known, const Mark::State& mark) const;
   void forget_if_idle();
 };

@@ -99,15 +99,17 @@ void Group::Inside::run_here(std::unique_lock<std::mutex>& lock, const std::shar
       lock.lock();
       asked = Clock::now();
       if (is_over_now) {
-        drop_all();
-        throw LaunchInterrupted("what the devices of a group did was interrupted");
+        const std::string why = "what the devices of a group did was interrupted";
+        drop_all(why);
+        throw LaunchInterrupted(why);
       }
     }
     const std::vector<Queue*> queues_ready = ready();
     if (queues_ready.empty()) {
       // The remaining works wait for each other's marks, or for another group's.
-      drop_all();
-      throw std::logic_error("the work that is left waits for marks that nothing will reach");
+      const std::string why = "the work that is left waits for marks that nothing will reach";
+      drop_all(why);
+      throw std::logic_error(why);
     }
     take_turn(lock, choose(queues_ready));
     if (all_wait()) let_time_pass(lock);
@@ -207,9 +209,13 @@ void Group::Inside::stop_all() {
   }
 }
 
-void Group::Inside::drop_all() {
+// Tells before marks are reached, so that a thread that waits for one finds that its work did not run.
+void Group::Inside::drop_all(const std::string& why) {
   for (Queue& queue : queues) {
-    for (const auto& work : queue.works) work->mark->is_reached = true;
+    for (const auto& work : queue.works) {
+      work->drop(why);
+      work->mark->is_reached = true;
+    }
     queue.works.clear();
   }
   changed.notify_all();

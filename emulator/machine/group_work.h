@@ -75,6 +75,12 @@ struct Group::Inside::Launching final : Work {
     if (ended) ended(std::move(result));
   }
 
+  void drop(const std::string& why) override {
+    LaunchResult result;
+    result.findings.push_back(finding_of(FindingKind::dropped, function.name(), why));
+    if (ended) ended(std::move(result));
+  }
+
   std::string waits_for() const override { return worker().describe_polling() + worker().describe_next(); }
   void stop_as_deadlock(std::string text) override { worker().stop_as_deadlock(std::move(text)); }
   Worker& worker() const { return *running.workers().front(); }
@@ -125,6 +131,10 @@ struct Group::Inside::Copying final : Work {
   void finish() override {
     if (ended) ended(std::move(findings));
   }
+  void drop(const std::string& why) override {
+    findings.push_back(finding_of(FindingKind::dropped, name, why));
+    finish();
+  }
 
   std::string name;
   Range to = {}, from = {};
@@ -166,6 +176,10 @@ struct Group::Inside::Waiting final : Work {
   void stop_as_deadlock(std::string text) override {
     findings.push_back(finding_of(FindingKind::deadlock, "a wait for a value", std::move(text)));
     is_given_up = true;
+  }
+  void drop(const std::string& why) override {
+    findings.push_back(finding_of(FindingKind::dropped, "a wait for a value", why));
+    finish();
   }
 
   std::uint64_t address = 0;

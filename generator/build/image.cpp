@@ -145,7 +145,7 @@ void compile_and_store(KernelStore& store, const Key& key, KernelImage& image) {
 }
 
 // Message for a kernel that may not be compiled: its key, its spec and config, and ways to provide it.
-std::string offline_message(const KernelStore& store, const KernelImage& image, const std::string& compiler) {
+std::string offline_message(KernelStore& store, const KernelImage& image) {
   std::string made_of;
   for (const auto& [name, value] : image.program.facts) made_of += fmt::format(", {} {}", name, value);
   std::string message = fmt::format(
@@ -154,32 +154,25 @@ std::string offline_message(const KernelStore& store, const KernelImage& image, 
       "computed and --serving where caches of pages are, where compiling is allowed, and name it in "
       "JIT_ATTENTION_PACK",
       image.program.name, to_string(image.target), image.key, made_of);
-  for (const std::string& sentence : store.packs.shortfalls(image.target, compiler))
+  for (const std::string& sentence : store.packs.shortfalls(image.target, store.compilers_of_packs()))
     message += "; " + sentence;
   return message;
 }
 
-// The compiler by which packs are searched. If compiling is forbidden, it is the packs' own: the installed
-// one, such as PyTorch's, does not matter.
-std::string compiler_of_packs(const KernelStore& store, const std::string& compiler) {
-  const std::string_view own = store.settings.offline ? store.packs.compiler() : std::string_view();
-  return own.empty() ? compiler : std::string(own);
-}
-
-bool take_stored(KernelStore& store, const Key& key, const std::string& compiler, KernelImage& image) {
+bool take_stored(KernelStore& store, const Key& key, KernelImage& image) {
   if (take_entry(store.disk.load(key), image)) return true;
-  const std::string of_packs = compiler_of_packs(store, compiler);
-  if (take_entry(store.packs.load(key, image.target, of_packs), image)) return true;
-  if (of_packs == compiler) return false;
-  const Key packed = key_for(store, image.program, image.target, of_packs);
-  return take_entry(store.packs.load(packed, image.target, of_packs), image);
+  if (store.settings.packs.empty()) return false;
+  const std::vector<std::string> compilers = store.compilers_of_packs();
+  std::vector<Key> keys;
+  for (const std::string& compiler : compilers)
+    keys.push_back(key_for(store, image.program, image.target, compiler));
+  return take_entry(store.packs.load(keys, image.target, compilers), image);
 }
 
-KernelImage make_image(KernelStore& store, const Key& key, const std::string& compiler, KernelImage image) {
-  if (take_stored(store, key, compiler, image)) return image;
+KernelImage make_image(KernelStore& store, const Key& key, KernelImage image) {
+  if (take_stored(store, key, image)) return image;
   if (store.settings.offline)
-    throw Error(ErrorCode::offline, "compile", "cache",
-                offline_message(store, image, compiler_of_packs(store, compiler)));
+    throw Error(ErrorCode::offline, "compile", "cache", offline_message(store, image));
   const FileLock lock = store.disk.lock(key);
   if (take_entry(store.disk.load_again(key), image)) return image;
   compile_and_store(store, key, image);
@@ -198,21 +191,18 @@ Target native_target(const DeviceInfo& device) {
 
 std::shared_ptr<const KernelImage> build_image(KernelStore& store, const Program& program, Target target) {
   return store.with_compiler([&] {
-    const std::string compiler = store.compiler_identity();
-    const Key key = key_for(store, program, target, compiler);
+    const Key key = key_for(store, program, target, store.compiler_identity());
     return store.images.get(key.digest(), [&] {
-      return make_image(store, key, compiler,
-                        {.program = program, .target = target, .key = key.digest().hex()});
+      return make_image(store, key, {.program = program, .target = target, .key = key.digest().hex()});
     });
   });
 }
 
 std::shared_ptr<const KernelImage> image_at_hand(KernelStore& store, const Program& program, Target target) {
-  const std::string compiler = store.compiler_identity();
-  const Key key = key_for(store, program, target, compiler);
+  const Key key = key_for(store, program, target, store.compiler_identity());
   if (auto known = store.images.find(key.digest())) return known;
   KernelImage image{.program = program, .target = target, .key = key.digest().hex()};
-  if (!take_stored(store, key, compiler, image)) return nullptr;
+  if (!take_stored(store, key, image)) return nullptr;
   return store.images.get(key.digest(), [&] { return image; });
 }
 

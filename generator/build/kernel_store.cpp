@@ -75,9 +75,24 @@ std::string KernelStore::compiler_identity() {
   try {
     return nvrtc_location().identity;
   } catch (const Error&) {
-    if (packs.compiler().empty()) throw;
-    return std::string(packs.compiler());
+    const std::vector<std::string> of_packs = packs.compilers();
+    if (of_packs.empty()) throw;
+    return of_packs.front();
   }
+}
+
+std::vector<std::string> KernelStore::compilers_of_packs() {
+  const auto may_compile = [&] {
+    try {
+      nvrtc_location();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  std::vector<std::string> own = packs.compilers();
+  if (!own.empty() && (settings.offline || !may_compile())) return own;
+  return {compiler_identity()};
 }
 
 void KernelStore::tell_once(Event::Kind kind, const std::string& message) {

@@ -49,6 +49,11 @@ struct KernelStore {
   /// without NVRTC. Throws Error nvrtc_unavailable.
   std::string compiler_identity();
 
+  /// The compilers whose kernels are taken from packs: the packs' own, if compiling is forbidden or there is no
+  /// NVRTC, whatever is installed, such as PyTorch's; else the NVRTC that is found. Throws Error
+  /// nvrtc_unavailable.
+  std::vector<std::string> compilers_of_packs();
+
   /// Reports a message once even if many compiles repeat it, such as one about an unused variable.
   void tell_once(Event::Kind kind, const std::string& message);
 

@@ -1,5 +1,6 @@
 #include "generator/build/packs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,11 +25,11 @@ std::string listed(std::string_view lines) {
   return text;
 }
 
-// Why a pack contains no kernel for a target and compiler; empty if it may.
-std::string mismatch(const PackFile& file, const Target& target, std::string_view compiler) {
-  if (file.fact(pack_fact::compiler) != compiler)
+// Why a pack contains no kernel for a target by one of these compilers; empty if it may.
+std::string mismatch(const PackFile& file, const Target& target, std::span<const std::string> compilers) {
+  if (std::ranges::find(compilers, file.fact(pack_fact::compiler)) == compilers.end())
     return fmt::format("pack {} was made with another NVRTC ({}) than this one ({})", file.path(),
-                       file.fact(pack_fact::compiler), compiler);
+                       file.fact(pack_fact::compiler), compilers.front());
   if (!has_line(file.fact(pack_fact::targets), to_string(target)))
     return fmt::format("pack {} was made for {} and has nothing for {}", file.path(),
                        listed(file.fact(pack_fact::targets)), to_string(target));
@@ -64,32 +65,38 @@ std::vector<PackInUse> Packs::described() const {
   return rows;
 }
 
-std::string_view Packs::compiler() const {
+std::vector<std::string> Packs::compilers() const {
+  std::vector<std::string> all;
   for (const auto& pack : packs_) {
-    if (pack->refusal.empty()) return pack->file.fact(pack_fact::compiler);
+    const std::string_view compiler = pack->file.fact(pack_fact::compiler);
+    if (pack->refusal.empty() && std::ranges::find(all, compiler) == all.end()) all.emplace_back(compiler);
   }
-  return {};
+  return all;
 }
 
-std::optional<Entry> Packs::load(const Key& key, const Target& target, std::string_view compiler) const {
-  for (const auto& pack : packs_) {
-    if (!pack->refusal.empty()) continue;
-    PackFile::Found found = pack->file.find(key);
-    if (found.entry) return std::move(found.entry);
-    if (!found.damage.empty()) warn(*pack, found.damage);
+std::optional<Entry> Packs::load(std::span<const Key> keys, const Target& target,
+                                 std::span<const std::string> compilers) const {
+  for (const Key& key : keys) {
+    for (const auto& pack : packs_) {
+      if (!pack->refusal.empty()) continue;
+      PackFile::Found found = pack->file.find(key);
+      if (found.entry) return std::move(found.entry);
+      if (!found.damage.empty()) warn(*pack, found.damage);
+    }
   }
-  if (shortfalls(target, compiler).empty()) return std::nullopt;
+  if (shortfalls(target, compilers).empty()) return std::nullopt;
   for (const auto& pack : packs_) {
-    if (pack->refusal.empty()) warn(*pack, mismatch(pack->file, target, compiler));
+    if (pack->refusal.empty()) warn(*pack, mismatch(pack->file, target, compilers));
   }
   return std::nullopt;
 }
 
-std::vector<std::string> Packs::shortfalls(const Target& target, std::string_view compiler) const {
+std::vector<std::string> Packs::shortfalls(const Target& target,
+                                           std::span<const std::string> compilers) const {
   std::vector<std::string> sentences;
   for (const auto& pack : packs_) {
     const std::string sentence =
-        pack->refusal.empty() ? mismatch(pack->file, target, compiler) : pack->refusal;
+        pack->refusal.empty() ? mismatch(pack->file, target, compilers) : pack->refusal;
     if (sentence.empty()) return {};
     sentences.push_back(sentence);
   }

@@ -31,15 +31,17 @@ class Packs {
 
   std::vector<PackInUse> described() const;
 
-  /// The compiler that made the first usable pack; empty without one.
-  std::string_view compiler() const;
+  /// The compilers that made usable packs, in search order, each once.
+  std::vector<std::string> compilers() const;
 
-  /// The entry of `key`, for `target` and compiled by `compiler`.
-  std::optional<Entry> load(const Key& key, const Target& target, std::string_view compiler) const;
+  /// The entry of the first of `keys` that a pack has: those of a kernel for `target`, one by each of
+  /// `compilers`.
+  std::optional<Entry> load(std::span<const Key> keys, const Target& target,
+                            std::span<const std::string> compilers) const;
 
-  /// Reasons why no pack has a kernel for `target` by `compiler`, a sentence per given pack. Empty if a pack
-  /// may have one, or none was given.
-  std::vector<std::string> shortfalls(const Target& target, std::string_view compiler) const;
+  /// Reasons why no pack has a kernel for `target` by one of `compilers`, a sentence per given pack. Empty if
+  /// a pack may have one, or none was given. Requires: there are compilers.
+  std::vector<std::string> shortfalls(const Target& target, std::span<const std::string> compilers) const;
 
  private:
   struct Pack {

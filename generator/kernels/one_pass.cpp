@@ -245,14 +245,14 @@ void launch(const KernelLaunch& launch, const Shape& shape) {
     maps.bounded_dk = part.dk;
     maps.bounded_dv = part.dv;
   }
-  AttentionParams& params = launch.params;
+  AttentionParams params = launch.params;
   if (shape.dropout_mask) {
     params = launch_dropout_mask(
         launch, *shape.dropout_mask,
         static_cast<std::byte*>(launch.workspace) + gradient_bytes(launch.spec, shape, launch.params));
   }
   void* arguments[] = {&params, launch.gradients, &maps};
-  for_entries_of_a_grid(launch.params, launch.params.heads_kv, key_tiles, [&](int tiles) {
+  for_entries_of_a_grid(params, params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
     const bool shares_heads = shape.deterministic && is_plain(launch.spec);
     maps.schedule.order = {

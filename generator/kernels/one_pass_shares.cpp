@@ -22,11 +22,13 @@ HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers)
 
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
-  // Limit of the imbalance: the share of a head's longest tile in a block's work under a causal mask.
-  constexpr double little = 0.11;
-  if (2.0 * sm_count / (static_cast<double>(heads) * (key_tiles + 1)) < little) return 1;
   constexpr double tiles_per_block = 1.5;
   const int fewest = static_cast<int>(std::ceil(tiles_per_block * sm_count / key_tiles));
+  // Limits of the imbalance, the share of a head's longest tile in a block's work under a causal mask: many short
+  // heads together, whose tiles begin and end at the same time, cost more than a little of it (docs/records/notebook.md).
+  constexpr int few_heads = 8;
+  const double little = fewest <= few_heads ? 0.05 : 0.11;
+  if (2.0 * sm_count / (static_cast<double>(heads) * (key_tiles + 1)) < little) return 1;
   const int groups = std::max(1, heads / fewest);
   return (heads + groups - 1) / groups;
 }

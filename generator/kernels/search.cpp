@@ -21,6 +21,12 @@ bool has_sure_registers(const AttentionSpec& spec, const KernelConfig& config) {
   return needs.registers + needs.register_doubt <= needs.register_cap;
 }
 
+bool is_deterministic(const KernelConfig& config) { return deterministic_config(config) == config; }
+
+void keep_deterministic(std::vector<KernelConfig>& configs) {
+  std::erase_if(configs, [](const KernelConfig& config) { return !is_deterministic(config); });
+}
+
 }  // namespace
 
 ProblemShape typical_shape(const DeviceLimits& limits, const AttentionSpec& spec) {
@@ -71,15 +77,16 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
 }
 
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
-                                        const DeviceLimits& limits) {
+                                        const DeviceLimits& limits, bool deterministic) {
   std::vector<KernelConfig> configs = ranked_configs(spec, shape, limits);
+  if (deterministic) keep_deterministic(configs);
   std::stable_partition(configs.begin(), configs.end(),
                         [&](const KernelConfig& config) { return has_sure_registers(spec, config); });
   return configs;
 }
 
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
-                                        const DeviceLimits& limits) {
+                                        const DeviceLimits& limits, bool deterministic) {
   const Case problem{spec, limits};
   // Groups shapes by the families that serve them, which determine the configs.
   std::map<std::vector<std::string>, std::vector<std::size_t>> alike;
@@ -88,9 +95,9 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
   std::vector<KernelConfig> firsts(shapes.size());
   for (const auto& entry : alike) {
     const std::vector<std::size_t>& places = entry.second;
-    const std::vector<KernelConfig> configs =
-        config_space(problem, deciding_shape(spec, shapes[places.front()]));
+    std::vector<KernelConfig> configs = config_space(problem, deciding_shape(spec, shapes[places.front()]));
     if (configs.empty()) ranked_configs(spec, shapes[places.front()], limits);  // throws
+    if (deterministic) keep_deterministic(configs);
     std::vector<char> is_unsure(configs.size());
     for (std::size_t i = 0; i < configs.size(); ++i) is_unsure[i] = !has_sure_registers(spec, configs[i]);
     in_parallel(places.size(), [&](std::size_t i) {
@@ -105,6 +112,10 @@ std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<con
     });
   }
   return firsts;
+}
+
+bool has_deterministic(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits) {
+  return std::ranges::any_of(config_space({spec, limits}, shape), is_deterministic);
 }
 
 }  // namespace jit

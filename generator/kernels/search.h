@@ -28,13 +28,17 @@ std::vector<KernelConfig> ranked_configs(const AttentionSpec& spec, const Proble
                                          const DeviceLimits& limits);
 
 /// The ranked configs in the order to try without tuning: first those whose registers certainly suffice, so
-/// that only one is compiled. The tuner, which measures, uses ranked_configs().
+/// that only one is compiled. The tuner, which measures, uses ranked_configs(). `deterministic` leaves those
+/// whose kernels add in a fixed order, possibly none.
 std::vector<KernelConfig> untuned_order(const AttentionSpec& spec, const ProblemShape& shape,
-                                        const DeviceLimits& limits);
+                                        const DeviceLimits& limits, bool deterministic = false);
 
 /// The first of untuned_order() for each of many shapes of one pass, either all or none mappable by TMA,
-/// without ranking the others.
+/// without ranking the others. Requires: `deterministic` leaves some config (has_deterministic).
 std::vector<KernelConfig> first_untuned(const AttentionSpec& spec, std::span<const ProblemShape> shapes,
-                                        const DeviceLimits& limits);
+                                        const DeviceLimits& limits, bool deterministic = false);
+
+/// Whether a legal config for the shape has a kernel that adds in a fixed order.
+bool has_deterministic(const AttentionSpec& spec, const ProblemShape& shape, const DeviceLimits& limits);
 
 }  // namespace jit

@@ -18,7 +18,7 @@ namespace jit {
 namespace {
 
 Digest loaded_key(int device, OperationProgram program) {
-  const auto both = static_cast<std::uint64_t>(device) * 2 + static_cast<std::uint64_t>(program);
+  const auto both = static_cast<std::uint64_t>(device) * 3 + static_cast<std::uint64_t>(program);
   return {.high = both, .low = both};
 }
 

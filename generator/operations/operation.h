@@ -1,5 +1,5 @@
-// Operations other than attention: one program per spec serves every size, so there is no tuning; a second
-// one may be faster for some sizes. An operation consists of its spec, programs, checks and launch; this file
+// Operations other than attention: one program per spec serves every size, so there is no tuning; others
+// may be faster for some sizes. An operation consists of its spec, programs, checks and launch; this file
 // loads kernels, with the build path of attention.
 #pragma once
 
@@ -28,15 +28,16 @@ namespace jit {
 
 /// The programs of a spec.
 struct OperationPrograms {
-  OperationPrograms(Program for_all, std::optional<Program> faster = {})
-      : every_size(std::move(for_all)), some_sizes(std::move(faster)) {}
+  OperationPrograms(Program for_all, std::optional<Program> faster = {}, std::optional<Program> other = {})
+      : every_size(std::move(for_all)), some_sizes(std::move(faster)), other_sizes(std::move(other)) {}
 
   Program every_size;
-  std::optional<Program> some_sizes;  ///< faster for some sizes, which the operation selects
+  std::optional<Program> some_sizes;   ///< faster for some sizes, which the operation selects
+  std::optional<Program> other_sizes;  ///< faster for other ones
 };
 
 /// Selects a program of a spec.
-enum class OperationProgram { every_size, some_sizes };
+enum class OperationProgram { every_size, some_sizes, other_sizes };
 
 /// The state that a spec's handles share. Owned by its ContextState.
 struct OperationState {
@@ -44,7 +45,8 @@ struct OperationState {
       : context(owner), spec_words(words.begin(), words.end()), programs(std::move(written)) {}
 
   const Program& program(OperationProgram wanted) const {
-    return wanted == OperationProgram::some_sizes ? *programs.some_sizes : programs.every_size;
+    if (wanted == OperationProgram::every_size) return programs.every_size;
+    return wanted == OperationProgram::some_sizes ? *programs.some_sizes : *programs.other_sizes;
   }
 
   ContextState& context;
@@ -52,8 +54,9 @@ struct OperationState {
   const OperationPrograms programs;
   mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
   mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
-  mutable Shared<std::shared_ptr<void>> last_call;     ///< the operation's own data about its last call
-  mutable std::atomic<bool> lacks_some_sizes = false;  ///< the second program could not be compiled here
+  mutable Shared<std::shared_ptr<void>> last_call;  ///< the operation's own data about its last call
+  mutable std::atomic<bool> lacks_some_sizes =
+      false;  ///< a program for some sizes could not be compiled here
 };
 
 /// The state of the spec encoded by `words`, or null. Lock-free.

@@ -42,7 +42,8 @@ struct Problem {
   Target target;
   std::vector<ProblemShape> shapes;  // of one pass
   Pass pass = Pass::forward;
-  OutputFunctor output = {};  // of a backward pass, whose own kernels do not apply it
+  OutputFunctor output = {};   // of a backward pass, whose own kernels do not apply it
+  bool deterministic = false;  // gradients are added in a fixed order
 };
 
 // The problem of a backward pass, whose kernels ignore sinks.
@@ -94,7 +95,13 @@ std::vector<Problem> problems_of(std::span<const SpecOnTarget> all, const PackSi
       problem.shapes.push_back(
           typical_shape(limits, each.spec));  // attention() itself chooses a kernel for this shape
       if (sizes.training) {
-        for (const Pass pass : training_passes(each.spec, limits)) problems.push_back(of_pass(problem, pass));
+        for (const Pass pass : training_passes(each.spec, limits)) {
+          const Problem own = of_pass(problem, pass);
+          problems.push_back(own);
+          if (pass != Pass::backward || !has_deterministic(own.spec, {.pass = pass}, limits)) continue;
+          problems.push_back(own);
+          problems.back().deterministic = true;
+        }
       }
       problems.push_back(std::move(problem));
     }
@@ -139,9 +146,8 @@ class Choosing {
         problems_(problems),
         steps_(first_steps()),
         mixed_(mixed_steps(sizes)),
-        beside_(beside_steps()),
         jobs_(static_cast<std::size_t>(jobs)),
-        total_(steps_.size() + mixed_.size() + beside_.size() + others) {}
+        total_(steps_.size() + mixed_.size() + others) {}
 
   void run() {
     choose(steps_);
@@ -159,7 +165,10 @@ class Choosing {
     total_ += rest.size();
     choose(rest);
     for (const Step& step : rest) extend(serving_[step.chosen->image->key], shape_of(step, step.shapes[0]));
-    build(beside_);
+    std::vector<KernelBuild> beside = beside_steps(steps_);
+    std::ranges::move(beside_steps(rest), std::back_inserter(beside));
+    total_ += beside.size();
+    build(beside);
     run_mixed();
   }
 
@@ -203,7 +212,8 @@ class Choosing {
     std::vector<Step> steps;
     for (const Problem& problem : problems_) {
       std::vector<Step> own;
-      const std::vector<KernelConfig> firsts = first_untuned(problem.spec, problem.shapes, problem.limits);
+      const std::vector<KernelConfig> firsts =
+          first_untuned(problem.spec, problem.shapes, problem.limits, problem.deterministic);
       for (std::size_t shape = 0; shape < firsts.size(); ++shape) {
         auto step = std::find_if(own.begin(), own.end(),
                                  [&](const Step& known) { return known.first == firsts[shape]; });
@@ -215,14 +225,14 @@ class Choosing {
     return steps;
   }
 
-  // The kernels around those of backward passes.
-  std::vector<KernelBuild> beside_steps() const {
+  // The kernels around those of backward passes that were chosen.
+  static std::vector<KernelBuild> beside_steps(const std::vector<Step>& steps) {
     std::vector<KernelBuild> builds;
-    for (const Step& step : steps_) {
+    for (const Step& step : steps) {
       if (step.problem->pass != Pass::backward) continue;
-      const auto own = around_one_pass(step.problem->spec, step.problem->output, step.first,
-                                       step.problem->limits, step.problem->target);
-      builds.insert(builds.end(), own.begin(), own.end());
+      std::ranges::move(around_one_pass(step.problem->spec, step.problem->output, step.chosen->config,
+                                        step.problem->target),
+                        std::back_inserter(builds));
     }
     return builds;
   }
@@ -259,8 +269,12 @@ class Choosing {
   void choose(std::vector<Step>& steps) {
     for_each_in_parallel(steps.size(), [&](std::size_t i) {
       Step& step = steps[i];
-      step.chosen = choose_kernel(store_, step.problem->spec, {}, shape_of(step, step.shapes[0]),
-                                  step.problem->limits, step.problem->target);
+      const Problem& problem = *step.problem;
+      const ProblemShape& shape = shape_of(step, step.shapes[0]);
+      step.chosen = problem.pass == Pass::backward
+                        ? choose_one_pass(store_, problem.spec, shape, problem.deterministic, problem.limits,
+                                          problem.target)
+                        : choose_kernel(store_, problem.spec, {}, shape, problem.limits, problem.target);
     });
   }
 
@@ -297,7 +311,6 @@ class Choosing {
   std::span<const Problem> problems_;
   std::vector<Step> steps_;
   std::vector<MixedStep> mixed_;
-  std::vector<KernelBuild> beside_;
   std::size_t jobs_;
   std::size_t total_;  // known choices and builds of all stages
   std::atomic<int> done_ = 0;

@@ -99,7 +99,10 @@ std::vector<KernelBuild> of_operations(const AttentionSpec& spec, const PackSize
   }
   for (const MergeSpec& merge : merges_of(spec)) {
     validate(merge);
-    for (Program& program : merge_programs(merge)) builds.push_back(build_of(std::move(program), target));
+    OperationPrograms programs = merge_programs(merge);
+    builds.push_back(build_of(std::move(programs.every_size), target));
+    builds.push_back(build_of(std::move(*programs.some_sizes), target));
+    if (programs.other_sizes) builds.push_back(build_of(std::move(*programs.other_sizes), target));
   }
   return builds;
 }

@@ -6,7 +6,6 @@
 #include "generator/kernels/backward_sinks/steps.h"
 #include "generator/kernels/backward_tensors/steps.h"
 #include "generator/kernels/families.h"
-#include "generator/plan/kernel_choice.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
 #include "generator/problem/kernel_spec.h"
@@ -23,21 +22,13 @@ std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits&
 }
 
 std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const OutputFunctor& output,
-                                         const KernelConfig& config, const DeviceLimits& limits,
-                                         Target target) {
-  std::vector<KernelConfig> configs = {config};
-  if (const KernelConfig fixed = deterministic_config(config); fixed != config) configs.push_back(fixed);
+                                         const KernelConfig& config, Target target) {
+  AttentionSpec with_output = spec;
+  with_output.output = output;
+  FamilySteps around = steps_around(with_output, config);
   std::vector<KernelBuild> builds;
-  for (const KernelConfig& own : configs) {
-    builds.push_back([spec, own, limits, target](KernelStore& store) {
-      return choose_kernel(store, spec, own, {.pass = Pass::backward}, limits, target).image;
-    });
-    AttentionSpec with_output = spec;
-    with_output.output = output;
-    FamilySteps around = steps_around(with_output, own);
-    for (auto* steps : {&around.before, &around.behind}) {
-      for (FamilyStep& step : *steps) builds.push_back(build_of(std::move(step.program), target));
-    }
+  for (auto* steps : {&around.before, &around.behind}) {
+    for (FamilyStep& step : *steps) builds.push_back(build_of(std::move(step.program), target));
   }
   return builds;
 }

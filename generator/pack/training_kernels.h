@@ -18,11 +18,10 @@ namespace jit {
 /// the spec has no backward.
 std::vector<Pass> training_passes(const AttentionSpec& spec, const DeviceLimits& limits);
 
-/// The one-pass kernel of `config` and its deterministic variant, if that differs, with the small kernels
-/// around them. `output` is the functor that was removed from the spec.
+/// The small kernels around the one-pass kernel of `config`. `output` is the functor that was removed from the
+/// spec.
 std::vector<KernelBuild> around_one_pass(const AttentionSpec& spec, const OutputFunctor& output,
-                                         const KernelConfig& config, const DeviceLimits& limits,
-                                         Target target);
+                                         const KernelConfig& config, Target target);
 
 /// Kernels for the gradients of sinks, if the spec has any, and of all tensors that the score reads.
 std::vector<KernelBuild> of_shared_gradients(const AttentionSpec& spec, Target target);

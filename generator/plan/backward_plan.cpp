@@ -138,22 +138,20 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
   if (!has_one_pass(spec, shape, limits))
     return two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
   const Target target = native_target(device_info(device));
-  bool is_fallback = false;
-  for (const KernelConfig& config : untuned_order(spec, shape, limits)) {
-    if (deterministic && deterministic_config(config) != config) continue;
-    if (is_fallback && !is_at_hand(store, spec, config, target)) continue;
-    try {
-      Plan plan = one_pass_plan(store, spec, config, device, why);
-      if (is_fallback) tell_of_stand_in(store, spec, target);
-      return plan;
-    } catch (const Error& error) {
-      if (is_fallback || !is_out_of_reach(error)) throw;
-      is_fallback = true;
-      remark_stand_in(why);
-    }
+  try {
+    if (const auto kernel = choose_one_pass(store, spec, shape, deterministic, limits, target))
+      return one_pass_plan(store, spec, kernel->config, device, why);
+    return two_pass_plan(store, spec, shape, {}, {}, device, why);
+  } catch (const Error& error) {
+    if (!is_out_of_reach(error)) throw;
   }
-  Plan plan = two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
-  if (is_fallback) tell_of_stand_in(store, spec, target);
+  remark_stand_in(why);
+  const std::vector<KernelConfig> order = untuned_order(spec, shape, limits, deterministic);
+  const auto found = std::ranges::find_if(
+      order, [&](const KernelConfig& config) { return is_at_hand(store, spec, config, target); });
+  Plan plan = found != order.end() ? one_pass_plan(store, spec, *found, device, std::move(why))
+                                   : two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
+  tell_of_stand_in(store, spec, target);
   return plan;
 }
 

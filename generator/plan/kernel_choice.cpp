@@ -83,6 +83,15 @@ BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
   }
 }
 
+// Throws Error unsupported_device if no kernel of the spec runs there.
+void check_runs(KernelStore& store, const AttentionSpec& spec, const DeviceLimits& limits) {
+  for (const std::string& sentence : unfollowed_texts(spec)) store.tell_once(Event::Kind::note, sentence);
+  const std::vector<Refusal> refusals = refusals_of(as_given(spec), limits.arch);
+  if (refusals.empty()) return;
+  throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
+              fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
+}
+
 }  // namespace
 
 bool is_out_of_reach(const Error& error) {
@@ -125,11 +134,7 @@ std::optional<BuiltKernel> kernel_at_hand(KernelStore& store, const AttentionSpe
 BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target, Missing missing) {
-  for (const std::string& sentence : unfollowed_texts(spec)) store.tell_once(Event::Kind::note, sentence);
-  if (const std::vector<Refusal> refusals = refusals_of(as_given(spec), limits.arch); !refusals.empty()) {
-    throw Error(ErrorCode::unsupported_device, "validate", refusals[0].field,
-                fmt::format("{} cannot run this: {}", to_string(limits.arch), refusals[0].to_string()));
-  }
+  check_runs(store, spec, limits);
   if (!given) return build_clean(store, spec, untuned_order(spec, shape, limits), target, missing);
   if (pass_of(*given) != shape.pass) {
     throw Error(
@@ -141,6 +146,15 @@ BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
   if (const std::string reason = config_rejection(spec, *given, limits); !reason.empty())
     throw Error(ErrorCode::no_valid_config, "configure", "config", reason);
   return build_kernel(store, spec, *given, target);
+}
+
+std::optional<BuiltKernel> choose_one_pass(KernelStore& store, const AttentionSpec& spec,
+                                           const ProblemShape& shape, bool deterministic,
+                                           const DeviceLimits& limits, Target target) {
+  check_runs(store, spec, limits);
+  const std::vector<KernelConfig> configs = untuned_order(spec, shape, limits, deterministic);
+  if (configs.empty()) return std::nullopt;
+  return build_clean(store, spec, configs, target, Missing::is_an_error);
 }
 
 std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const AttentionSpec& spec, Requests requests,

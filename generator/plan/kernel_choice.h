@@ -67,6 +67,12 @@ BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target, Missing missing = Missing::is_an_error);
 
+/// The untuned kernel of all gradients: as choose_kernel does, of those that add in a fixed order if
+/// `deterministic`, with the same errors. None if no legal config adds so.
+std::optional<BuiltKernel> choose_one_pass(KernelStore& store, const AttentionSpec& spec,
+                                           const ProblemShape& shape, bool deterministic,
+                                           const DeviceLimits& limits, Target target);
+
 /// The kernel of one family for some requests of a call: of `config` if given, else as choose_kernel does.
 /// None if no family serves them. Throws the errors of build_kernel.
 std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const AttentionSpec& spec, Requests requests,

@@ -34,12 +34,15 @@ Selection select_fastest(std::size_t count, const std::function<double(std::size
       if (in[i] && !samples[i].empty() && median(samples[i]) > limit) in[i] = false;
     }
   };
+  const auto has_sample = [&] {
+    return std::ranges::any_of(samples, [](const auto& list) { return !list.empty(); });
+  };
   // Measures each candidate once per round, so that clock drift affects all of them alike.
   const auto run_rounds = [&](int rounds) {
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t i = 0; i < count; ++i) {
         if (!in[i]) continue;
-        if (elapsed() > policy.seconds && !samples[0].empty()) {
+        if (elapsed() > policy.seconds && has_sample()) {
           out_of_time = true;
           return;
         }

@@ -78,7 +78,7 @@ void Peers::put(Stream& stream, const Graph& graph) {
     if (!places.contains(node.stream)) {
       int queue = place.queue;
       if (!places.empty()) {
-        const auto [branch, is_new] = branches_.try_emplace(node.stream, -1);
+        const auto [branch, is_new] = branches_.try_emplace({place.queue, places.size()}, -1);
         if (is_new) {
           const auto index =
               std::find(joined_.begin(), joined_.end(), stream.context.device.ordinal) - joined_.begin();
@@ -115,10 +115,11 @@ void Peers::wait(Stream& stream, const Mark& mark) {
   group_.wait(place_of(stream).queue, mark);
 }
 
-void Peers::run_until(const Mark& mark) {
+void Peers::run_until(Context& context, const Mark& mark) {
   try {
     group_.run_until(mark, interrupt_check());
   } catch (const emulator::LaunchInterrupted& error) {
+    take_failures(context);  // this call tells
     fail(CUDA_ERROR_LAUNCH_FAILED, error.what());
   }
 }
@@ -129,11 +130,11 @@ void Peers::drain(Context& context) {
     const std::lock_guard lock(mutex_);
     for (const int queue : context.queues) marks.push_back(group_.last(queue));
   }
-  for (const Mark& mark : marks) run_until(mark);
+  for (const Mark& mark : marks) run_until(context, mark);
 }
 
 void Peers::finish(Context& context, const Mark& mark) {
-  run_until(mark);
+  run_until(context, mark);
   fail_with_findings(context);
 }
 
@@ -144,13 +145,14 @@ void Peers::finish(Context& context) {
   fail_with_findings(context);
 }
 
-void Peers::fail_with_findings(Context& context) {
+std::string Peers::take_failures(Context& context) {
   Context& primary = *primary_of(context.device);
-  std::string text;
-  {
-    const std::lock_guard lock(primary.failures_mutex);
-    text = std::exchange(primary.failures, {});
-  }
+  const std::lock_guard lock(primary.failures_mutex);
+  return std::exchange(primary.failures, {});
+}
+
+void Peers::fail_with_findings(Context& context) {
+  const std::string text = take_failures(context);
   if (!text.empty()) fail(CUDA_ERROR_LAUNCH_FAILED, text);
 }
 

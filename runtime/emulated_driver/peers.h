@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda.h>
@@ -61,13 +62,16 @@ class Peers {
  private:
   Place place_of(Stream& stream);  // Requires: mutex_ is held
   void join(Device& device);       // Requires: mutex_ is held
-  void run_until(const Mark& mark);
+  void run_until(Context& context, const Mark& mark);
+  std::string take_failures(Context& context);
   void fail_with_findings(Context& context);
 
   mutable std::mutex mutex_;
   emulator::Group group_;
-  std::vector<int> joined_;              // ordinals of devices, by index in the group
-  std::map<const void*, int> branches_;  // queues of streams in graphs
+  std::vector<int> joined_;  // ordinals of devices, by index in the group
+  // Queues of the second and further streams of graphs, by the launching stream's queue and their number:
+  // launches into one stream run one after another.
+  std::map<std::pair<int, std::size_t>, int> branches_;
 };
 
 /// Findings as text of an error.

@@ -5,6 +5,7 @@
 #include "base/params.cuh"
 #include "base/prelude.cuh"
 #include "problem/variable_sequences.cuh"
+#include "scheduling/grid_place.cuh"
 #include "scheduling/query_block.cuh"
 
 namespace jit {
@@ -18,9 +19,9 @@ struct KeyBlock {
 
 /// The tile of keys of this block, in a grid of (…, key tiles, batch); with varlen keys, in a grid of (…, places of
 /// tiles), in which places may be empty.
-template <class Config>
+template <class Config, class Order = TileByTile>
 JIT_DEVICE KeyBlock key_block(const AttentionParams& params, const GradientParams& gradients, int kv_head) {
-  const int tile = gradients.k_tile_begin + static_cast<int>(blockIdx.y);
+  const int tile = gradients.k_tile_begin + Order::tile();
   if constexpr (Config::sequences_kv == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const auto [batch, first_key] = varlen_place<Config::tile_kv>(

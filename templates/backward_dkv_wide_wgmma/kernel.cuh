@@ -286,7 +286,8 @@ JIT_DEVICE void attention_backward_dkv(const AttentionParams& params, const Grad
   if (threadIdx.x == 0) init_pipelines<KernelTraits<Config>>(smem);
   cluster_arrive();
   cluster_wait();
-  const KeyBlock keys = key_block<Config>(params, gradients, static_cast<int>(blockIdx.x) / 2);
+  using Order = GroupByGroup<1, 2>;
+  const KeyBlock keys = key_block<Config, Order>(params, gradients, Order::head());
   const SequencesOf<Config> sequences(params, keys.batch);
   const OwnKeys<Config> own{params, gradients, sequences, keys};
   const bool sums_dv = static_cast<int>(blockIdx.x) % 2 == rank_of_dv;

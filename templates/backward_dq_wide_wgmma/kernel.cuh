@@ -22,6 +22,7 @@
 #include "problem/kv_tiles.cuh"
 #include "problem/masks.cuh"
 #include "problem/scores.cuh"
+#include "scheduling/grid_place.cuh"
 #include "scheduling/query_block.cuh"
 #include "steps/dropout.cuh"
 #include "steps/score_gradients.cuh"
@@ -163,7 +164,7 @@ JIT_DEVICE void attention_backward_dq(const AttentionParams& params, const Gradi
   using Traits = KernelTraits<Config>;
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = smem_address(memory);
-  const WorkTile work = query_block<Config, tile_rows>(params);
+  const WorkTile work = query_block<Config, tile_rows, GroupByGroup<Config::gqa_ratio>>(params);
   const SequencesOf<Config> sequences(params, work.batch);
   if (has_entry_lengths<Config> && (work.q_begin < 0 || work.q_begin >= sequences.q(work.batch).length))
     return;

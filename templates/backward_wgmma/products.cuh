@@ -58,6 +58,20 @@ class GradientProducts {
   }
   JIT_DEVICE bool is_last() const { return has_flag(query_info_end); }
 
+  /// Asks the mask about a partial tile: which of its scores are kept. Called behind the issue of products, which run
+  /// meanwhile, since words of queries and keys come from memory.
+  JIT_DEVICE void ask_mask(unsigned step) {
+    if constexpr (Traits::asks_ahead) {
+      if (!is_partial()) return;
+      const ScorePlace first = place<true>(step);
+      const int thread = reread_thread_index() % warpgroup_size;
+      const BlockContext context = keys.sequences(params_).context(keys.batch, first.head);
+      kept_scores_ = kept_word<KeysByQueries, Scores>(
+          first.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread),
+          first.first_query + MmaLayout::lane_column(thread), TileMask<Config>(context), context);
+    }
+  }
+
   /// Draws or loads the dropout mask of the step.
   JIT_DEVICE void draw(unsigned step) {
     kept_ = draw_kept_scores<Config>(
@@ -260,9 +274,9 @@ class GradientProducts {
 
   // Calls `use(i, P, f′)` for each k-step of 16 queries. The code exists once for full tiles and once for partial ones;
   // if ptxas lacks registers for a mask over several k-steps, it exists twice per k-step.
-  static constexpr bool weighs_by_parts = Traits::has_roles
-                                              ? !has_row_range<TileMask<Config>>
-                                              : key_words<TileMask<Config>> == 1 || has_positions<Config>;
+  static constexpr bool weighs_by_parts =
+      !Traits::asks_ahead && (Traits::has_roles ? !has_row_range<TileMask<Config>>
+                                                : key_words<TileMask<Config>> == 1 || has_positions<Config>);
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
     if constexpr (weighs_by_parts) {
@@ -308,7 +322,7 @@ class GradientProducts {
       scores.registers[0][n][j] = scores_.registers[0][i * Part::column_blocks + n][j];
     });
     exponentiate_part<Config, has_masked>(scores, weights, i, place, params_, keys, exponent_,
-                                          lse_log2_.step(i));
+                                          lse_log2_.step(i), kept_scores_);
     use(i, scores, weights);
   }
 
@@ -358,6 +372,7 @@ class GradientProducts {
   Scores scores_;                          // S, then P or W, then dS
   Scores d_scores_;                        // dP
   KeptOf<Config, KeysByQueries, Scores> kept_;
+  unsigned kept_scores_;  // of a partial tile, with asks_ahead (kept_word)
   typename Traits::QueryGradient dq_;
 };
 

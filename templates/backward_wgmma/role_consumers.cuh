@@ -69,6 +69,7 @@ class ValueConsumer {
 
   JIT_DEVICE void take_scores(unsigned step) {
     tile_.take_queries(step);
+    tile_.ask_mask(step);
     tile_.start_scores(step);
     tile_.draw(step);
   }

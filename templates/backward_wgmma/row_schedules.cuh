@@ -48,6 +48,7 @@ JIT_DEVICE unsigned finish_with_dq(GradientProducts<Config>& tile, unsigned step
 template <class Config, class LeaveDv>
 JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, const LeaveDv& leave_dv) {
   tile.draw(step);
+  tile.ask_mask(step);
   tile.start_scores(step);
   wgmma_wait_group<0>();
   tile.exponentiate(step);
@@ -64,6 +65,7 @@ JIT_DEVICE unsigned sum_rows(GradientProducts<Config>& tile, unsigned step, cons
     wgmma_hold(tile.p);
     tile.take_queries(step + 1);
     tile.draw(step + 1);
+    tile.ask_mask(step + 1);
     tile.start_scores(step + 1);
     tile.start_dq(step);
     wgmma_wait_group<1>();  // dK and S  // mutate: ScoresAreNotWaitedFor
@@ -109,6 +111,7 @@ JIT_DEVICE unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned 
   tile.start_scores(step);
   tile.draw(step);
   tile.start_d_scores(step);
+  tile.ask_mask(step);
   wgmma_wait_group<1>();  // S
   exponentiate_in_turn(tile, step);
   tile.pack_probabilities(step);
@@ -120,6 +123,7 @@ JIT_DEVICE unsigned sum_beside_queries(GradientProducts<Config>& tile, unsigned 
     if (tile.is_last()) break;
     tile.take_queries(step + 1);
     tile.start_scores(step + 1);
+    tile.ask_mask(step + 1);
     tile.draw(step + 1);
     tile.start_dk(step);
     tile.start_d_scores(step + 1);

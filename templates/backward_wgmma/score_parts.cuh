@@ -85,14 +85,18 @@ struct ScorePlace {
 };
 
 /// Turns scores of k-step `i` of a tile into probabilities, in place, and sets `weights` to f′. `place` is used only if
-/// the tile is partial or the score functor is not an identity.
+/// the tile is partial or the score functor is not an identity, `kept` (kept_word) if it is partial and its mask was asked
+/// ahead.
 template <class Config, bool is_partial>
 JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& weights, int i,
                                   const ScorePlace& place, const AttentionParams& params,
-                                  const KeyTile<Config>& keys, float exponent, const StepNumbers& lse_log2) {
+                                  const KeyTile<Config>& keys, float exponent, const StepNumbers& lse_log2,
+                                  unsigned kept) {
   using Score = typename Config::Score;
-  for_each_value<ScorePart<Config>>([&](int n, int j) { weights.registers[0][n][j] = 1; });
-  if constexpr (is_partial || !Score::is_identity) {
+  using Part = ScorePart<Config>;
+  constexpr bool is_asked_now = is_partial && !KernelTraits<Config>::asks_ahead;
+  for_each_value<Part>([&](int n, int j) { weights.registers[0][n][j] = 1; });
+  if constexpr (is_asked_now || !Score::is_identity) {
     const int thread = reread_thread_index() % warpgroup_size;
     const int key = place.first_key + thread / warp_size * 16 + MmaLayout::lane_row(thread);
     const int query = place.first_query + i * KernelTraits<Config>::mma_k + MmaLayout::lane_column(thread);
@@ -105,9 +109,15 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
       // mutate: NoTileEnds
       differentiate_score<KeysByQueries, !is_partial>(scores, weights, key, query, Score(context),
                                                       params.softmax_scale, context);
-      if constexpr (is_partial)
+      if constexpr (is_asked_now)
         drop_masked_scores<KeysByQueries>(scores, key, query, TileMask<Config>(context), context);
     }
+  }
+  if constexpr (is_partial && KernelTraits<Config>::asks_ahead) {
+    for_each_value<Part>([&](int n, int j) {
+      const int bit = (i * Part::column_blocks + n) * MmaLayout::block_values + j;
+      if ((kept >> bit & 1) == 0) scores.registers[0][n][j] = negative_infinity();
+    });
   }
   exponentiate_scores(scores, exponent, lse_log2);
 }

@@ -94,6 +94,11 @@ struct KernelTraits {
                                           : has_positions<Config> ? 1
                                                                   : query_steps;
 
+  /// Whether consumers ask the mask about a partial tile before they wait for its scores: one with terms, which it reads
+  /// from memory.
+  static constexpr bool asks_ahead = key_words<TileMask<Config>> == 1 && !has_positions<Config> &&
+                                     !has_listed_queries<Config>;
+
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout, lists and turns of varlen sequences leave registers for them.
   static constexpr bool keys_in_registers = has_query_consumer && !has_roles && Config::Score::is_identity &&

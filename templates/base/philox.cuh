@@ -3,22 +3,13 @@
 #pragma once
 
 #include "base/host_device.cuh"
+#include "base/upper_product.cuh"
 
 namespace jit {
 
 struct PhiloxWords {
   unsigned words[4];
 };
-
-/// The upper 32 bits of a product. On devices by __umulhi: from a 64-bit product the compiler would derive 64-bit
-/// arithmetic, which costs an addition per round.
-JIT_HOST_DEVICE inline unsigned upper_product(unsigned a, unsigned b) {
-#ifdef __CUDA_ARCH__
-  return __umulhi(a, b);
-#else
-  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
-#endif
-}
 
 /// The four words for counter and key. 7 rounds are the fewest that pass all tests of the paper, and what
 /// flash-attention's dropout takes; 10 are usual elsewhere.

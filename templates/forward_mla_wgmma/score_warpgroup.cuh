@@ -56,27 +56,39 @@ class ScoreWarpgroup {
   }
 
  private:
-  // All tiles of keys of a split.
+  // All tiles of keys of a split. Where P is handed over late, it waits in registers until the products of the next tile
+  // have begun: nothing but the softmax lies between products with keys.
   JIT_DEVICE void multiply_keys() {
-    bool is_first = true;
-    while (true) {
+    PackedP p;
+    for (bool is_first = true;; is_first = false) {
       infos_.k.consumer_wait();
-      const int flags = infos_.info().flags;
-      if ((flags & key_info_none) != 0) return infos_.release();
-      multiply_columns();
-      if (Traits::hands_over_late && !is_first) p_.commit();
-      const KeyTileInfo info = infos_.info();  // again: it would take registers meanwhile
+      if (is_first && (infos_.info().flags & key_info_none) != 0) return infos_.release();
+      begin_products();
+      const bool has_p = Traits::hands_over_late && !is_first;
+      if (has_p) write(p);
+      end_products();
+      if (has_p) p_.commit_fenced();
+      const KeyTileInfo info = infos_.info();
       apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
-      finish_tile(is_first);
+      exponentiate_tile(is_first, p);
       const bool is_last = (info.flags & key_info_end) != 0;
-      if (!Traits::hands_over_late || is_last) p_.commit();
+      if (!Traits::hands_over_late || is_last) {
+        write(p);
+        p_.commit_fenced();
+      }
       if (is_last) return;
-      is_first = false;
     }
   }
+
+  // P of a tile of keys, and what O is multiplied by first.
+  struct PackedP {
+    typename PPipeline<Traits>::Words words;
+    RowFactors correction;
+    bool moves;
+  };
 
   JIT_DEVICE void apply_functors(const KeyTileInfo& info) {
     const ScoreOrigin origin = score_origin(splits_.info(), info, warp_row());
@@ -89,7 +101,7 @@ class ScoreWarpgroup {
   }
 
   // S of the tile.
-  JIT_DEVICE void multiply_columns() {
+  JIT_DEVICE void begin_products() {
     using Q = typename Traits::QTile;
     using V = typename Traits::VPart;
     const unsigned q = uniform(queries_.tile());
@@ -99,14 +111,6 @@ class ScoreWarpgroup {
     };
     wgmma_hold(scores_.registers[0]);
     held_.hold();
-    if constexpr (Traits::has_keys_alone) {
-      using K = typename Traits::KPanel;
-      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
-      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
-      wgmma_fence();
-      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
-                                            along_columns<K>(panels_.k.tile()));
-    }
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
@@ -116,14 +120,24 @@ class ScoreWarpgroup {
       wgmma_fence();
       if (column >= Traits::first_query_column) {
         Config::template wgmma_qk<Q, V>(scores_.registers[0], q_from(column), b);
-      } else if (part == 0 && !Traits::has_keys_alone) {
+      } else if (part == 0) {
         Config::template wgmma_qk_first<V>(scores_.registers[0], held_.from(column), b);
       } else {
         Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
       }
       panels_.v.advance();
     }
+    if constexpr (Traits::has_keys_alone) {
+      using K = typename Traits::KPanel;
+      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
+      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
+      wgmma_fence();
+      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                            along_columns<K>(panels_.k.tile()));
+    }
     wgmma_commit_group();
+  }
+  JIT_DEVICE void end_products() {
     wgmma_wait_group<0>();
     wgmma_hold(scores_.registers[0]);
     held_.hold();
@@ -148,19 +162,25 @@ class ScoreWarpgroup {
     }
   }
 
-  // Softmax, and P for the others.
-  JIT_DEVICE void finish_tile(bool is_first) {
-    RowFactors correction = {};
-    bool moves = false;
+  // Softmax, and P.
+  JIT_DEVICE void exponentiate_tile(bool is_first, PackedP& p) {
+    p.moves = false;
     if (is_first) {
       begin_maximum<split_rescale<Config>>(scores_, state_, scale_log2_);
     } else {
-      moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, correction);
+      p.moves = update_maximum<split_rescale<Config>, Element>(scores_, state_, scale_log2_, p.correction);
     }
     exponentiate(scores_, state_, scale_log2_);
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step)
+      scores_.template pack_step<Element>(p.words[step], 0, step);
+  }
+  // P for the others.
+  JIT_DEVICE void write(const PackedP& p) {
     p_.acquire();  // mutate: LatentPOverPThatIsMultiplied
-    p_.write(scores_);
-    p_.write_flags(moves ? p_rescales : 0, correction);  // mutate: LatentRescaleNotTold
+    p_.write(p.words);
+    p_.write_flags(p.moves ? p_rescales : 0, p.correction);  // mutate: LatentRescaleNotTold
+    p_.fence();
   }
 
   // Closes the split: tells the states of its rows.

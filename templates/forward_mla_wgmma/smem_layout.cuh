@@ -17,13 +17,10 @@ namespace jit::forward_mla_wgmma {
 inline constexpr int value_panel = 64;
 /// Keys per step.
 inline constexpr int tile_kv = 64;
-/// Tiles of keys whose P may wait to be multiplied.
-inline constexpr int stages_p = 1;
+/// Tiles of columns that are keys alone. These are multiplied last: they come while all others are multiplied.
+inline constexpr int stages_alone = 1;
 /// Tiles of keys that are told of ahead.
 JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
-/// Tiles of columns that are keys alone, which are multiplied first, and done with then. Rows that are converted wait
-/// elsewhere.
-JIT_HOST_DEVICE constexpr int stages_alone(int stored_row_bytes) { return stored_row_bytes > 0 ? 1 : 2; }
 
 /// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
 /// shared memory, whose bandwidth is as scarce as the tensor cores.
@@ -59,6 +56,13 @@ struct SmemSizes {
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
 };
 
+/// Tiles of keys whose P may wait to be multiplied. With two, scores of the next tile begin when the softmax ends, beside
+/// products with values of the tile before. One, where P is handed over early: if rows are converted, or queries share lists.
+/// One with spans, too, whose states one output warpgroup writes and both read: by the next P they are known to be there.
+JIT_HOST_DEVICE constexpr int stages_p(const SmemSizes& sizes) {
+  return sizes.stored_row_bytes > 0 || sizes.list_words > 1 || sizes.has_spans ? 1 : 2;
+}
+
 /// Parts of values of so many tiles, and of half a tile more.
 JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more) {
   return own_parts(sizes.head_dim_v) * (output_warpgroups * sizes.stages + (has_more ? 1 : 0));
@@ -72,22 +76,22 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.q.tiles =
       place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim - held_columns(sizes.head_dim_v)));
   const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
-  const int stages_k = stages_alone(sizes.stored_row_bytes);
-  layout.k.tiles = place.tiles(stages_k * panels_alone * tile_kv * value_panel * element_bytes);
+  const int tiles_of_p = stages_p(sizes);
+  layout.k.tiles = place.tiles(stages_alone * panels_alone * tile_kv * value_panel * element_bytes);
   const int stages_v = value_stages(sizes, has_more);
   layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
-  layout.p.tiles = place.tiles(stages_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
+  layout.p.tiles = place.tiles(tiles_of_p * panel_tile_bytes(rows_per_warpgroup, tile_kv));
   layout.stored = place.tiles(stored_latent_bytes(sizes.stored_row_bytes, row_copy_warps, stored_stages));
   layout.stored_stages = stored_stages;
-  layout.row_factors = place.words(stages_p * rows_per_warpgroup * word_bytes);
-  layout.p_flags = place.words(stages_p * warps * word_bytes);
+  layout.row_factors = place.words(tiles_of_p * rows_per_warpgroup * word_bytes);
+  layout.p_flags = place.words(tiles_of_p * warps * word_bytes);
   layout.key_tile_infos = place.numbers(tiles_told * static_cast<int>(sizeof(KeyTileInfo)));
   layout.list_words = place.words(tiles_told * tile_kv * sizes.list_words * word_bytes);
   layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
   place.barriers(layout.q, 1);
-  place.barriers(layout.k, stages_k);
+  place.barriers(layout.k, stages_alone);
   place.barriers(layout.v, stages_v);
-  place.barriers(layout.p, stages_p);
+  place.barriers(layout.p, tiles_of_p);
   place.barriers(layout.infos, tiles_told);
   place.barriers(layout.splits, stages_splits);
   place.barriers(layout.plans, plans);

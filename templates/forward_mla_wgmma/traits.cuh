@@ -22,8 +22,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   /// Producers, the score warpgroup, and those of outputs.
   static constexpr int threads = Base::consumer_threads + 2 * warpgroup_size;
   static constexpr int stages_q = 1;
-  static constexpr int stages_p = forward_mla_wgmma::stages_p,
-                       stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
+  static constexpr int stages_infos = forward_mla_wgmma::stages_infos(Config::copies != Copies::tma);
 
   /// The first columns of a tile of keys are the values, in whole panels.
   static constexpr bool values_in_keys = true, upcasts = false;
@@ -55,6 +54,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
+  /// A tile and a half are on their way at most, which does not cover the latency of memory beside products.
+  static constexpr bool prefetches_keys = true;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
   /// and those with keys have the tensor cores for themselves.
   static constexpr bool hands_over_late = Config::score_registers > 128;
@@ -95,7 +96,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .list_words = list_words,
                                                     .stored_row_bytes = stored_row_bytes});
 
-  static constexpr int stages_k = stages_alone(stored_row_bytes), stages_v = layout.v.stages;
+  static constexpr int stages_k = stages_alone, stages_v = layout.v.stages, stages_p = layout.p.stages;
 
   static constexpr int score_barrier = 2;  ///< named, of the score warpgroup
 };

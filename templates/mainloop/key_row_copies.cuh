@@ -39,11 +39,11 @@ class KeyRowCopies {
     const Sources sources(*this, plan, plans);
     plans.release();  // mutate: PlanReleasedBeforeItIsRead
 #pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel)
-      start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
-#pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part)
       start<typename Traits::VPart>(panels_.v, sources, Traits::first_column(part));
+#pragma unroll
+    for (int panel = 0; panel < Traits::k_panels; ++panel)
+      start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
     own_.advance(quads);
   }
 

@@ -33,6 +33,9 @@ class PPipeline {
  public:
   JIT_DEVICE explicit PPipeline(unsigned smem) : smem_(smem), pipeline_(smem, Traits::layout.p) {}
 
+  /// P in registers: words of the A operand, step by step.
+  using Words = unsigned[Traits::key_steps][4];
+
   /// Waits for room. By the score warpgroup, as is what follows.
   JIT_DEVICE void acquire() const { pipeline_.producer_acquire(); }
   /// Writes P of exponentials, of which `kept` keeps some.
@@ -45,8 +48,17 @@ class PPipeline {
       unsigned a[4];
       scores.template pack_step<typename Traits::Element>(a, 0, step);
       drop_step(kept, a, 0, step);
-      // mutate: StepsOfPInOnePlace
       stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), a);
+    }
+  }
+  /// Writes P that was packed before.
+  JIT_DEVICE void write(const Words& words) const {
+    const int lane = lane_id();
+    const int row = own_warp() * 16 + lane % 16;
+#pragma unroll
+    for (int step = 0; step < Traits::key_steps; ++step) {
+      // mutate: StepsOfPInOnePlace
+      stmatrix_x4(PTile::chunk_address(pipeline_.tile(), row, 2 * step + lane / 16), words[step]);
     }
   }
   /// Writes a number of each row where P would lie.
@@ -61,7 +73,14 @@ class PPipeline {
   }
   /// Hands over what was written.
   JIT_DEVICE void commit() {
+    fence();
+    commit_fenced();
+  }
+  /// Lets wgmma read what was written, once it is handed over.
+  JIT_DEVICE void fence() const {
     fence_proxy_async_shared();  // mutate: PWithoutProxyFence
+  }
+  JIT_DEVICE void commit_fenced() {
     pipeline_.producer_commit();
     pipeline_.advance();
   }

@@ -11,7 +11,7 @@ namespace jit {
 
 /// The side of who fills the pipelines of panels, as KvProducer has it: a Traits is that, too, and says what the stages
 /// are of: the panels of keys, KPanel, from Traits::first_key_column on, and of values VPart, the parts of the output's
-/// columns in the order of Traits::first_column. Where `values_in_keys` these are keys, too, and come behind the panels. A tile of keys is told of by a pipeline of its own, whose stages are tile infos. By
+/// columns in the order of Traits::first_column. Where `values_in_keys` these are keys, too, and come before the panels. A tile of keys is told of by a pipeline of its own, whose stages are tile infos. By
 /// a whole warp.
 template <class Traits, class Maps, class Box>
 class PanelProducer {
@@ -35,11 +35,17 @@ class PanelProducer {
     k.producer_commit();
     beside.start(k.stage(), k.full());
     k.advance();
+    if constexpr (Traits::values_in_keys) load_values(box);
 #pragma unroll 1
     for (int panel = 0; panel < Traits::k_panels; ++panel)
       load<KPanel>(panels_.k, k_map<Traits>(maps_), Traits::first_key_column + panel * KPanel::columns, box,
                    first_key_box());
-    if constexpr (Traits::values_in_keys) load_values(box);
+  }
+
+  /// Asks that a tile of keys that are values, too, comes to the L2 cache.
+  JIT_DEVICE void prefetch_keys(const Box& box) const {
+    constexpr int panels = Traits::v_parts * VPart::panels + Traits::k_panels;
+    prefetch_boxes<Traits, panels, VPart::columns>(k_map<Traits>(maps_), box);
   }
 
   /// Says where the values lie that load_values() is to load, if there are some.

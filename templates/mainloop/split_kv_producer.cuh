@@ -44,12 +44,20 @@ JIT_DEVICE RowPlace listed_box(const AttentionParams& params, const SplitWorkTil
   return place;
 }
 
+/// Whether keys that several blocks read come to the L2 cache before they are loaded.
+template <class Traits>
+inline constexpr bool prefetches_keys = requires {
+  requires Traits::prefetches_keys;
+};
+
 /// A Traits is that of the Producer and of split_keys/split_pipeline.cuh; `values_in_keys` says whether values are columns
 /// of the keys, and not loaded.
 template <class Traits, class Producer = TileProducer<Traits, KernelMemory, BoxOfRows<Traits>>>
 class SplitKvProducer {
   using Config = typename Traits::Config;
   using Place = typename Producer::Place;
+  static constexpr bool prefetches = prefetches_keys<Traits>;
+  using Tiles = WorkTileKeys<Config, prefetches ? 2 : 1>;
 
  public:
   JIT_DEVICE SplitKvProducer(const AttentionParams& params, const KernelMemory& memory, unsigned char* bytes,
@@ -60,7 +68,7 @@ class SplitKvProducer {
   /// one split to the next: scores are computed first. A split without keys comes behind them.
   template <class Work>
   JIT_DEVICE void run(Work& work) {
-    for_each_split<Config>(params_, work, [&](const Info<Config>& info, WorkTileKeys<Config>& tiles) {
+    for_each_split<Config, Tiles>(params_, work, [&](const Info<Config>& info, Tiles& tiles) {
       load_tiles(work.work_tile, info, tiles);
     });
     producer_.load_values();
@@ -70,14 +78,14 @@ class SplitKvProducer {
 
  private:
   // All of a split.
-  JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info,
-                             WorkTileKeys<Config>& tiles) {
+  JIT_DEVICE void load_tiles(const SplitWorkTile& work_tile, const Info<Config>& info, Tiles& tiles) {
     splits_.put(info);  // queries are longer on their way than keys
     if (!tiles.has(0)) {
       producer_.load_values();  // without values no thread reaches this code
       return producer_.tell(key_info_none);
     }
     Place box = box_at(work_tile, info, tiles.key(0));
+    if constexpr (prefetches) return load_shared_tiles(work_tile, info, tiles, box);
     while (tiles.has(0)) {
       producer_.load_keys(box, info_of(tiles));
       // The next tile's pages are on the way while values wait for room.
@@ -85,6 +93,23 @@ class SplitKvProducer {
       producer_.load_values();
       if constexpr (!Traits::values_in_keys) producer_.put_values(box);
       box = next;
+      tiles.advance();
+    }
+  }
+
+  // All of a split, if the rows of a KV head are several tiles. Blocks that run side by side read the same keys then, so that
+  // none waits for memory while another reads, and products take as long as memory does. The block with the first rows asks
+  // for each tile a tile before there is room for it. Pages are looked up a further tile before.
+  JIT_DEVICE void load_shared_tiles(const SplitWorkTile& work_tile, const Info<Config>& info, Tiles& tiles,
+                                    Place box) {
+    const bool asks = info.row_begin == 0 && info.q.length * Config::gqa_ratio > Traits::tile_rows;
+    Place next = tiles.has(1) ? box_at(work_tile, info, tiles.key(1)) : box;
+    while (tiles.has(0)) {
+      const Place after = tiles.has(2) ? box_at(work_tile, info, tiles.key(2)) : next;
+      if (asks && tiles.has(1)) producer_.prefetch_keys(next);
+      producer_.load_keys(box, info_of(tiles));
+      box = next;
+      next = after;
       tiles.advance();
     }
   }

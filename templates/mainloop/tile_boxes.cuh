@@ -148,6 +148,18 @@ JIT_DEVICE void start_boxes(unsigned tile, const Map& map, unsigned full, const 
   }
 }
 
+/// Asks that a tile comes to the L2 cache: `panels` panels of `columns` columns. By a whole warp.
+template <class Traits, int panels, int columns>
+JIT_DEVICE void prefetch_boxes(const TensorMap& map, const RowPlace& box) {
+#pragma unroll
+  for (int first = 0; first < Traits::boxes * panels; first += warp_size) {
+    const int index = (first + lane_id()) / panels, panel = (first + lane_id()) % panels;
+    const RowPlace own = box_of_lane(box, index);
+    if (index >= Traits::boxes) break;
+    prefetch_bulk_tensor(map, panel * columns, own.seq, own.head, own.batch);
+  }
+}
+
 /// Starts them, and lets the barrier wait.
 template <class Traits, class Tile, class Map, class Box>
 JIT_DEVICE void load_boxes(unsigned tile, const Map& map, unsigned full, const Box& box) {

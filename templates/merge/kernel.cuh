@@ -11,6 +11,7 @@
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
 #include "merge/params.cuh"
+#include "merge/row_place.cuh"
 #include "pipeline/dependent_launch.cuh"
 #include "ptx/math.cuh"
 
@@ -30,13 +31,10 @@ class MergeRow {
 
  public:
   JIT_DEVICE explicit MergeRow(const MergeParams<Config::views>& params)
-      : params_(params), lane_(threadIdx.x % share.lanes) {
-    const unsigned row = blockIdx.x * (blockDim.x / share.lanes) + threadIdx.x / share.lanes;
-    is_row_ = row < params.rows;
-    head_ = row % params.heads;
-    seq_ = row / params.heads % params.seqlen;
-    batch_ = row / params.heads / params.seqlen;
-  }
+      : params_(params),
+        lane_(threadIdx.x % share.lanes),
+        row_(blockIdx.x * (blockDim.x / share.lanes) + threadIdx.x / share.lanes),
+        place_(params, row_) {}
 
   JIT_DEVICE void merge() {
     State own = state(lane_);
@@ -60,7 +58,7 @@ class MergeRow {
       }
     }
     __syncwarp();  // o and lse may lie over those of a state
-    if (is_row_) write(o, largest, sum);
+    if (is_row()) write(o, largest, sum);
   }
 
  private:
@@ -76,14 +74,15 @@ class MergeRow {
 
   JIT_DEVICE State state(unsigned index) const {
     State found{nullptr, nullptr};
-    if (!is_row_) return found;
+    if (!is_row()) return found;
     long long left = index;
-#pragma unroll
+#pragma unroll 1
     for (int v = 0; v < Config::views; ++v) {
       const MergeView& view = params_.view[v];
-      if (left >= 0 && left < view.states) {
-        found.o = static_cast<const Element*>(view.o) + left * view.o_state_stride + place(view.o_strides);
-        found.lse = view.lse + left * view.lse_state_stride + place(view.lse_strides);
+      if (left < view.states) {
+        found.o = static_cast<const Element*>(view.o) + left * view.o_state_stride + place_(view.o_strides);
+        found.lse = view.lse + left * view.lse_state_stride + place_(view.lse_strides);
+        break;
       }
       left -= view.states;
     }
@@ -148,7 +147,7 @@ class MergeRow {
 
   JIT_DEVICE void write(float (&o)[share.iterations][share.piece], float largest, float sum) const {
     const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
-    Output* row = static_cast<Output*>(params_.o) + place(params_.o_strides);
+    Output* row = static_cast<Output*>(params_.o) + place_(params_.o_strides);
 #pragma unroll
     for (int iteration = 0; iteration < share.iterations; ++iteration) {
 #pragma unroll
@@ -156,19 +155,17 @@ class MergeRow {
       if (has_piece(iteration)) store_piece<Config::alignment>(row + column(iteration), o[iteration]);
     }
     if (lane_ == 0 && params_.lse != nullptr)
-      params_.lse[place(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
+      params_.lse[place_(params_.lse_strides)] = sum == 0 ? negative_infinity() : largest + ln_2 * lg2(sum);
   }
 
+  JIT_DEVICE bool is_row() const { return row_ < params_.rows; }
   JIT_DEVICE int column(int iteration) const { return (iteration * share.lanes + lane_) * share.piece; }
   JIT_DEVICE bool has_piece(int iteration) const { return iteration * share.lanes + lane_ < share.pieces; }
-  JIT_DEVICE long long place(const TensorStrides& strides) const {
-    return batch_ * strides.batch + seq_ * strides.seq + head_ * strides.head;
-  }
 
   const MergeParams<Config::views>& params_;
   int lane_;
-  bool is_row_;
-  unsigned head_, seq_, batch_;
+  unsigned row_;
+  RowPlace place_;
 };
 
 template <class Config>

@@ -1,6 +1,7 @@
 // Parameters of a merge of partial attention states. Compiled by the host and by NVRTC.
 #pragma once
 
+#include "base/divisor.cuh"
 #include "base/params.cuh"
 
 namespace jit {
@@ -26,10 +27,10 @@ struct MergeParams {
   float* lse;  ///< (batch, heads, seqlen); may be null
   TensorStrides o_strides;
   TensorStrides lse_strides;
-  unsigned rows;  ///< batch · seqlen · heads
-  unsigned seqlen;
-  unsigned heads;
+  unsigned rows;    ///< batch · seqlen · heads
   unsigned states;  ///< of all views
+  Divisor seqlen;
+  Divisor heads;
   MergeView view[views];
 };
 

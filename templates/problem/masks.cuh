@@ -304,9 +304,12 @@ struct SlidingWindowMask {
     if (tile.k_end - 1 < first(tile.q_begin) || tile.k_begin > last(tile.q_end - 1)) return TileClass::empty;
     return TileClass::partial;
   }
+  // Distances of existing queries and keys fit an int, and one that is left of the window is a large unsigned number.
   __device__ bool keep(int q, int k) const {
-    const KeyRange range = row_range(q);  // not first and last: 64 bits want registers in a loop over keys
-    return k >= range.begin && k < range.end;
+    const int distance = k - (q + shift);
+    if constexpr (left < 0) return right < 0 || distance <= right;
+    if constexpr (right < 0) return distance >= -left;
+    return static_cast<unsigned>(distance) + left <= static_cast<unsigned>(left) + right;
   }
   __device__ KeyRange row_range(int q) const { return key_range(q, q + 1); }
 };

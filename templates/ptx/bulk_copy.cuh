@@ -52,6 +52,13 @@ JIT_DEVICE void prefetch_tensor_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+/// Asks that the box at (head_dim, seq, head, batch) comes to the L2 cache. By one thread.
+JIT_DEVICE void prefetch_bulk_tensor(const TensorMap& map, int head_dim, int seq, int head, int batch) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map),
+               "r"(head_dim), "r"(seq), "r"(head), "r"(batch)
+               : "memory");
+}
+
 /// Starts the copy of the box at (head_dim, seq, head, batch) to the shared address `tile`; its bytes count
 /// at `mbarrier`. By one thread.
 JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, unsigned mbarrier,

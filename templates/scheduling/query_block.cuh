@@ -6,6 +6,7 @@
 #include "base/varlen_tiles.cuh"
 #include "problem/sequences.cuh"
 #include "problem/variable_sequences.cuh"
+#include "scheduling/grid_place.cuh"
 #include "scheduling/work_tiles.cuh"
 
 namespace jit {
@@ -42,26 +43,26 @@ JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
 /// the blocks of all heads start with them, and short blocks at the end even out the load of SMs. Computed at each
 /// call, so that a kernel need not keep it in registers through its mainloop; without a division, so that it stays in
 /// uniform registers.
-template <int tile_q>
+template <int tile_q, class Order = TileByTile>
 JIT_DEVICE WorkTile block_tile(const AttentionParams& params, int seqlen_q) {
   const int tiles_q = (seqlen_q + tile_q - 1) / tile_q;
   return {.batch = params.batch_begin + static_cast<int>(blockIdx.z),
-          .head = static_cast<int>(blockIdx.x),
-          .q_begin = (tiles_q - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y)) * tile_q};
+          .head = Order::head(),
+          .q_begin = (tiles_q - 1 - params.q_tile_begin - Order::tile()) * tile_q};
 }
 
 /// The work tile of this block; with varlen queries, in a grid of (heads, places of tiles), possibly at an empty place.
-template <class Config, int tile_q>
+template <class Config, int tile_q, class Order = TileByTile>
 JIT_DEVICE WorkTile query_block(const AttentionParams& params) {
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     const int places = static_cast<int>(varlen_tiles(params.batch, params.sequences.total_q, tile_q));
     const auto [batch, first_query] =
-        varlen_place<tile_q>(places - 1 - params.q_tile_begin - static_cast<int>(blockIdx.y), params.batch,
+        varlen_place<tile_q>(places - 1 - params.q_tile_begin - Order::tile(), params.batch,
                              [&](int entry) { return sequences.q(entry).begin; });
-    return {.batch = batch, .head = static_cast<int>(blockIdx.x), .q_begin = first_query};
+    return {.batch = batch, .head = Order::head(), .q_begin = first_query};
   } else {
-    return block_tile<tile_q>(params, DenseSequences<Config>::longest_q(params));
+    return block_tile<tile_q, Order>(params, DenseSequences<Config>::longest_q(params));
   }
 }
 

@@ -237,10 +237,10 @@ JIT_DEVICE auto mask_of(const AttentionParams& params, const SplitWorkTile& work
 }
 
 /// The tiles of keys of a split that the rows of its work tile see.
-template <class Config>
+template <class Config, int ahead = 1>
 using WorkTileKeys =
     KvTiles<typename ChosenType<has_key_lists<Config>, ListMask<Config>, WorkTileMask<Config>>::type,
-            Config::tile_kv, 1>;
+            Config::tile_kv, ahead>;
 
 /// The tile info of the current tile of `tiles`.
 template <class Tiles>

@@ -102,6 +102,38 @@ JIT_DEVICE void drop_scores_by_terms(Product& scores, int row, int column, const
   }
 }
 
+/// Which of a lane's 32 scores a mask with terms keeps, a bit for each in the order of their registers. Keys that do not
+/// exist have none; queries that do not are taken for the last one, since their LSE is +∞. Needs no scores: it is asked
+/// before the wait for their product.
+template <class Axes, class Product, class Mask>
+JIT_DEVICE unsigned kept_word(int row, int column, const Mask& mask, const BlockContext& context) {
+  using Layout = typename Product::Layout;
+  static_assert(is_same<Axes, KeysByQueries> && Product::rows == 2 && Product::column_blocks == 8);
+  int words[Product::rows];
+#pragma unroll
+  for (int r = 0; r < Product::rows; ++r)
+    words[r] = mask.key_word(minimum(Layout::row(row, r / 2, r % 2), context.seqlen_kv - 1));
+  unsigned kept = 0;
+#pragma unroll
+  for (int n = 0; n < Product::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < Product::pair; ++i) {
+      const auto term = query_term(mask, minimum(Layout::column(column, n, i), context.seqlen_q - 1));
+#pragma unroll
+      for (int r = 0; r < Product::rows; ++r) {
+        if (keeps(mask, term, Layout::row(row, r / 2, r % 2), words[r]))
+          kept |= 1u << (n * Layout::block_values + r * Product::pair + i);
+      }
+    }
+  }
+  constexpr unsigned lower_rows = 0xcccccccc;  // bits of the second of a lane's two rows
+#pragma unroll
+  for (int r = 0; r < Product::rows; ++r) {
+    if (Layout::row(row, r / 2, r % 2) >= context.seqlen_kv) kept &= r == 0 ? lower_rows : ~lower_rows;
+  }
+  return kept;
+}
+
 /// Sets scores to −inf that the mask drops, or whose query or key does not exist.
 template <class Axes, class Product, class Mask>
 JIT_DEVICE void drop_masked_scores(Product& scores, int row, int column, const Mask& mask,

@@ -306,8 +306,8 @@ JIT_DEVICE bool are_known(const float (&of_lane)[rows], const float (&limits)[ro
 
 /// The exponent of 2 by which a maximum of 8-bit P moves beyond the row's largest score, so that it need not soon move
 /// again: a row whose weight is spread over many keys loses little. It is an integer, so that the weight of the largest
-/// score stays an exact power of two. `sum` is the row sum; small weights matter little if it is at least 4 ·
-/// `least_sum`.
+/// score stays an exact power of two. `sum` is the row sum relative to the largest score; small weights matter little if
+/// it is at least 4 · `least_sum`.
 JIT_DEVICE float headroom(float sum, float least_sum) {
   constexpr float shared = 8 * probability_factor<fp8_e4m3>;
   const float least = fmaxf(8 * least_sum, shared);
@@ -337,7 +337,9 @@ JIT_DEVICE bool raise_to_scores(const Scores& scores, const float (&limits)[Scor
   for (int r = 0; r < Scores::rows; ++r) {
     const float scale = scale_of_row(scale_log2, r);
     float of_row = Scores::Layout::reduce(of_lane[r], [](float x, float y) { return fmaxf(x, y); });
-    const float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+    float sum = Scores::Layout::reduce(state.row_sum[r], [](float x, float y) { return x + y; });
+    // A key that now dominates the row leaves the others small: relative to it they count.
+    sum *= ex2((state.row_max[r] - fmaxf(state.row_max[r], of_row)) * scale);
     of_row += headroom(sum, least_sum) * rcp(scale);
     const float new_max = fmaxf(state.row_max[r], of_row);
     correction[r] = ex2((state.row_max[r] - finite_or_zero(new_max)) * scale);

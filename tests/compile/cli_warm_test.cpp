@@ -260,11 +260,14 @@ TEST_F(CliWarm, APackOfFp8HasQuantizers) {
   for (const nlohmann::json& kernel : report["kernels"]) specs.insert(kernel["spec"]);
   EXPECT_THAT(
       specs,
-      IsSupersetOf({"fp16 d16 gqa2 mask=causal",
-                    "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true interpolated_exponentials=true mask=causal",
-                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
-                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
-                    "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
+      IsSupersetOf(
+          {"fp16 d16 gqa2 mask=causal",
+           "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true interpolated_exponentials=true mask=causal",
+           "fp8_e4m3 d16 gqa2 out_dtype=fp16 v_mean=true lse_shift=true interpolated_exponentials=true "
+           "mask=causal",
+           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean",
+           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head k-mean v-mean padded",
+           "quantize_qkv fp16 to fp8_e4m3 d16 scales head/head rotated v-mean"}));
   Tool reader;
   reader.environment = {"JIT_ATTENTION_PACK=" + pack()};
   const nlohmann::json described = reader.run({"info", "--json"}).json()["packs"][0];

@@ -68,7 +68,7 @@ TEST(QuantizeCompile, NothingIsSpilledWhereRowsAreResident) {
       }
     }
   }
-  expect_no_spills(reference::some_of(wishes, 15), resident_quantize_program);
+  expect_no_spills(reference::some_of(wishes, 24), resident_quantize_program);
 }
 
 TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
@@ -94,7 +94,7 @@ TEST(QuantizeCompile, NothingIsSpilledWithoutLengths) {
       }
     }
   }
-  expect_no_spills(reference::some_of(wishes, 17), quantize_program);
+  expect_no_spills(reference::some_of(wishes, 26), quantize_program);
 }
 
 }  // namespace

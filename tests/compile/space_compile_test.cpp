@@ -184,7 +184,7 @@ TEST(CompileSpace, SampledSpecsAndConfigsCompile) {
                        testing::sm_90a,
                        parse_config(change, base)});
   }
-  const std::vector<Wish> changed = reference::some_of(changes, 4);
+  const std::vector<Wish> changed = reference::some_of(changes, 6);
   wishes.insert(wishes.end(), changed.begin(), changed.end());
   for (const auto& kernel : compile_all(wishes, Context(shared_cache_settings()))) {
     if (kernel) expect_sound(*kernel);
@@ -226,7 +226,7 @@ TEST(CompileSpace, WgmmaKernelsAreCleanWhereTheyAreCommon) {
                               .mask = mask::causal()};
   for (const char* config : {"stages=2", "stages=2 copies=cp_async"})
     wishes.push_back({latents, testing::sm_90a, parse_config(config, ForwardMlaWgmma{})});
-  for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(shared_cache_settings()))) {
+  for (const auto& kernel : compile_all(reference::some_of(wishes, 6), Context(shared_cache_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
   }
@@ -245,7 +245,7 @@ TEST(CompileSpace, WgmmaKernelsWithABiasAreClean) {
   const Context context(shared_cache_settings());
   DeviceLimits limits = device_limits(testing::sm_90a);
   limits.sm_count = 132;
-  for (const auto& [spec, shape] : reference::some_of(cases, 6)) {
+  for (const auto& [spec, shape] : reference::some_of(cases, 12)) {
     const BuiltKernel kernel =
         choose_kernel(*Access::state(context), spec, {}, shape, limits, {testing::sm_90a});
     EXPECT_TRUE(kernel.image->resources.is_clean())
@@ -304,7 +304,7 @@ TEST(CompileSpace, DefaultsAreCleanUnderMasksThatAreAskedForEachScore) {
     const AttentionSpec spec{.head_dim = head_dim, .mask = parse_mask(mask)};
     wishes.push_back({spec, testing::sm_90a, candidate_configs(spec, testing::sm_90a)[0]});
   }
-  for (const auto& kernel : compile_all(reference::some_of(wishes, 3), Context(shared_cache_settings()))) {
+  for (const auto& kernel : compile_all(reference::some_of(wishes, 4), Context(shared_cache_settings()))) {
     ASSERT_TRUE(kernel);
     EXPECT_TRUE(kernel->resources().is_clean()) << kernel->report();
   }

@@ -82,7 +82,7 @@ void compile_all(const std::vector<Kernels>& kernels, const Arch& arch, const Co
 class BackwardSweepTest : public GpuTest {};
 
 TEST_F(BackwardSweepTest, EveryTripleIsRight) {
-  const Sweep sweep = Sweep::wanted(sized(200, 10));
+  const Sweep sweep = Sweep::wanted(sized(200, 5));
   const DeviceLimits limits = device_limits(device_);
   const CurrentDevice scope(0);
   std::vector<Kernels> kernels;

@@ -250,8 +250,8 @@ TEST_F(MergeTest, TheResultMayLieOverAState) {
   EXPECT_EQ(run.part_bytes(1), run.result_bytes());
 }
 
-// Compiled once for a spec, however often and with what sizes it is asked for; another field is another kernel.
-TEST_F(MergeTest, OneKernelForASpec) {
+// Two kernels for a spec of few lanes, however often and with what sizes it is asked for; another field is another kernel.
+TEST_F(MergeTest, TwoKernelsForASpec) {
   const CurrentDevice current(0);
   std::mutex mutex;
   int compiled = 0;
@@ -268,15 +268,15 @@ TEST_F(MergeTest, OneKernelForASpec) {
     EXPECT_EQ(run.check(), "");
   }
   merge(spec, fresh).prepare();
-  EXPECT_EQ(compiled, 1);
+  EXPECT_EQ(compiled, 2);
   EXPECT_THAT(merge(spec, fresh).source(), HasSubstr("head_dim_v = 16"));
   merge({.head_dim_v = 24}, fresh);
-  EXPECT_EQ(compiled, 2);
+  EXPECT_EQ(compiled, 3);
 }
 
-// The kernel of many states is compiled when they come, or by prepare, and gives the bits of the other one, which stands
-// in for it where a stream is captured before.
-TEST_F(MergeTest, ManyStatesHaveAKernelOfTheirOwn) {
+// The kernels of few and of many states are compiled when they come, or by prepare, and give the bits of the other one,
+// which stands in for them where a stream is captured before.
+TEST_F(MergeTest, FewAndManyStatesHaveKernelsOfTheirOwn) {
   const CurrentDevice current(0);
   std::mutex mutex;
   int compiled = 0;
@@ -290,28 +290,30 @@ TEST_F(MergeTest, ManyStatesHaveAKernelOfTheirOwn) {
     });
   };
   const MergeSpec spec{.dtype = DType::bf16, .head_dim_v = 64};
-  MergeRun few({.spec = spec, .states = 15, .stacked = true}),
-      many({.spec = spec, .states = 16, .stacked = true});
+  MergeRun some({.spec = spec, .states = 5, .stacked = true});
   const TestStream stream;
-
   const Context late = fresh();
   const Merge kernel = merge(spec, late);
-  kernel(few.arguments());
+  kernel(some.arguments());
   EXPECT_EQ(compiled, 1);
-  const CapturedGraph graph(stream, [&] { kernel(many.arguments(), stream.get()); });
-  EXPECT_EQ(compiled, 1);
-  graph.run(stream);
-  EXPECT_EQ(many.check(), "");
-  const std::vector<std::uint8_t> bits = many.result_bytes();
-  many.poison();
-  kernel(many.arguments());
-  EXPECT_EQ(compiled, 2);
-  EXPECT_EQ(many.check(), "");
-  EXPECT_EQ(many.result_bytes(), bits);
+  int expected = 1;
+  for (const int states : {2, 16}) {
+    MergeRun run({.spec = spec, .tokens = 9, .states = states, .stacked = true});
+    const CapturedGraph graph(stream, [&] { kernel(run.arguments(), stream.get()); });
+    EXPECT_EQ(compiled, expected);
+    graph.run(stream);
+    EXPECT_EQ(run.check(), "");
+    const std::vector<std::uint8_t> bits = run.result_bytes();
+    run.poison();
+    kernel(run.arguments());
+    EXPECT_EQ(compiled, ++expected);
+    EXPECT_EQ(run.check(), "");
+    EXPECT_EQ(run.result_bytes(), bits);
+  }
 
   const Context early = fresh();
   merge(spec, early).prepare();
-  EXPECT_EQ(compiled, 2);
+  EXPECT_EQ(compiled, 3);
 }
 
 TEST_F(MergeTest, RefusedArgumentsLaunchNothing) {

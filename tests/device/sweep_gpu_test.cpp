@@ -171,10 +171,10 @@ void SweepTest::expect_triples_right(const Sweep& sweep, DrawKernel draw_kernel)
       worst_triple.c_str());
 }
 
-TEST_F(SweepTest, EveryTripleIsRight) { expect_triples_right(Sweep::wanted(sized(200, 15)), random_kernel); }
+TEST_F(SweepTest, EveryTripleIsRight) { expect_triples_right(Sweep::wanted(sized(200, 10)), random_kernel); }
 
 TEST_F(SweepTest, EveryTripleOfServingIsRight) {
-  expect_triples_right(Sweep::wanted(sized(200, 15)), random_serving_kernel);
+  expect_triples_right(Sweep::wanted(sized(200, 10)), random_serving_kernel);
 }
 
 }  // namespace

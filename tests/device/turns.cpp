@@ -14,8 +14,8 @@ namespace {
 
 enum class Turn {
   each_run,  ///< also what has no row
-  one_arch,  ///< on sm_80 and sm_90a: one of the two in each run
-  halves,    ///< every second case in each run
+  one_arch,  ///< on sm_80 in a run, on sm_90a in another, in a third on neither
+  thirds,    ///< every third case in each run
 };
 
 struct Row {
@@ -26,17 +26,17 @@ struct Row {
 // The first row that fits decides.
 constexpr Row rows[] = {
     // Cases that one of the two architectures has alone.
-    {"BackwardTest.Blocks", Turn::halves},
-    {"BackwardTest.Configs", Turn::halves},
-    {"BackwardTest.Pairs", Turn::halves},
-    {"BlockScoresTest.ElementsOf8Bits", Turn::halves},
-    {"BlockScoresTest.Forward", Turn::halves},
-    {"QuantizeTest.Equal", Turn::halves},
-    {"QuantizeTest.HeadDims", Turn::halves},
-    {"QuantizeTest.Layouts", Turn::halves},
-    {"QuantizeTest.Means", Turn::halves},
-    {"QuantizeTest.Norm", Turn::halves},
-    {"QuantizeTest.Rotates", Turn::halves},
+    {"BackwardTest.Blocks", Turn::thirds},
+    {"BackwardTest.Configs", Turn::thirds},
+    {"BackwardTest.Pairs", Turn::thirds},
+    {"BlockScoresTest.ElementsOf8Bits", Turn::thirds},
+    {"BlockScoresTest.Forward", Turn::thirds},
+    {"QuantizeTest.Equal", Turn::thirds},
+    {"QuantizeTest.HeadDims", Turn::thirds},
+    {"QuantizeTest.Layouts", Turn::thirds},
+    {"QuantizeTest.Means", Turn::thirds},
+    {"QuantizeTest.Norm", Turn::thirds},
+    {"QuantizeTest.Rotates", Turn::thirds},
     // Cases of both.
     {"AppendTest.", Turn::one_arch},
     {"AttentionTest.MasksAndScores", Turn::one_arch},
@@ -52,29 +52,29 @@ constexpr Row rows[] = {
     {"ThreadsTest.", Turn::one_arch},
     {"VarlenBackwardTest.RowsInUse", Turn::one_arch},
     // Many cases for one feature, or one family of kernels.
-    {"AttentionTest.", Turn::halves},
-    {"BackwardTcgen05Test.", Turn::halves},
-    {"BackwardTensorsTest.", Turn::halves},
-    {"BackwardTuningTest.", Turn::halves},
-    {"DropoutMaskAheadTest.", Turn::halves},
-    {"DropoutTest.", Turn::halves},
-    {"ForwardMmaTmaTest.", Turn::halves},
-    {"ForwardTcgen05Test.", Turn::halves},
-    {"ForwardWgmmaTest.", Turn::halves},
-    {"Fp8CacheWgmmaTest.", Turn::halves},
-    {"Fp8InterpolationTest.", Turn::halves},
-    {"Fp8MmaTest.", Turn::halves},
-    {"Fp8Test.", Turn::halves},
-    {"KeylessRowsTest.", Turn::halves},
-    {"MixedTest.", Turn::halves},
-    {"MlaTest.", Turn::halves},
-    {"QuantizeResidentTest.", Turn::halves},
-    {"SplitKeysTest.", Turn::halves},
-    {"UpcastAheadTest.", Turn::halves},
-    {"VarlenBackwardTest.", Turn::halves},
-    {"VarlenTurnsTest.", Turn::halves},
-    {"WideBackwardTest.", Turn::halves},
-    {"WideHeadsTest.", Turn::halves},
+    {"AttentionTest.", Turn::thirds},
+    {"BackwardTcgen05Test.", Turn::thirds},
+    {"BackwardTensorsTest.", Turn::thirds},
+    {"BackwardTuningTest.", Turn::thirds},
+    {"DropoutMaskAheadTest.", Turn::thirds},
+    {"DropoutTest.", Turn::thirds},
+    {"ForwardMmaTmaTest.", Turn::thirds},
+    {"ForwardTcgen05Test.", Turn::thirds},
+    {"ForwardWgmmaTest.", Turn::thirds},
+    {"Fp8CacheWgmmaTest.", Turn::thirds},
+    {"Fp8InterpolationTest.", Turn::thirds},
+    {"Fp8MmaTest.", Turn::thirds},
+    {"Fp8Test.", Turn::thirds},
+    {"KeylessRowsTest.", Turn::thirds},
+    {"MixedTest.", Turn::thirds},
+    {"MlaTest.", Turn::thirds},
+    {"QuantizeResidentTest.", Turn::thirds},
+    {"SplitKeysTest.", Turn::thirds},
+    {"UpcastAheadTest.", Turn::thirds},
+    {"VarlenBackwardTest.", Turn::thirds},
+    {"VarlenTurnsTest.", Turn::thirds},
+    {"WideBackwardTest.", Turn::thirds},
+    {"WideHeadsTest.", Turn::thirds},
 };
 
 Turn turn_of(std::string_view name) {
@@ -127,9 +127,9 @@ bool is_turn_of_case(Arch arch) {
     case Turn::each_run:
       return true;
     case Turn::one_arch:
-      return !(is_sm_80 || is_sm_90a) || reference::is_turn(place_in_suite() + (is_sm_90a ? 1 : 0), 2);
-    case Turn::halves:
-      return reference::is_turn(place_in_suite(), 2);
+      return !(is_sm_80 || is_sm_90a) || reference::is_turn(place_in_suite() + (is_sm_90a ? 1 : 0), 3);
+    case Turn::thirds:
+      return reference::is_turn(place_in_suite(), 3);
   }
   return true;
 }

@@ -9,7 +9,7 @@ from failures.ours import Ours
 from failures.placing import OnGpu, Placing
 from seeded import SEED, some, takes_all
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 CASES = all_cases()
 
 

@@ -99,16 +99,25 @@ void add_selection(Programs& programs) {
 }
 
 void add_merge(Programs& programs) {
-  const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, std::size_t which) {
-    programs.add(name, arch, [spec, which] {
+  const auto add = [&](const char* name, Arch arch, const MergeSpec& spec, unsigned states = 3) {
+    programs.add(name, arch, [spec, states] {
       validate(spec);
-      return merge_programs(spec).at(which);
+      OperationPrograms written = merge_programs(spec);
+      switch (merge_program_for(spec, states)) {
+        case OperationProgram::some_sizes:
+          return std::move(*written.some_sizes);
+        case OperationProgram::other_sizes:
+          return std::move(*written.other_sizes);
+        default:
+          return std::move(written.every_size);
+      }
     });
   };
-  add("merge.fp32", sm_80, {}, 0);
-  add("merge.many_states", sm_90a, {}, 1);
-  add("merge.bf16", sm_120, {.dtype = DType::bf16, .views = 8}, 0);
-  add("merge.odd_rows", sm_90a, {.out_dtype = DType::fp32, .head_dim_v = 37, .alignment = 4}, 0);
+  add("merge.fp32", sm_80, {});
+  add("merge.few_states", sm_90a, {.dtype = DType::bf16, .out_dtype = DType::bf16}, 2);
+  add("merge.many_states", sm_90a, {}, 16);
+  add("merge.bf16", sm_120, {.dtype = DType::bf16, .views = 8});
+  add("merge.odd_rows", sm_90a, {.out_dtype = DType::fp32, .head_dim_v = 37, .alignment = 4});
 }
 
 void add_append(Programs& programs) {

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         TemplateMutation{"StepsOfPInOnePlace", {"2 * step + ", ""}, {"data race"}, by_tma},
         TemplateMutation{"NumbersOfOtherRows", {"numbers[r]", "numbers[1 - r]"}, {}, one_tile},
-        TemplateMutation{"LatentRescaleNotTold", {"moves ? p_rescales : 0", "0"}, {}, steep},
+        TemplateMutation{"LatentRescaleNotTold", {"p.moves ? p_rescales : 0", "0"}, {}, steep},
         TemplateMutation{"LatentPOverPThatIsMultiplied", removed, {"data race", "access in flight"}, by_tma},
         TemplateMutation{
             "LatentPReleasedUnderTheProduct", moved_up(3), {"data race", "access in flight"}, by_tma},

@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"ExchangeIsOverwritten",
                          removed,
                          {"data race", "access in flight", "barrier", "wrong transaction count"}},
+        TemplateMutation{"TileOfTheGroupTwice", {"/ group;", "/ (group + 1);"}, {"data race"}},
         TemplateMutation{"DsOfWideKeysWithoutDelta", {" - number", ""}},
         TemplateMutation{"DqOfWideHeadsUnscaled", {"(params.softmax_scale", "(1.0f"}},
         TemplateMutation{"DkOfWideHeadsUnscaled", {"(own.params.softmax_scale", "(1.0f"}}),

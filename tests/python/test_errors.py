@@ -1,7 +1,9 @@
 """Exceptions carry what the library knows."""
 
 import copy
+import pathlib
 import pickle
+import re
 
 import jit_attention as ja
 import pytest
@@ -64,6 +66,14 @@ def test_kinds_are_those_of_the_library():
     for kind in (ja.InvalidSpecError, ja.InvalidArgumentError):
         assert issubclass(kind, ValueError)
     assert issubclass(ja.IoError, OSError)
+
+
+def test_the_page_of_errors_has_each_class():
+    page = pathlib.Path(__file__).parents[2] / "docs/reference/errors.md"
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (?:`(\w+)`)? ?\|", page.read_text(), re.MULTILINE)
+    classes = [(name, getattr(ja, name)) for name in ja.errors.__all__ if name != "Error"]
+    assert sorted(rows) == sorted((name, kind.code, "".join(base.__name__ for base in kind.__bases__[1:]))
+                                  for name, kind in classes)
 
 
 def test_missing_nvrtc_is_an_error_that_says_what_to_do(run_python, tmp_path):

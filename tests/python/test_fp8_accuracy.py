@@ -66,7 +66,7 @@ def test_peers_beside_ours(bench, emulated, monkeypatch, capsys):
         assert inputs.q.dtype == inputs.v.dtype == bench.torch.bfloat16
         inputs.k += 1  # its own copy
         o = bench.exact(inputs.q, inputs.k, inputs.v)
-        return Runner(lambda: o, compared=lambda: o + 1e-2)
+        return Runner(lambda: o, compared=lambda o: o + 1e-2)
 
     def refuse(cell, inputs):
         raise Unsupported("no such head_dim")

@@ -6,6 +6,8 @@ import pytest
 from jax_process import jax, jnp, place  # noqa: F401
 from jit_attention.jax import attention
 
+SHARE = 2  # kernels take long to compile
+
 
 @pytest.fixture
 def draw(rng):

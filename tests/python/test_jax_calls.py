@@ -13,6 +13,8 @@ from seeded import some
 from test_backward import random_problem
 from test_dropout import check_forward, exact, kept
 
+SHARE = 2  # kernels take long to compile
+
 
 def arrays_of(arrays):
     return {name: jnp.asarray(array) for name, array in arrays.items()}

@@ -8,7 +8,7 @@ from request_batches import BF16, boundaries, int32, requests
 from seeded import some
 from test_key_lists import latents, positions, random_lists
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 
 def exact_gradients(batch, do, lists, counts, block, *, keep=None, score=None, slope=None, sinks=None, dlse=None, members=None,
@@ -244,3 +244,16 @@ def test_what_is_refused(place, tmp_path):
     listed = ja.AttentionSpec(list_block=16, **fields)
     with pytest.raises(ja.InvalidSpecError, match="list_block = 16 has no backward here.*jit::list_gradients"):
         ja.write_pack(str(tmp_path / "pack"), [listed], ["sm_90a"], training=True)
+
+
+def test_more_heads_than_a_grid_has_are_refused(place):
+    """Before anything is launched."""
+    heads, head_dim = 65536, 16
+    x, rows = (place(numpy.ones((tokens, heads, head_dim), numpy.float16)) for tokens in (1, 16))
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=head_dim, sequences_q="varlen", sequences_kv="varlen", list_block=16,
+                            list_queries=1)
+    with pytest.raises(ja.InvalidArgumentError, match="k: has 65536 heads; gradients from lists have at most 65535"):
+        _core._list_gradients(x, x, rows, rows, x, place(numpy.ones((heads, 1), numpy.float32)), spec,
+                              cu_seqlens_q=place(boundaries([1])), cu_seqlens_k=place(boundaries([16])),
+                              tensors={"key_lists": place(numpy.zeros((1, heads, 1), numpy.int32)),
+                                       "key_counts": place(numpy.ones((1, heads), numpy.int32))})

@@ -14,6 +14,8 @@ SIZES = {"heads_q": 2, "max_batch": 2, "max_seqlen": 64}
 
 CALL = """
 import numpy, jit_attention as ja
+
+SHARE = 2  # kernels take long to compile
 ja.use_device("emulated:sm_80")
 q = numpy.ones((1, 40, 2, 16), numpy.float16)
 o = ja.attention(q, q, q, mask={mask})
@@ -71,6 +73,15 @@ def test_offline_it_does_not_matter_which_nvrtc_is_installed(run_python, tmp_pat
     assert not list(tmp_path.glob("empty/**/*.bin"))
     run_python(CALL.format(mask=None), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "other"), **environment)
     assert list(tmp_path.glob("other/**/*.bin"))  # where compiling is allowed it is this NVRTC's kernel that counts
+    # Packs of several NVRTCs, here a model's own beside that of its base image.
+    both = tmp_path / "b.pack"
+    causal = "ja.AttentionSpec(dtype='fp16', head_dim=16, mask=ja.mask.causal())"
+    run_python(f"import jit_attention as ja; ja.write_pack({str(both)!r}, [{causal}], ['emulated:sm_80'], **{SIZES})",
+               JIT_ATTENTION_NVRTC=other)
+    environment["JIT_ATTENTION_PACK"] = f"{pack}:{both}"
+    for mask in ("None", "ja.mask.causal()"):
+        run_python(CALL.format(mask=mask), JIT_ATTENTION_CACHE_DIR=str(tmp_path / "empty"),
+                   JIT_ATTENTION_OFFLINE="1", **environment)
 
 
 TRAINING_STEP = """

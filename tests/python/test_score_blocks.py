@@ -6,7 +6,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries
 
-SHARE = 2
+SHARE = 3
 POISON = -12345.0
 
 

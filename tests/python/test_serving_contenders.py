@@ -192,6 +192,34 @@ def test_a_replay_keeps_what_its_graph_reads(monkeypatch):
     assert seen() is None
 
 
+def test_a_replay_is_checked_as_the_call_is(monkeypatch):
+    """Where only a part of the output, or the output without a scale, is what others compute."""
+    problem = dataclasses.replace(DENSE, mode="replay")
+    inputs = make_request_inputs(problem, "cpu", 1)
+    doubled = 2 * reference.Reference(problem, inputs).output.bfloat16()
+
+    class Scaled(Given):
+        name = label = "scaled"
+
+        def serve(self, requests, inputs):
+            return Runner(lambda: doubled.clone(), compared=lambda o: o / 2)
+
+    class Graph:
+        def __init__(self, runner):
+            self.runner, self.output = runner, runner.call()
+
+        def replay(self):
+            self.output.copy_(self.runner.call())
+
+    def capture(runner, calls):
+        graph = Graph(runner)
+        return graph, graph.output
+
+    monkeypatch.setattr(timing, "capture", capture)
+    runner, fields = measure.prepare(problem, inputs, reference.Reference(problem, inputs), Scaled())
+    assert runner is not None and "status" not in fields
+
+
 def test_a_result_that_goes_wrong_while_it_is_timed_is_refused(monkeypatch):
     right, spoilt = [], []
 
@@ -328,6 +356,8 @@ def test_vllms_library_serves_pages(problem, monkeypatch, first_is_fastest):
 
 
 def test_vllms_library_is_found_without_importing_the_package(monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)  # stand-ins of other files
     assert VllmFlashAttention3.LIBRARY in VllmFlashAttention3().absent()
     (tmp_path / "vllm/vllm_flash_attn").mkdir(parents=True)
     (tmp_path / "vllm/__init__.py").write_text("raise AssertionError")

@@ -230,7 +230,7 @@ def compute(call, config, place, fetch):
 
 def test_random_calls(place, fetch):
     arch = ja.devices()[0].arch
-    count = int(os.environ.get("JIT_ATTENTION_TEST_SWEEP", 8 if ja.devices()[0].emulated else 60))
+    count = int(os.environ.get("JIT_ATTENTION_TEST_SWEEP", 5 if ja.devices()[0].emulated else 60))
     only = os.environ.get("JIT_ATTENTION_TEST_CALL")
     for number in range(count) if only is None else [int(only)]:
         rng = numpy.random.default_rng((SEED, number))

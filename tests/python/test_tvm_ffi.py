@@ -203,6 +203,24 @@ def test_arrays_of_the_host_are_refused(library):
         function("attention")()
 
 
+class Any(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("length", ctypes.c_uint32), ("pointer", ctypes.c_void_p)]
+
+
+def test_a_c_string_that_is_null_is_refused(library):
+    """As a program in C may pass it; tvm-ffi does not look."""
+    ffi, raw_string = ctypes.CDLL(str(find_libtvm_ffi())), 8
+    name = b"jit_attention.attention"
+    key, handle, error = Buffer(ctypes.cast(name, ctypes.c_void_p), len(name)), ctypes.c_void_p(), ctypes.c_void_p()
+    assert ffi.TVMFFIFunctionGetGlobal(ctypes.byref(key), ctypes.byref(handle)) == 0
+    spec = b"--dtype fp16 --head-dim 64"
+    for first, second in ((None, spec), (spec, None)):
+        texts = (Any * 2)(*(Any(raw_string, 0, ctypes.cast(x, ctypes.c_void_p)) for x in (first, second)))
+        assert ffi.TVMFFIFunctionCall(handle, texts, 2, ctypes.byref(Any())) != 0
+        ffi.TVMFFIErrorMoveFromRaised(ctypes.byref(error))
+        assert error.value
+
+
 def test_other_libraries_are_refused(library):
     error = ctypes.POINTER(Error)()
     for path, sentence in ((b"/nowhere.so", b"cannot be opened"), (b"libm.so.6", b"has no function TVMFFI")):

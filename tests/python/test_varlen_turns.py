@@ -7,6 +7,8 @@ import pytest
 from request_batches import BF16, boundaries, requests
 from seeded import some
 
+SHARE = 2  # kernels take long to compile
+
 SCRIPT = """
 import hashlib, sys
 import jit_attention as ja, ml_dtypes, numpy

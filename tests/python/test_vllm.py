@@ -66,14 +66,16 @@ class Step:
         self.pages = len(new) * most + 3
         self.table = rng.permutation(self.pages)[: len(new) * most].reshape(len(new), most).astype(numpy.int32)
 
-    def cache(self, layout="NHD", dtype=torch.bfloat16, scale_bytes=0):
-        """(pages, heads_kv, page_size, 2 · (head_size + scale_bytes)), NaN in every place: in e4m3 and e5m2, too."""
+    def cache(self, layout="NHD", dtype=torch.bfloat16, scale_bytes=0, numbers=1):
+        """(pages, heads_kv, page_size, 2 · (head_size / numbers + scale_bytes)), NaN in every place: in e4m3 and e5m2,
+        too. `numbers` are those of a byte."""
         heads, size = self.heads_kv, self.page_size
         order = (self.pages, size, heads) if layout == "NHD" else (self.pages, heads, size)
-        columns = 2 * (self.head_size * dtype.itemsize + scale_bytes)
+        row = self.head_size * dtype.itemsize // numbers
+        columns = 2 * (row + scale_bytes)
         memory = torch.full((*order, columns), 0x7F, dtype=torch.uint8, device=self.device)
         memory[..., 1::2] = 0xFF
-        memory.view(*order, 2, -1)[..., self.head_size * dtype.itemsize :] = 0xFF  # scales
+        memory.view(*order, 2, -1)[..., row:] = 0xFF  # scales
         cache = memory.view(dtype)
         return cache.transpose(1, 2) if layout == "NHD" else cache
 
@@ -257,6 +259,52 @@ def test_a_cache_with_a_scale_for_each_token_and_head(rng, device, layout, kind)
     step.check(step.run(impl, layer, cache), causal=True)
 
 
+def numbers_of_4_bits(rows):
+    """(…, columns) of rows of bytes, behind which lies their scale."""
+    columns = rows.shape[-1] - 4
+    bits = numpy.ascontiguousarray(rows[..., columns:]).view(numpy.int32)
+    codes = numpy.stack([rows[..., :columns] & 15, rows[..., :columns] >> 4], -1).reshape(*rows.shape[:-1], 2 * columns)
+    return (codes - (bits & 15).astype(float)) * (bits & -16).view(numpy.float32)
+
+
+@pytest.mark.parametrize("layout, head_size", [("NHD", 64), ("HND", 96)])
+def test_a_cache_of_4_bits_is_rotated(rng, device, layout, head_size):
+    step = Step(rng, device, head_size=head_size)
+    for rows in step.k:
+        rows[..., 5] *= 16  # an outlier, by which all other columns would be rounded
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=head_size, head_size_v=head_size, dtype=torch.uint8,
+                             kv_quant_mode=KVQuantMode.INT4_PER_TOKEN_HEAD)  # fmt: skip
+    cache = step.cache(layout, torch.uint8, scale_bytes=4, numbers=2)
+    assert Backend.customize_spec(spec).state_content_bytes == cache.shape[-1]
+    impl, layer = impl_of(step, kv_cache_dtype="int4_per_token_head"), layer_of(device)
+    step.store(impl, layer, cache)
+    o = step.run(impl, layer, cache)
+
+    one = torch.eye(head_size, dtype=torch.float64, device=device)
+    matrix, of_queries = (f(one).cpu().numpy() for f in (impl._rotation.stored, impl._rotation.of_queries))
+    back = numpy.linalg.inv(matrix)
+    assert numpy.array_equal(matrix @ of_queries.T, numpy.eye(head_size))
+    memory = cache.cpu().numpy().reshape(*cache.shape[:3], 2, -1)
+    for which, name in enumerate("kv"):
+        stored = []
+        for b, rows in enumerate(getattr(step, name)):
+            at = numpy.arange(len(rows))
+            own = numbers_of_4_bits(memory[step.table[b, at // 16], :, at % 16, which]) @ back
+            stored.append(own)
+            error = numpy.sqrt(numpy.mean((own - rows.astype(float)) ** 2, axis=(0, 2))) if len(rows) else 0
+            # The step of 4 bits is 1/15 of a row's range; unrotated, the outlier's would be 1.5.
+            assert numpy.all(error < (0.6 if name == "k" else 0.15)), error
+        setattr(step, name, stored)
+    begin = 0
+    for b, n in enumerate(step.new):
+        q = (step.q[b].astype(float) @ of_queries).astype(BF16).astype(float) @ matrix.T
+        exact = flash_exact(q[None], step.k[b][None], step.v[b][None], causal=True).o[0]
+        # P and the rotated o are rounded to bf16, and then o.
+        error = numpy.abs(o[begin : begin + n].double().cpu().numpy() - exact)
+        assert numpy.all(error <= 2**-7 * numpy.abs(exact).max(-1, keepdims=True))
+        begin += n
+
+
 def test_one_head_whose_stride_is_anything(rng, device):
     step = Step(rng, device, heads=3, heads_kv=1)
     impl, layer, cache = impl_of(step), layer_of(device), step.cache()
@@ -318,7 +366,7 @@ def configuration(**changed):
 def test_configurations_that_are_served():
     assert configuration() == []
     for changed in (dict(kv_cache_dtype="auto"), dict(kv_cache_dtype="fp8_per_token_head"),
-                    dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
+                    dict(kv_cache_dtype="int4_per_token_head"), dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
                     dict(kv_cache_dtype="bfloat16"), dict(device_capability=DeviceCapability(12, 0))):  # fmt: skip
         assert configuration(**changed) == []
 
@@ -328,7 +376,8 @@ def test_configurations_that_are_served():
     [
         (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 512"),
         (dict(head_size=100), "multiples of 8"),
-        (dict(kv_cache_dtype="int4_per_token_head"), "give --kv-cache-dtype auto, fp8_e4m3"),
+        (dict(kv_cache_dtype="nvfp4"), "give --kv-cache-dtype auto, fp8_e4m3"),
+        (dict(kv_cache_dtype="int4_per_token_head", head_size=512), "head sizes up to 256, not 512"),
         (dict(use_mla=True), "leave --attention-backend out"),
         (dict(device_capability=DeviceCapability(7, 5)), "GPUs from 8.0 on"),
         (dict(kv_cache_dtype="float16"), "a cache of float16 under queries of torch.bfloat16; give"),

@@ -32,6 +32,7 @@ class KVQuantMode(enum.IntEnum):
     FP8_PER_TENSOR = 1
     INT8_PER_TOKEN_HEAD = 2
     FP8_PER_TOKEN_HEAD = 3
+    INT4_PER_TOKEN_HEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,7 +322,8 @@ def cp_lse_ag_out_rs(out, lse, group, return_lse=False):
     assert out.shape[:2] == lse.shape and lse.is_contiguous() and lse.dtype == torch.float32
     lses = group.all_gather(lse[None], dim=0)
     whole = torch.logsumexp(lses, 0)
-    out = group.reduce_scatter(out.float() * torch.exp(lse - whole).nan_to_num(0)[..., None], dim=1)
+    own = out.float() * torch.exp(lse - whole).nan_to_num(0)[..., None]
+    out = group.reduce_scatter(own.to(out.dtype), dim=1)  # which adds in the dtype of out
     own = whole.shape[1] // group.world_size
     return out, whole[:, own * group.rank_in_group :][:, :own]
 

@@ -57,6 +57,15 @@ void print_answers(const RecordOptions& options, const conformance::Answers& ans
   print("\n");
 }
 
+// As ask_device expects it of a device that does not exist.
+int ordinal_of(const std::string& device) {
+  try {
+    return choose_device(device == "cuda" ? "cuda:0" : device).ordinal;
+  } catch (const BadInput& error) {
+    throw std::invalid_argument(error.what());
+  }
+}
+
 int run_record(const RecordOptions& options) {
   constexpr std::size_t longest = std::size_t{1} << 28;
   if (options.out.empty() && options.compare.empty())
@@ -69,8 +78,7 @@ int run_record(const RecordOptions& options) {
   try {
     const std::string recorded = options.compare.empty() ? "" : read_input(options.compare, longest);
     if (!options.compare.empty()) conformance::check_answers(recorded, options.compare);
-    answers = conformance::ask_device(
-        [&options] { return choose_device(options.device == "cuda" ? "cuda:0" : options.device).ordinal; });
+    answers = conformance::ask_device([&options] { return ordinal_of(options.device); });
     if (!options.compare.empty()) differences = conformance::differences(answers, recorded, options.compare);
   } catch (const std::invalid_argument& error) {
     throw BadInput(error.what());

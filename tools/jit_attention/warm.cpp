@@ -4,6 +4,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <jit/error.h>
 #include <jit/pack.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -85,8 +86,17 @@ void leave_out_latents(const WarmOptions& options, std::span<const PackTarget> t
   if (!is_served) std::erase_if(model.specs, [](const AttentionSpec& spec) { return spec.values_in_keys; });
 }
 
+bool is_legal(const AttentionSpec& spec) {
+  try {
+    validate(spec);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Adds the fp8 variants of these specs, for tensors of their type that are quantized first. Only LSE and
-// sinks depend on k's mean.
+// sinks depend on k's mean: calls with either pass lse_shift.
 std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const WarmOptions& options) {
   for (const AttentionSpec& spec : std::vector(specs)) {
     AttentionSpec& quantized = specs.emplace_back(spec);
@@ -95,6 +105,10 @@ std::vector<AttentionSpec> beside_fp8(std::vector<AttentionSpec> specs, const Wa
     apply(options.quantize, quantized);
     quantized.lse_shift = options.quantize.center_keys && spec.sinks;
     quantized.interpolated_exponentials = options.interpolated_exponentials;
+    if (!options.quantize.center_keys || spec.sinks) continue;
+    AttentionSpec of_lse = quantized;
+    of_lse.lse_shift = true;
+    if (is_legal(of_lse)) specs.push_back(std::move(of_lse));
   }
   return specs;
 }

@@ -28,6 +28,7 @@ enum class FindingKind {
   bad_descriptor,           ///< of wgmma, or a tensor map
   illegal_instruction,  ///< reached a trap, an undefined value of an operand, or an instruction out of place
   step_limit,           ///< more instructions than LaunchOptions allows
+  dropped,              ///< not run to its end, since all work of its Group was dropped
 };
 std::string_view to_string(FindingKind kind);  ///< "data race", …
 std::vector<FindingKind> finding_kinds();      ///< all kinds

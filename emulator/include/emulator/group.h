@@ -84,7 +84,8 @@ class Group {
   // work; the host is then ordered after it. If all remaining work waits in vain, each work ends with a
   // deadlock finding. While all wait, %globaltimer advances: a kernel that polls it reaches its deadline at
   // once, or, with several enqueuing threads, after that time. Throws LaunchInterrupted and drops all work
-  // when `is_interrupted`, called some fifty times a second, returns true.
+  // when `is_interrupted`, called some fifty times a second, returns true: each work then ends with a dropped
+  // finding, and host functions are not called.
   void run(const std::function<bool()>& is_interrupted = {});
   void run_until(const Mark& mark, const std::function<bool()>& is_interrupted = {});
 

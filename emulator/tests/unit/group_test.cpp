@@ -280,6 +280,28 @@ TEST_P(GroupTest, OtherThreadsMayBringWhatIsWaitedFor) {
   EXPECT_EQ(memories_[2].download<std::uint32_t>(data_[2], 64), std::vector<std::uint32_t>(64, 0));
 }
 
+// Whoever waits for other work of the group learns that it did not run.
+TEST_P(GroupTest, AnInterruptTellsAllWork) {
+  bool is_called = false;
+  run(0, "LOOP: bra LOOP;\n", data_[0], data_[1]);
+  run(1, store, data_[1], data_[2]);
+  group_.wait(1, group_.last(0));
+  group_.fill(1, data_[2], 5, 4, 16, noting());
+  group_.call(1, [&] { is_called = true; });
+  const Group::Mark last = group_.last(1);
+  int asked = 0;
+  EXPECT_THROW(group_.run([&] { return ++asked > 2; }), LaunchInterrupted);
+  EXPECT_TRUE(last.is_reached());
+  EXPECT_FALSE(is_called);
+  const std::string text = found();
+  EXPECT_THAT(text, HasSubstr("dropped"));
+  EXPECT_THAT(text, HasSubstr("a fill"));
+  EXPECT_THAT(text, HasSubstr("was interrupted"));
+  run(1, store, data_[1], data_[2]);
+  group_.run();
+  EXPECT_EQ(found(), "");
+}
+
 TEST_P(GroupTest, PeersMustBeEnabled) {
   memories_[0].disable_peer(memories_[1]);
   run(0, store, data_[0], data_[1]);

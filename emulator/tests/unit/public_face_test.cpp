@@ -208,7 +208,7 @@ TEST(PublicFace, AllowedFindingsAreLeftOut) {
 
 TEST(PublicFace, KindsOfFindingsHaveNames) {
   for (const FindingKind kind : finding_kinds()) EXPECT_EQ(parse_finding_kind(to_string(kind)), kind);
-  EXPECT_EQ(finding_kinds().size(), static_cast<std::size_t>(FindingKind::step_limit) + 1);
+  EXPECT_EQ(finding_kinds().size(), static_cast<std::size_t>(FindingKind::dropped) + 1);
   EXPECT_THAT(refusal([] { parse_finding_kind("race"); }),
               HasSubstr("'race' is no kind of finding; these are: data race, missing proxy fence, "));
 }

@@ -23,12 +23,11 @@ std::string wgmma_products(const AttentionSpec& spec) {
   const WgmmaProduct of_part{.dtype = spec.dtype, .n = tile_kv, .steps = part / mma_k, .accumulate = true};
   WgmmaProduct of_alone = of_part, held = of_part;
   of_alone.steps = alone / mma_k;
-  of_alone.accumulate = false;
   held.a_in_registers = true;
   WgmmaProduct first = held;
   first.accumulate = false;
   return (alone > 0
-              ? wgmma_function("wgmma_qk_alone", "D = A B: columns that are keys alone, and of Q.", of_alone)
+              ? wgmma_function("wgmma_qk_alone", "D += A B: columns that are keys alone, and of Q.", of_alone)
               : std::string()) +
          wgmma_function("wgmma_qk", "D += A B: a part of the columns of values, and of Q.", of_part) +
          wgmma_function("wgmma_qk_held", "D += A B: the same of Q in registers.", held) +

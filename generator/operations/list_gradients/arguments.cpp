@@ -60,6 +60,12 @@ ListGradientsWork fill_params(const ListGradientsSpec& spec, const BackwardArgum
                           std::max<std::int64_t>(1, spec.part_bytes / std::max<std::int64_t>(1, part_bytes)));
   work.at_once =
       std::min(work.at_once, std::max<std::int64_t>(1, most / std::max<std::int64_t>(1, work.entries)));
+  if (given.heads_kv > max_grid_yz)
+    refuse("k",
+           fmt::format("has {} heads; gradients from lists have at most {}", given.heads_kv, max_grid_yz));
+  if (given.heads_kv > max_grid_yz)
+    refuse("k",
+           fmt::format("has {} heads; gradients from lists have at most {}", given.heads_kv, max_grid_yz));
   const std::int64_t pieces = std::int64_t{given.sequences.total_k} * given.heads_kv * columns_of(attention) /
                               4 / list_gradient_threads;
   if (pieces > most || work.at_once * given.heads_kv > most)

@@ -1,5 +1,6 @@
 #include "generator/operations/merge/arguments.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -173,8 +174,8 @@ bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
       rows > std::numeric_limits<std::int32_t>::max())
     refuse("o", fmt::format("has more than 2^31 rows: {}", arguments.o.to_string()));
   params.rows = static_cast<unsigned>(rows);
-  params.seqlen = static_cast<unsigned>(seqlen);
-  params.heads = static_cast<unsigned>(heads);
+  params.seqlen = division_by(static_cast<unsigned>(std::max<std::int64_t>(seqlen, 1)));
+  params.heads = division_by(static_cast<unsigned>(std::max<std::int64_t>(heads, 1)));
   return rows > 0;
 }
 

@@ -28,16 +28,16 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
-  const LoadedKernel& kernel = kernel_for_launch(
-      *state_, device.ordinal(), stream,
-      is_of_many_states(spec_, params.states) ? OperationProgram::some_sizes : OperationProgram::every_size);
-  const unsigned rows_per_block = kernel.threads / static_cast<unsigned>(merge_lanes(spec_).lanes);
+  const LoadedKernel& kernel =
+      kernel_for_launch(*state_, device.ordinal(), stream, merge_program_for(spec_, params.states));
+  const auto rows_per_block = static_cast<unsigned>(merge_rows_per_block(spec_));
   launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
 }
 
 void Merge::prepare() const {
   prepared_kernel(*state_);
-  if (state_->programs.some_sizes) prepared_kernel(*state_, OperationProgram::some_sizes);
+  prepared_kernel(*state_, OperationProgram::some_sizes);
+  if (state_->programs.other_sizes) prepared_kernel(*state_, OperationProgram::other_sizes);
 }
 
 const std::string& Merge::source() const { return state_->programs.every_size.source; }
@@ -45,9 +45,7 @@ const std::string& Merge::source() const { return state_->programs.every_size.so
 Merge merge(const MergeSpec& spec, const Context& context) {
   return operation<Merge>(context, spec, words_of(spec), [&] {
     validate(spec);
-    std::vector<Program> programs = merge_programs(spec);
-    if (programs.size() == 1) return OperationPrograms(std::move(programs[0]));
-    return OperationPrograms(std::move(programs[0]), std::move(programs[1]));
+    return merge_programs(spec);
   });
 }
 

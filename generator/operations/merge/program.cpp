@@ -1,10 +1,13 @@
 #include "generator/operations/merge/program.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "generator/operations/spec_rules.h"
+#include "templates/base/row_lanes.cuh"
 #include "templates/merge/params.cuh"
 
 namespace jit {
@@ -17,61 +20,80 @@ void validate(const MergeSpec& spec) {
   check_range("views", spec.views, 1, max_merge_views);
 }
 
-RowLanes merge_lanes(const MergeSpec& spec) {
+namespace {
+
+enum class Kind { any, few, many };
+constexpr unsigned few_states = 2, many_states = 16;
+
+RowLanes general_lanes(const MergeSpec& spec) {
   return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
 }
 
-namespace {
-
-// States that a lane loads at once. More hide memory latency, but take registers and so reduce the rows in
-// flight, without use for calls of few states.
-constexpr int few_ahead = 2, many_ahead = 4;
-constexpr unsigned many_states = 16;
+RowLanes lanes_of(const MergeSpec& spec, Kind kind) {
+  return kind == Kind::few ? halved(general_lanes(spec)) : general_lanes(spec);
+}
 
 // With long rows a lane has several pieces per state; with short rows there are too few lanes to read states.
 bool can_ask_for_many(const MergeSpec& spec) {
-  const RowLanes share = merge_lanes(spec);
-  return share.iterations == 1 && share.lanes >= 2 * many_ahead;
+  const RowLanes share = general_lanes(spec);
+  return share.iterations == 1 && share.lanes >= 8;
 }
 
-Program merge_program(const MergeSpec& spec, int ahead) {
-  const std::string what =
-      fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                  spec.head_dim_v, spec.alignment, spec.views, ahead == many_ahead ? ", many states" : "");
+// States that a lane loads at once. More hide memory latency, but take registers and instructions.
+int states_ahead(const MergeSpec& spec, Kind kind) {
+  return kind == Kind::many ? std::min(general_lanes(spec).lanes / 2, 8) : 2;
+}
+
+Program merge_program(const MergeSpec& spec, Kind kind) {
+  const char* const states = kind == Kind::any ? "" : kind == Kind::few ? "few" : "many";
+  const bool few = kind == Kind::few;
+  const std::string what = fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype),
+                                       to_string(spec.out_dtype), spec.head_dim_v, spec.alignment, spec.views,
+                                       kind == Kind::any ? "" : fmt::format(", {} states", states));
   Program program;
-  program.threads = 128;
-  program.name = fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype),
-                             spec.head_dim_v, spec.views, ahead == many_ahead ? "_many" : "");
+  program.threads = merge_rows_per_block(spec) * lanes_of(spec, kind).lanes;
+  program.name =
+      fmt::format("merge_{}_{}_d{}_v{}{}", to_string(spec.dtype), to_string(spec.out_dtype), spec.head_dim_v,
+                  spec.views, kind == Kind::any ? "" : fmt::format("_{}", states));
   program.facts = {{"spec", "merge " + what}};
   std::string& source = program.source;
   source =
       fmt::format("// Merge of attention states: {}. Generated: change the spec, not this file.\n", what);
-  source += "#include \"merge/kernel.cuh\"\n\nusing namespace jit;\n\nstruct Config {\n";
+  source += fmt::format("#include \"merge/{}.cuh\"\n\nusing namespace jit;\n\nstruct Config {{\n",
+                        few ? "few_states" : "kernel");
   source += type_line("Element", spec.dtype, "of o of the partial states");
   source += type_line("OutputElement", spec.out_dtype, "of o");
   source += constant_line("int", "head_dim_v", std::to_string(spec.head_dim_v), "of o, elements");
   source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
   source +=
       constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
-  source += constant_line("int", "ahead", std::to_string(ahead),
-                          "states whose rows a lane asks for at once, if a row is one piece for each lane");
+  if (few) {
+    source += constant_line("int", "few", std::to_string(few_states), "states, at most");
+  } else {
+    source += constant_line("int", "ahead", std::to_string(states_ahead(spec, kind)),
+                            "states whose rows a lane asks for at once, if a row is one piece for each lane");
+  }
   source += "};\n" +
             kernel_text(program, "MergeParams<Config::views>",
                         sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView),
-                        "merge_states");
+                        few ? "merge_few_states" : "merge_states");
   return program;
 }
 
 }  // namespace
 
-bool is_of_many_states(const MergeSpec& spec, unsigned states) {
-  return states >= many_states && can_ask_for_many(spec);
+int merge_rows_per_block(const MergeSpec& spec) { return 256 / general_lanes(spec).lanes; }
+
+OperationProgram merge_program_for(const MergeSpec& spec, unsigned states) {
+  if (states <= few_states) return OperationProgram::some_sizes;
+  return states >= many_states && can_ask_for_many(spec) ? OperationProgram::other_sizes
+                                                         : OperationProgram::every_size;
 }
 
-std::vector<Program> merge_programs(const MergeSpec& spec) {
-  std::vector<Program> programs = {merge_program(spec, few_ahead)};
-  if (can_ask_for_many(spec)) programs.push_back(merge_program(spec, many_ahead));
-  return programs;
+OperationPrograms merge_programs(const MergeSpec& spec) {
+  std::optional<Program> many;
+  if (can_ask_for_many(spec)) many = merge_program(spec, Kind::many);
+  return {merge_program(spec, Kind::any), merge_program(spec, Kind::few), std::move(many)};
 }
 
 }  // namespace jit

@@ -1,23 +1,20 @@
 // The program of a merge, and the facts that its launch needs.
 #pragma once
 
-#include <vector>
-
 #include <jit/merge.h>
 
-#include "generator/program/program.h"
-#include "templates/base/row_lanes.cuh"
+#include "generator/operations/operation.h"
 
 namespace jit {
 
-/// Lanes per row of o, as in the kernel.
-RowLanes merge_lanes(const MergeSpec& spec);
+/// Rows of o that a block of each program merges, so that one grid fits all.
+int merge_rows_per_block(const MergeSpec& spec);
 
-/// Whether a call with `states` states uses the second program of merge_programs().
-bool is_of_many_states(const MergeSpec& spec, unsigned states);
+/// The program that is fastest for a call with `states` states.
+OperationProgram merge_program_for(const MergeSpec& spec, unsigned states);
 
-/// The program for any number of states and, if rows have few pieces, one that is faster for many. Requires:
+/// The program for any number of states, one for up to two and, if rows have few pieces, one for many. Requires:
 /// validate(spec) passes.
-std::vector<Program> merge_programs(const MergeSpec& spec);
+OperationPrograms merge_programs(const MergeSpec& spec);
 
 }  // namespace jit

@@ -20,7 +20,8 @@ check_version("vLLM", vllm.__version__, SERVED_VERSIONS)
 _INSTEAD = {
     "head_size not supported": "head sizes are multiples of 8 up to 512",
     "dtype not supported": "give --dtype bfloat16 or float16",
-    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2, fp8_per_token_head or int8_per_token_head",
+    "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2, fp8_per_token_head, "
+                                    "int8_per_token_head or int4_per_token_head",
     "block_size not supported": "give --block-size 16 or a multiple of it",
     "partial multimodal token full attention not supported": "TRITON_ATTN has it",
     "MLA not supported": "leave --attention-backend out for layers with latents in a model that vLLM lists without",
@@ -36,7 +37,7 @@ class JitAttentionBackend(AttentionBackend):
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2",
-                                                 "fp8_per_token_head", "int8_per_token_head"]  # fmt: skip
+                                                 "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head"]  # fmt: skip
     forward_includes_kv_cache_update = False
     supports_kv_cache_update_bypass = True
 
@@ -59,10 +60,12 @@ class JitAttentionBackend(AttentionBackend):
     @classmethod
     def customize_spec(cls, spec):
         """Adds room for scales per token and head, inline after K and after V."""
-        if spec.state_content_bytes is not None or spec.kv_quant_mode not in (
-                KVQuantMode.FP8_PER_TOKEN_HEAD, KVQuantMode.INT8_PER_TOKEN_HEAD):
+        numbers = {KVQuantMode.FP8_PER_TOKEN_HEAD: 1, KVQuantMode.INT8_PER_TOKEN_HEAD: 1,
+                   KVQuantMode.INT4_PER_TOKEN_HEAD: 2}.get(spec.kv_quant_mode)  # in a byte
+        if spec.state_content_bytes is not None or numbers is None:
             return spec
-        return dataclasses.replace(spec, state_content_bytes=spec.head_size + spec.head_size_v + 2 * SCALE_BYTES)
+        columns = spec.head_size // numbers + spec.head_size_v // numbers
+        return dataclasses.replace(spec, state_content_bytes=columns + 2 * SCALE_BYTES)
 
     @classmethod
     def supports_head_size(cls, head_size):
@@ -101,6 +104,8 @@ class JitAttentionBackend(AttentionBackend):
         stored = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype)
         if stored != dtype:
             return f"a cache of {kv_cache_dtype} under queries of {dtype}; give --kv-cache-dtype auto or fp8_e4m3"
+        if kv_cache_dtype == "int4_per_token_head" and head_size > 256:
+            return f"a cache of 4 bits has head sizes up to 256, not {head_size}; give --kv-cache-dtype fp8_e4m3"
         return None
 
     @classmethod

@@ -9,9 +9,11 @@ import jit_attention as ja
 from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS
 from .._shared_keys import with_sinks
+from .rotation import Rotation
 from .seen import Seen
 
-_INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8"}  # with a scale per token and head
+#: With a scale per token and head.
+_INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8", "int4_per_token_head": "int4"}
 _KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", **_INLINE}
 SCALE_BYTES = 4  # per token and head, after the elements of its key and of its value
 
@@ -20,7 +22,8 @@ class JitAttentionImpl(AttentionImpl):
     """Stores new keys and values by one kernel, and attends to the cache by another one.
 
     A cache is (pages, heads_kv, page_size, 2 · head_size), K before V in a row, with the strides of any of vLLM's
-    layouts. With a scale for each token and head, bytes (…, 2 · (head_size + 4)): K, its scale, V, its scale.
+    layouts. With a scale for each token and head, bytes (…, 2 · (head_size + 4)): K, its scale, V, its scale; with
+    4 bits, half of head_size, and K and V are rotated.
     """
 
     supports_dcp = True
@@ -50,6 +53,8 @@ class JitAttentionImpl(AttentionImpl):
         self._score = _score_of(logits_soft_cap, self.alibi_slopes)
         self._kv_dtype = _KV_DTYPES.get(kv_cache_dtype)
         self._scales_are_inline = kv_cache_dtype in _INLINE
+        self._rotation = Rotation(head_size) if self._kv_dtype == "int4" else None
+        self._stored_columns = head_size // 2 if self._kv_dtype == "int4" else head_size
         self._reads_inputs = attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
         self._is_decoder = attn_type == AttentionType.DECODER
         self._seen = Seen()
@@ -92,16 +97,24 @@ class JitAttentionImpl(AttentionImpl):
             return output
         if attn_metadata.shared is not None:
             return self._attend_with_others(layer, query, kv_cache, attn_metadata, output, mask, tensors)
+        out = output
+        if self._rotation is not None:
+            query = self._rotation.of_queries(_first(query, tokens))
+            out = torch.empty_like(query)
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
-        _attend_to_pages(query, keys, values, output, tokens, mask, self._score, self.scale, tensors, self.sinks,
+        _attend_to_pages(query, keys, values, out, tokens, mask, self._score, self.scale, tensors, self.sinks,
                          self.split_keys, starts, attn_metadata.block_table, attn_metadata.seq_lens, self._kv_dtype,
                          k_scale, v_scale, None)
+        if self._rotation is not None:
+            self._rotation.back(out, _first(output, tokens))
         return output
 
     def _attend_with_others(self, layer, query, kv_cache, metadata, output, mask, tensors):
         """Attention to this rank's shard of keys, with all heads; each rank receives its own heads merged."""
         shared, tokens = metadata.shared, metadata.num_actual_tokens
         out, query = _first(output, tokens), _first(query, tokens)
+        if self._rotation is not None:
+            query = self._rotation.of_queries(query)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
                        cu_seqlens_q=metadata.query_start_loc, zero_padding=True)
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
@@ -112,8 +125,12 @@ class JitAttentionImpl(AttentionImpl):
         group = get_dcp_group()
         part, lse = ja.attention(group.all_gather(query.contiguous(), dim=1), keys, values, return_lse=True,
                                  page_table=metadata.block_table, **shared.arguments(), **options)
-        whole, lse = self._merge(part, lse.transpose(0, 1).contiguous(), group, return_lse=True)
-        out.copy_(with_sinks(whole, lse, self.sinks))
+        whole, lse = self._merge(part, lse.transpose(0, 1).contiguous(), group)
+        whole = with_sinks(whole, lse, self.sinks)
+        if self._rotation is None:
+            out.copy_(whole)
+        else:
+            self._rotation.back(whole.to(out.dtype), out)
         return output
 
     def do_kv_cache_update(self, layer, key, value, kv_cache, slot_mapping):
@@ -121,6 +138,8 @@ class JitAttentionImpl(AttentionImpl):
         if self._reads_inputs:
             return
         keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        if self._rotation is not None:
+            key, value = self._rotation.stored(key), self._rotation.stored(value)
         _append_to_slots(key, value, keys, values, slot_mapping, self._kv_dtype, k_scale, v_scale)
 
     def _caches(self, layer, kv_cache):
@@ -132,9 +151,10 @@ class JitAttentionImpl(AttentionImpl):
     def _views_of(self, kv_cache, k_scale, v_scale):
         rows = pages_of(kv_cache)
         if self._scales_are_inline:
-            halves = rows.split(self.head_size + SCALE_BYTES, dim=-1)
-            return (*(half[..., : self.head_size] for half in halves),
-                    *(half[..., self.head_size :].view(torch.float32)[..., 0] for half in halves))
+            columns = self._stored_columns
+            halves = rows.split(columns + SCALE_BYTES, dim=-1)
+            return (*(half[..., :columns] for half in halves),
+                    *(half[..., columns:].view(torch.float32)[..., 0] for half in halves))
         scales = (None, None) if k_scale is None else (k_scale.reshape(-1), v_scale.reshape(-1))
         return (*rows.split(self.head_size, dim=-1), *scales)
 
@@ -178,8 +198,10 @@ def _merge_of_vllm():
     from vllm.v1.attention.ops import dcp
 
     config = get_current_vllm_config_or_none()
-    is_a2a = config is not None and config.parallel_config.dcp_comm_backend == "a2a"
-    return dcp.dcp_a2a_lse_reduce if is_a2a else dcp.cp_lse_ag_out_rs
+    if config is not None and config.parallel_config.dcp_comm_backend == "a2a":
+        return lambda part, lse, group: dcp.dcp_a2a_lse_reduce(part, lse, group, return_lse=True)
+    # Reduce-scatter rounds each rank's addend and the sums to the dtype that it is given: fp32, so that all is once.
+    return lambda part, lse, group: dcp.cp_lse_ag_out_rs(part.float(), lse, group, return_lse=True)
 
 
 def _masks_of(sliding_window):

@@ -9,7 +9,8 @@
 
 namespace jit::conformance {
 
-/// Opens a device in a separate process and returns its ordinal.
+/// Opens a device in a separate process and returns its ordinal. Throws std::invalid_argument, or Error
+/// invalid_argument, when there is no such device.
 using OpenDevice = std::function<int()>;
 
 struct Complaint {

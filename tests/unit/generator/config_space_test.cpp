@@ -409,7 +409,7 @@ TEST(ConfigRejection, SurvivesAnyNumber) {
   reference::Random random(reference::test_seed());
   const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
   for_each_family([&]<class Config>(const Config&) {
-    for (int i = 0; i < 20000; ++i) {
+    for (int i = 0; i < 8000; ++i) {
       Config config;
       for (const ConfigField<Config>& field : Family<Config>::fields()) {
         if (reference::draw(random, 0, 2) == 0)

@@ -240,7 +240,7 @@ TEST(ConfigUse, EachFieldVariesAloneButThoseThatOthersDecide) {
 // enough for sure.
 TEST(ConfigUse, EachSpecThatTestsDrawHasAConfig) {
   reference::Random random(reference::test_seed());
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const AttentionSpec spec = draw_spec(random);
     if (!is_valid(spec)) continue;
     const Arch& arch = i % 2 == 0 ? Arch{9, 0, 'a'} : known_archs()[random() % known_archs().size()];

@@ -272,7 +272,7 @@ void expect_strands(const Heads& heads, int blocks, int num_splits) {
 
 TEST(KeyShares, StrandsAreCutAtTheSameKeys) {
   reference::Random random(reference::test_seed());
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const int strands = reference::draw(random, 2, most_strands);
     const int blocks = i % 10 == 0 ? strands : reference::draw(random, strands, 264);
     const Heads heads = random_heads(random, strands, reference::draw(random, 1, 40), i % 3 == 0 ? 2 : 200);

@@ -126,7 +126,7 @@ void expect_work_tile(const KeyShares& shares, const WorkTileCuts& cuts, int blo
 
 TEST(KeySpans, ComeTogetherToOneTreeHoweverTheyAreShared) {
   reference::Random random(reference::test_seed());
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const int most = i % 3 == 0 ? 2 : 200, least = i % 4 == 0 ? most : 0;
     const RandomTileSpace tile_space =
         random_tile_space(random, reference::draw(random, 1, i % 8 == 0 ? 300 : 40), least, most);

@@ -219,7 +219,7 @@ TEST(MaskParts, OfRandomTextsAreNeverWrong) {
   const auto below = [&](int bound) {
     return static_cast<int>(random() % static_cast<std::uint64_t>(bound));
   };
-  constexpr int texts = 1600;
+  constexpr int texts = 800;
   std::array<int, 6> seen{};
   int known = 0;
   for (int i = 0; i < texts; ++i) {

@@ -49,26 +49,51 @@ TEST(MergeSpecTest, EachFieldMakesAnotherProgram) {
       {},          {.dtype = DType::bf16}, {.out_dtype = DType::fp16}, {.head_dim_v = 64}, {.alignment = 8},
       {.views = 4}};
   for (const MergeSpec& spec : specs) {
-    const std::vector<Program> programs = merge_programs(spec);
-    ASSERT_EQ(programs.size(), 2u);
-    for (const Program& program : programs) sources.insert(program.source);
+    const OperationPrograms programs = merge_programs(spec);
+    sources.insert(programs.every_size.source);
+    sources.insert(programs.some_sizes->source);
+    sources.insert(programs.other_sizes->source);
   }
-  EXPECT_EQ(sources.size(), 2 * specs.size());
+  EXPECT_EQ(sources.size(), 3 * specs.size());
 }
 
-// Many states are asked for four at a time, where a lane has one piece of a row and there are lanes for them.
-TEST(MergeSpecTest, ManyStatesHaveAProgramOfTheirOwn) {
+// Two states have a program in which half as many lanes have a row, in blocks of as many rows; 16 and more one in which
+// a lane asks for up to eight at once, if it has one piece of a row and there are lanes for them.
+TEST(MergeSpecTest, FewAndManyStatesHavePrograms) {
   const MergeSpec spec{.dtype = DType::bf16};
-  const std::vector<Program> programs = merge_programs(spec);
-  ASSERT_EQ(programs.size(), 2u);
-  EXPECT_THAT(programs[0].source, HasSubstr("ahead = 2"));
-  EXPECT_THAT(programs[1].source, HasSubstr("ahead = 4"));
-  EXPECT_NE(programs[0].name, programs[1].name);
-  EXPECT_FALSE(is_of_many_states(spec, 15));
-  EXPECT_TRUE(is_of_many_states(spec, 16));
+  const OperationPrograms programs = merge_programs(spec);
+  EXPECT_THAT(programs.every_size.source, HasSubstr("ahead = 2"));
+  EXPECT_THAT(programs.some_sizes->source, HasSubstr("few = 2"));
+  EXPECT_THAT(programs.other_sizes->source, HasSubstr("ahead = 8"));
+  EXPECT_THAT(
+      merge_programs({.dtype = DType::bf16, .out_dtype = DType::bf16, .head_dim_v = 64}).other_sizes->source,
+      HasSubstr("ahead = 4"));
+  EXPECT_EQ(
+      (std::set{programs.every_size.name, programs.some_sizes->name, programs.other_sizes->name}.size()), 3u);
+  EXPECT_EQ(programs.every_size.threads, 2 * programs.some_sizes->threads);
+  EXPECT_EQ(programs.every_size.threads, programs.other_sizes->threads);
+  EXPECT_EQ(merge_program_for(spec, 2), OperationProgram::some_sizes);
+  EXPECT_EQ(merge_program_for(spec, 3), OperationProgram::every_size);
+  EXPECT_EQ(merge_program_for(spec, 15), OperationProgram::every_size);
+  EXPECT_EQ(merge_program_for(spec, 16), OperationProgram::other_sizes);
   for (const MergeSpec& other : {MergeSpec{.head_dim_v = 256}, MergeSpec{.head_dim_v = 8}}) {
-    EXPECT_EQ(merge_programs(other).size(), 1u);
-    EXPECT_FALSE(is_of_many_states(other, 1000));
+    EXPECT_FALSE(merge_programs(other).other_sizes);
+    EXPECT_EQ(merge_program_for(other, 1000), OperationProgram::every_size);
+  }
+}
+
+TEST(DivisorTest, DividesExactly) {
+  const std::vector<unsigned> divisors = {1, 2, 3, 5, 7, 12, 32, 96, 641, 65'535, 65'537, (1u << 31) - 1};
+  for (const unsigned divisor : divisors) {
+    const Divisor by = division_by(divisor);
+    for (const unsigned n :
+         {0u, 1u, divisor - 1, divisor, divisor + 1, 12'345u, 1'000'000'007u, (1u << 31) - 1})
+      EXPECT_EQ(by.quotient(n), n / divisor) << n << " by " << divisor;
+    for (unsigned multiple = divisor; multiple < (1u << 31) - divisor;
+         multiple += std::max(divisor, 99'991 / divisor * divisor)) {
+      EXPECT_EQ(by.quotient(multiple), multiple / divisor);
+      EXPECT_EQ(by.quotient(multiple - 1), (multiple - 1) / divisor);
+    }
   }
 }
 

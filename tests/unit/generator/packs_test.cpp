@@ -43,6 +43,10 @@ class PacksTest : public ::testing::Test {
     return Packs(paths, [this](const Event& event) { told_.push_back(event.message); });
   }
 
+  static std::optional<Entry> load(const Packs& packs, const std::string& entry, const Target& target) {
+    return packs.load(std::vector{key_of(entry)}, target, std::vector<std::string>{"C"});
+  }
+
   testing::FreshFolder folder_;
   std::vector<std::string> told_;
 };
@@ -50,11 +54,11 @@ class PacksTest : public ::testing::Test {
 TEST_F(PacksTest, AreSearchedInOrder) {
   const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80\nsm_90a", "one"),
                             write("b", JIT_ATTENTION_VERSION, "C", "sm_90a", "two")});
-  EXPECT_EQ(packs.load(key_of("one"), on_gpu, "C"), entry_of(key_of("one")));
-  EXPECT_EQ(packs.load(key_of("two"), on_gpu, "C"), entry_of(key_of("two")));
-  EXPECT_FALSE(packs.load(key_of("three"), on_gpu, "C"));
+  EXPECT_EQ(load(packs, "one", on_gpu), entry_of(key_of("one")));
+  EXPECT_EQ(load(packs, "two", on_gpu), entry_of(key_of("two")));
+  EXPECT_FALSE(load(packs, "three", on_gpu));
   EXPECT_THAT(told_, IsEmpty()) << "a kernel that a pack lacks is no trouble";
-  EXPECT_THAT(packs.shortfalls(on_gpu, "C"), IsEmpty());
+  EXPECT_THAT(packs.shortfalls(on_gpu, std::vector<std::string>{"C"}), IsEmpty());
 }
 
 TEST_F(PacksTest, OfAnotherVersionTellAtOnce) {
@@ -62,27 +66,40 @@ TEST_F(PacksTest, OfAnotherVersionTellAtOnce) {
   ASSERT_EQ(told_.size(), 1u);
   EXPECT_THAT(told_[0],
               HasSubstr("version 0.0.1 of the library made it, and this is " JIT_ATTENTION_VERSION));
-  EXPECT_FALSE(packs.load(key_of("one"), on_gpu, "C"));
-  EXPECT_EQ(packs.compiler(), "") << "it says nothing of this library's kernels";
-  EXPECT_THAT(packs.shortfalls(on_gpu, "C"), ElementsAre(told_[0]));
+  EXPECT_FALSE(load(packs, "one", on_gpu));
+  EXPECT_THAT(packs.compilers(), IsEmpty()) << "it says nothing of this library's kernels";
+  EXPECT_THAT(packs.shortfalls(on_gpu, std::vector<std::string>{"C"}), ElementsAre(told_[0]));
   EXPECT_EQ(told_.size(), 1u);
 }
 
 TEST_F(PacksTest, OfAnotherCompilerOrTargetTellOnce) {
   const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80\nsm_90a", "one")});
-  EXPECT_EQ(packs.compiler(), "C");
-  EXPECT_THAT(packs.shortfalls(on_gpu, "D"),
+  EXPECT_THAT(packs.compilers(), ElementsAre("C"));
+  EXPECT_THAT(packs.shortfalls(on_gpu, std::vector<std::string>{"D"}),
               ElementsAre(HasSubstr("made with another NVRTC (C) than this one (D)")));
   EXPECT_THAT(told_, IsEmpty());
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(packs.load(key_of("two"), emulated, "C"));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(load(packs, "two", emulated));
   EXPECT_THAT(told_, ElementsAre(HasSubstr("was made for sm_80, sm_90a and has nothing for sm_90a as PTX")));
+}
+
+// Where nothing is compiled: a kernel is looked up by the key of each compiler that made a pack.
+TEST_F(PacksTest, OfSeveralCompilersAreAllSearched) {
+  const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_90a", "one"),
+                            write("b", JIT_ATTENTION_VERSION, "D", "sm_90a", "two"),
+                            write("c", JIT_ATTENTION_VERSION, "C", "sm_90a", "three")});
+  const std::vector<std::string> compilers = packs.compilers();
+  EXPECT_THAT(compilers, ElementsAre("C", "D"));
+  const std::vector<Key> keys = {key_of("none"), key_of("two")};
+  EXPECT_EQ(packs.load(keys, on_gpu, compilers), entry_of(key_of("two")));
+  EXPECT_FALSE(packs.load(std::vector{key_of("none")}, on_gpu, compilers));
+  EXPECT_THAT(told_, IsEmpty());
 }
 
 // A second pack that may have it makes the first no trouble.
 TEST_F(PacksTest, OneForTheTargetIsEnough) {
   const Packs packs = open({write("a", JIT_ATTENTION_VERSION, "C", "sm_80", "one"),
                             write("b", JIT_ATTENTION_VERSION, "C", "sm_90a", "two")});
-  EXPECT_FALSE(packs.load(key_of("three"), on_gpu, "C"));
+  EXPECT_FALSE(load(packs, "three", on_gpu));
   EXPECT_THAT(told_, IsEmpty());
 }
 
@@ -93,7 +110,7 @@ TEST_F(PacksTest, DamageIsTold) {
   testing::write_text(path, text);
   const Packs packs = open({path, folder_ / "none"});
   EXPECT_THAT(told_, ElementsAre(HasSubstr("there is no such file")));
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(packs.load(key_of("one"), on_gpu, "C"));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(load(packs, "one", on_gpu));
   EXPECT_THAT(told_, ElementsAre(HasSubstr("no such file"), HasSubstr("is not used: it is damaged")));
 }
 

@@ -106,7 +106,7 @@ TEST(Placement, NeedsAreThoseOfRows) {
 TEST(Placement, WorkIsThatOfRows) {
   std::mt19937 rng(static_cast<unsigned>(reference::test_seed()));
   const auto below = [&](int bound) { return static_cast<int>(rng() % static_cast<unsigned>(bound)); };
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 30; ++round) {
     const int granule = 16 * (1 + below(12)), left = below(400), right = below(90), prefix = 1 + below(500);
     const std::int64_t seqlen = 1 + below(1500);
     const std::string texts[] = {"causal", fmt::format("window({}, {})", left, right),

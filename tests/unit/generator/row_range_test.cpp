@@ -45,7 +45,7 @@ TEST(RowRange, RandomTextsAreNeverMisjudged) {
   const auto below = [&](int bound) {
     return static_cast<int>(random() % static_cast<std::uint64_t>(bound));
   };
-  constexpr int texts = 20000;
+  constexpr int texts = 10000;
   int known = 0, cut = 0;
   for (int i = 0; i < texts; ++i) {
     const testing::RandomMaskText text =

@@ -18,7 +18,7 @@ namespace {
 
 // Every pair of head dims on every architecture, over a few runs: each takes the pairs that its seed falls on.
 TEST(Search, FindsAConfigForEveryHeadDimOnEveryArch) {
-  constexpr int step = 64;
+  constexpr int step = 128;
   reference::Random random(reference::test_seed());
   for (const Arch& arch : known_archs()) {
     const DeviceLimits limits = device_limits(arch);
@@ -69,6 +69,29 @@ TEST(Search, FirstsAreThoseOfTheUntunedOrder) {
       EXPECT_EQ(firsts[i], untuned_order(spec, shapes[i], limits)[0]) << to_string(spec);
   }
   EXPECT_TRUE(first_untuned({}, {}, device_limits(Arch{8, 0})).empty());
+}
+
+// The best config that adds in a fixed order is not always the best one's deterministic twin.
+TEST(Search, DeterministicFirstsAreTheirOwnChoice) {
+  const DeviceLimits limits = device_limits(Arch{9, 0, 'a'});
+  int others = 0;
+  for (const AttentionSpec& spec : std::vector<AttentionSpec>{
+           {.head_dim = 64, .mask = mask::causal()}, {.head_dim = 256}, {.dropout = true}}) {
+    std::vector<ProblemShape> shapes;
+    for (std::int64_t length = 128; length <= 4096; length += 128) {
+      for (const std::int64_t heads : {1, 3, 7, 20, 33, 66})
+        shapes.push_back({.pass = Pass::backward, .heads_q = heads, .seqlen_q = length, .seqlen_kv = length});
+    }
+    ASSERT_TRUE(has_deterministic(spec, shapes[0], limits));
+    const std::vector<KernelConfig> firsts = first_untuned(spec, shapes, limits, true);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      EXPECT_EQ(firsts[i], untuned_order(spec, shapes[i], limits, true)[0]) << to_string(spec);
+      EXPECT_EQ(deterministic_config(firsts[i]), firsts[i]);
+      const KernelConfig best = untuned_order(spec, shapes[i], limits)[0];
+      others += deterministic_config(best) != firsts[i];
+    }
+  }
+  EXPECT_GT(others, 0);
 }
 
 // A family that puts KV heads side by side in a grid leaves more than 65,535 of them to others.

@@ -102,6 +102,9 @@ TEST(SelectFastest, StopsWhenTheTimeIsUp) {
   NoisyTimer no_time{.times = {1.0, 0.5}};
   EXPECT_EQ(no_time.select({.seconds = -1}).chosen, 0u);
   EXPECT_THAT(no_time.calls, ElementsAre(1, 0)) << "the default is measured in any case";
+  NoisyTimer without_first{.times = {-1, 1.0, 2.0, 0.1}};
+  EXPECT_TRUE(without_first.select({.seconds = 2.5}).out_of_time);
+  EXPECT_THAT(without_first.calls, ElementsAre(1, 1, 1, 0)) << "also where the first cannot run";
 }
 
 TEST(SelectFastest, UsesWhatWasMeasuredSoFar) {

@@ -100,6 +100,8 @@ TEST(TileOrder, CausalTilesLeaveNoBlockBehind) {
 TEST(TileOrder, HeadsComeTogetherInEvenGroups) {
   const AttentionSpec causal{.mask = mask::causal()};
   EXPECT_EQ(heads_scheduled_together(causal, 32, 64, multiprocessors), 4);
+  EXPECT_EQ(heads_scheduled_together(causal, 64, 64, multiprocessors), 4);
+  EXPECT_EQ(heads_scheduled_together(causal, 256, 16, multiprocessors), 1) << "so many that it matters little";
   EXPECT_EQ(heads_scheduled_together(causal, 9, 64, multiprocessors), 5);
   EXPECT_EQ(heads_scheduled_together(causal, 3, 64, multiprocessors), 3);
   EXPECT_EQ(heads_scheduled_together(causal, 0, 64, multiprocessors), 1);

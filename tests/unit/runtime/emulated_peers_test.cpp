@@ -1,4 +1,5 @@
 // The emulated driver: devices that see each other's memory.
+#include <functional>
 #include <vector>
 
 #include "tests/support/emulated_driver_testing.h"
@@ -268,6 +269,41 @@ TEST_F(EmulatedPeers, GraphsWaitForEachOther) {
     EXPECT_THAT(download(out_[0], 32), Each(1u));
     EXPECT_THAT(download(out_[1], 32), Each(2u));
   }
+}
+
+// Graphs whose second streams were captured on the same one: launched into two streams, nothing orders them.
+TEST_F(EmulatedPeers, BranchesOfTwoGraphsRunSideBySide) {
+  see_each_other();
+  CUstream beside = nullptr;
+  CUevent fork = nullptr, join = nullptr;
+  EXPECT_EQ(api().cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuEventCreate(&join, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+  const auto captured = [&](CUdeviceptr own, const std::function<CUresult()>& branch) {
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    EXPECT_EQ(api().cuStreamBeginCapture(stream_[0], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuMemsetD8Async(own, 0, 4, stream_[0]), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuEventRecord(fork, stream_[0]), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuStreamWaitEvent(other_[0], fork, 0), CUDA_SUCCESS);
+    EXPECT_EQ(branch(), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuEventRecord(join, other_[0]), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuStreamWaitEvent(stream_[0], join, 0), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuStreamEndCapture(stream_[0], &graph), CUDA_SUCCESS);
+    EXPECT_EQ(api().cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+    return executable;
+  };
+  const CUgraphExec waiting = captured(out_[0] + 128, [&] {
+    return launch(kernel_of(library_, "wait"), {.stream = other_[0]}, flag(0), 3u, data_[0], out_[0]);
+  });
+  const CUgraphExec telling = captured(out_[0] + 192, [&] {
+    return launch(kernel_of(library_, "tell"), {.stream = other_[0]}, data_[0], flag(0), 3u);
+  });
+  EXPECT_EQ(api().cuGraphLaunch(waiting, stream_[0]), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuGraphLaunch(telling, beside), CUDA_SUCCESS);
+  EXPECT_EQ(synchronize(0), CUDA_SUCCESS);
+  EXPECT_EQ(api().cuStreamSynchronize(beside), CUDA_SUCCESS);
+  EXPECT_THAT(download(out_[0], 32), Each(3u));
 }
 
 TEST_F(EmulatedPeers, WhoWaitsInVainIsTold) {

@@ -1,9 +1,13 @@
 // jit-attention record, on emulated devices.
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <jit/error.h>
+#include <recorder/record.h>
 
 #include "emulator/micro_kernels/blackwell.h"
 #include "emulator/micro_kernels/recording.h"
@@ -90,6 +94,17 @@ TEST_F(CliRecord, RefusesInASentence) {
   EXPECT_EQ(absent.status, 1);
   EXPECT_EQ(std::count(absent.err.begin(), absent.err.end(), '\n'), 1) << absent.err;
   EXPECT_THAT(absent.err, HasSubstr("CUDA driver"));
+}
+
+// Whatever goes wrong while a device is opened, beside a name that no device has, is no bad input.
+TEST(Record, ErrorsOfTheDeviceAreNoBadInput) {
+  EXPECT_THROW(conformance::ask_device([]() -> int { throw std::bad_alloc(); }), std::runtime_error);
+  EXPECT_THROW(conformance::ask_device([]() -> int { throw std::runtime_error("no memory"); }),
+               std::runtime_error);
+  EXPECT_THROW(conformance::ask_device([]() -> int {
+                 throw Error(ErrorCode::invalid_argument, "open", "device", "there is none");
+               }),
+               std::invalid_argument);
 }
 
 }  // namespace
