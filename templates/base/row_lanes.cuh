@@ -24,7 +24,7 @@ JIT_HOST_DEVICE constexpr RowLanes row_lanes(int columns, int grain, int bytes) 
   return {piece, pieces, lanes, (pieces + lanes - 1) / lanes};
 }
 
-/// The same rows by half as many lanes, if they have 16 or more: a lane has twice the bytes for the same addresses.
+/// Rows by half as many lanes, if they have 16 or more: a lane has twice the bytes for the same addresses.
 JIT_HOST_DEVICE constexpr RowLanes halved(RowLanes share) {
   if (share.lanes < 16) return share;
   const int lanes = share.lanes / 2;
