@@ -1,7 +1,7 @@
 """jit-attention itself."""
 
 from .by_autograd import ByAutograd, Forward
-from .contender import Contender, Runner, import_failure, missing
+from .contender import Contender, Runner, Unsupported, import_failure, missing
 from .fp8_suites import COARSER, Fp8Cell, as_fp8
 from .ours_chosen import OursOfChosen
 from .ours_sparse import block_mask, text_mask

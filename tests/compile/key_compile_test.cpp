@@ -87,14 +87,27 @@ TEST(Key, EveryInputChangesIt) {
     const AttentionSpec varlen{.head_dim = 48, .sequences_q = SequenceKind::varlen};
     const AttentionSpec dropout{.head_dim = 48, .dropout = true};
     const AttentionSpec wide{.head_dim = 192};
+    const AttentionSpec listed{.head_dim = 576,
+                               .head_dim_v = 512,
+                               .gqa_ratio = 128,
+                               .values_in_keys = true,
+                               .sequences_q = SequenceKind::varlen,
+                               .sequences_kv = SequenceKind::paged,
+                               .page_size = 64,
+                               .list_block = 1,
+                               .list_slots = true};
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
     const AttentionSpec fp8_cache{.head_dim = 48, .kv_dtype = DType::fp8_e4m3};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
       Config config = base;
       field.set(config, field.sample);
       const bool is_of_fp8 = field.name == "promote_every";
+      const bool is_of_lists = field.name == "pair" && std::is_same_v<Config, ForwardMlaWgmma>;
       const bool is_of_cache = field.name == "stages_stored" || field.name == "converter_warps" ||
                                field.name == "upcast_ahead" || field.name == "warp_rows";
+      if constexpr (std::is_same_v<Config, ForwardMlaWgmma>) {
+        if (is_of_lists) config.copies = Copies::cp_async;
+      }
       if constexpr (std::is_same_v<Config, ForwardWgmma>) {
         if (is_of_fp8) config.output = OutputPlace::direct;
         if (is_of_fp8) config.converter_warps = 2;
@@ -102,6 +115,7 @@ TEST(Key, EveryInputChangesIt) {
         if (field.name == "converter_warps") config.stages_stored = 1;
       }
       const AttentionSpec& own = field.name == "requests"             ? varlen
+                                 : is_of_lists                        ? listed
                                  : field.name == "pair"               ? wide
                                  : field.name == "dropout_mask_ahead" ? dropout
                                  : is_of_cache                        ? fp8_cache
@@ -130,6 +144,7 @@ TEST(Key, ChangesWithTheTemplatesOfItsFamilyAlone) {
       {"forward_split_wgmma/", ForwardSplitWgmma{}},     {"forward_wgmma/", ForwardWgmma{}}};
   // Files beside those that all families share, which only some families include.
   const std::set<std::string> of_some = {"base/gradient_params.cuh", "base/philox.cuh",
+                                         "base/divisor.cuh",         "base/upper_product.cuh",
                                          "base/varlen_tiles.cuh",    "base/rotary.cuh",
                                          "base/row_lanes.cuh",       "base/row_norm.cuh",
                                          "base/row_pieces.cuh",      "base/bit_words.cuh",
