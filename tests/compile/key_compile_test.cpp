@@ -87,15 +87,12 @@ TEST(Key, EveryInputChangesIt) {
     const AttentionSpec varlen{.head_dim = 48, .sequences_q = SequenceKind::varlen};
     const AttentionSpec dropout{.head_dim = 48, .dropout = true};
     const AttentionSpec wide{.head_dim = 192};
-    const AttentionSpec listed{.head_dim = 576,
-                               .head_dim_v = 512,
-                               .gqa_ratio = 128,
-                               .values_in_keys = true,
-                               .sequences_q = SequenceKind::varlen,
-                               .sequences_kv = SequenceKind::paged,
-                               .page_size = 64,
-                               .list_block = 1,
-                               .list_slots = true};
+    AttentionSpec listed{.head_dim = 576, .head_dim_v = 512, .gqa_ratio = 128};
+    listed.values_in_keys = listed.list_slots = true;
+    listed.sequences_q = SequenceKind::varlen;
+    listed.sequences_kv = SequenceKind::paged;
+    listed.page_size = 64;
+    listed.list_block = 1;
     const AttentionSpec fp8{.dtype = DType::fp8_e4m3, .head_dim = 48};
     const AttentionSpec fp8_cache{.head_dim = 48, .kv_dtype = DType::fp8_e4m3};
     for (const ConfigField<Config>& field : Family<Config>::fields()) {
