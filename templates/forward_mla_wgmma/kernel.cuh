@@ -17,7 +17,6 @@
 #include "mainloop/latent_row_copies.cuh"
 #include "mainloop/panel_producer.cuh"
 #include "mainloop/row_planner.cuh"
-#include "mainloop/row_sender.cuh"
 #include "mainloop/split_kv_producer.cuh"
 #include "problem/zero_padding.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -36,17 +35,10 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
   constexpr SmemLayout layout = Traits::layout;
   if constexpr (Traits::has_query_warps) init_pipeline(smem, layout.q, Traits::query_warps, Traits::warps);
   constexpr int readers = Traits::warps * (Traits::is_pair ? 2 : 1);  // those of both blocks
-  init_pipeline(smem, layout.k, Traits::key_arrivals, readers);
+  init_pipeline(smem, layout.k, Traits::row_arrivals, readers);
   // mutate: FullWhenHalfOfTheRowsAreThere
-  init_pipeline(smem, layout.v, Traits::key_arrivals, readers);
-  if constexpr (Traits::has_sender) {
-    for (int stage = 0; stage < layout.k.stages; ++stage)
-      mbarrier_init(smem + layout.arrived_k + stage * 8, Traits::row_arrivals);
-    for (int stage = 0; stage < layout.v.stages; ++stage)
-      mbarrier_init(smem + layout.arrived_v + stage * 8, Traits::row_arrivals);
-  }
-  if constexpr (!Traits::uses_tma)
-    init_pipeline(smem, layout.plans, 1, Traits::copy_warps + (Traits::has_sender ? 1 : 0));
+  init_pipeline(smem, layout.v, Traits::row_arrivals, readers);
+  if constexpr (!Traits::uses_tma) init_pipeline(smem, layout.plans, 1, Traits::copy_warps);
   init_pipeline(smem, layout.infos, 1, Traits::warps);
   init_pipeline(smem, layout.p, Traits::warps, Traits::consumer_warps);
   init_split_pipeline<Traits>(smem, Traits::split_readers);
@@ -68,8 +60,6 @@ JIT_DEVICE void produce(const AttentionParams& params, const KernelMemory& memor
   } else if (warp == 0) {
     RowPlanner<Traits>(params, bytes, smem).run(work);
     griddepcontrol_launch_dependents();
-  } else if (Traits::has_sender && warp > Traits::copy_warps) {
-    RowSender<Traits>(smem).run();
   } else if constexpr (converts_latents<typename Traits::Config>) {
     copy_planned_rows<Traits, LatentRowCopies<Traits>>(params, smem, warp - 1);
   } else {

@@ -37,13 +37,11 @@ struct SmemLayout {
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
   PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
-  int arrived_k;    ///< barriers of stages of `k` whose own rows have come, which a pair's block then sends
-  int arrived_v;    ///< the same of `v`
-  int p_flags;      ///< int of each warp's rows, for each stage of P
-  int row_factors;  ///< float of each row, for each stage of P
-  int key_tile_infos;  ///< KeyTileInfo for each stage
-  int stored;          ///< of rows of 8-bit latents, for each warp that converts them
-  int stored_stages;   ///< of each of these warps
+  int p_flags;           ///< int of each warp's rows, for each stage of P
+  int row_factors;       ///< float of each row, for each stage of P
+  int key_tile_infos;    ///< KeyTileInfo for each stage
+  int stored;            ///< of rows of 8-bit latents, for each warp that converts them
+  int stored_stages;     ///< of each of these warps
   int list_words;  ///< where keys of lists stand in their sequence, and their members, for each stage of infos
   int total;
 };
@@ -56,7 +54,6 @@ struct SmemSizes {
   bool copies_rows = false;  ///< whether keys are copied row by row
   int list_words = 0;        ///< of each key, where queries have lists
   int stored_row_bytes = 0;  ///< stored bytes of a row of 8-bit latents that is converted where it is copied
-  bool is_pair = false;      ///< whether two blocks copy half of the rows each
 };
 
 /// Tiles of keys whose P may wait to be multiplied. With two, scores of the next tile begin when the softmax ends, beside
@@ -98,9 +95,6 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   place.barriers(layout.infos, tiles_told);
   place.barriers(layout.splits, stages_splits);
   place.barriers(layout.plans, plans);
-  const bool sends = sizes.is_pair && sizes.stored_row_bytes == 0;
-  layout.arrived_k = sends ? place.numbers(stages_alone * 8) : layout.k.full;
-  layout.arrived_v = sends ? place.numbers(stages_v * 8) : layout.v.full;
   layout.plans.tiles = place.words(plans * plan_bytes(tile_kv));
   layout.total = place.total();
   return layout;

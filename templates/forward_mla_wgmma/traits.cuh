@@ -55,12 +55,11 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
-  /// Whether two blocks of a cluster have the halves of a query's heads, and each copies half of the rows of both.
+  /// Whether two blocks of a cluster have the halves of a query's heads, and each converts half of the rows of both.
   static constexpr bool is_pair = Config::pair;
   static constexpr int copied_rows = tile_kv / (is_pair ? 2 : 1);  ///< of a tile
   static JIT_DEVICE int first_copied_row() { return is_pair ? cluster_rank() * copied_rows : 0; }
-  /// Whether a warp sends them: those that are converted are sent by who does so.
-  static constexpr bool has_sender = is_pair && !converts_latents<Config>;
+  static_assert(!is_pair || converts_latents<Config>, "pairs of blocks send rows that they convert");
   /// A tile and a half are on their way at most, which does not cover the latency of memory beside products.
   static constexpr bool prefetches_keys = true;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
@@ -70,15 +69,14 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
 
   /// Producer warps: one finds out which keys come, and loads them by TMA, or has others copy their rows. The others load
   /// queries, which the score warpgroup does itself beside rows.
-  static constexpr int copy_warps = uses_tma ? 0 : has_sender ? row_copy_warps_beside_sender : row_copy_warps;
-  static constexpr int query_warps = warps - 1 - copy_warps - (has_sender ? 1 : 0);
+  static constexpr int copy_warps = uses_tma ? 0 : row_copy_warps;
+  static constexpr int query_warps = warps - 1 - copy_warps;
   static constexpr bool has_query_warps = query_warps > 0;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
   /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
   static constexpr int row_arrivals = uses_tma                   ? 1
                                       : converts_latents<Config> ? copy_warps
                                                                  : copy_warps * warp_size;
-  static constexpr int key_arrivals = has_sender ? 1 : row_arrivals;
   static constexpr bool fences_keys = row_arrivals > warps;  ///< who reads them, not who copies them
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
@@ -102,11 +100,7 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                     .has_spans = Config::split_keys != 0,
                                                     .copies_rows = !uses_tma,
                                                     .list_words = list_words,
-                                                    .stored_row_bytes = stored_row_bytes,
-                                                    .is_pair = is_pair});
-  /// Bytes from the barrier of a full stage of keys to that of its own rows.
-  static constexpr int arrived_k = layout.arrived_k - layout.k.full,
-                       arrived_v = layout.arrived_v - layout.v.full;
+                                                    .stored_row_bytes = stored_row_bytes});
 
   static constexpr int stages_k = stages_alone, stages_v = layout.v.stages, stages_p = layout.p.stages;
 

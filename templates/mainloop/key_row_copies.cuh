@@ -15,7 +15,7 @@ namespace jit {
 
 /// Copies a warp's quads of tiles of keys that are values, too. They go to the pipelines of panels
 /// (mainloop/panel_producer.cuh): a stage is full when the copies of all lanes have arrived, for which no lane waits here. Who
-/// reads them fences. A block of a pair copies half of the rows, and these arrive at who sends them.
+/// reads them fences.
 template <class Traits>
 class KeyRowCopies {
   using Config = typename Traits::Config;
@@ -23,7 +23,7 @@ class KeyRowCopies {
   using Plans = RowPlans<Traits>;
   static constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   static constexpr int warps = Traits::copy_warps;
-  static constexpr int quads = Traits::copied_rows / quad_rows,  // of a tile
+  static constexpr int quads = Traits::tile_kv / quad_rows,  // of a tile
       most_quads = (quads + warps - 1) / warps;
   // As many lanes have a row as a panel of it has chunks.
   static constexpr int chunks = Traits::VPart::row_bytes / chunk_bytes;
@@ -41,10 +41,10 @@ class KeyRowCopies {
     plans.release();  // mutate: PlanReleasedBeforeItIsRead
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part)
-      start<typename Traits::VPart>(panels_.v, Traits::arrived_v, sources, Traits::first_column(part));
+      start<typename Traits::VPart>(panels_.v, sources, Traits::first_column(part));
 #pragma unroll
     for (int panel = 0; panel < Traits::k_panels; ++panel)
-      start<typename Traits::KPanel>(panels_.k, Traits::arrived_k, sources, Traits::first_key_column);
+      start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
     own_.advance(quads);
   }
 
@@ -68,10 +68,7 @@ class KeyRowCopies {
     JIT_DEVICE Sources(const KeyRowCopies& copies, const RowPlan& plan, const Plans& plans) {
 #pragma unroll
       for (int i = 0; i < most_quads; ++i) {
-        const int number =
-            copies.has_quad(i)
-                ? plans.number(Traits::first_copied_row() + copies.quad(i) * quad_rows + lane_row())
-                : -1;
+        const int number = copies.has_quad(i) ? plans.number(copies.quad(i) * quad_rows + lane_row()) : -1;
         const Element* row = row_start<Config>(copies.params_, plan, number);
         exist[i] = row != nullptr;
         if (!exist[i]) row = static_cast<const Element*>(copies.params_.k);  // of which nothing is read
@@ -80,11 +77,11 @@ class KeyRowCopies {
     }
   };
 
-  // Starts the copies of the columns from `first` on that a stage has, which arrive so many bytes behind its `full`.
+  // Starts the copies of the columns from `first` on that a stage has.
   template <class Tile, class Pipeline>
-  JIT_DEVICE void start(Pipeline& pipeline, int arrived, const Sources& sources, int first) const {
+  JIT_DEVICE void start(Pipeline& pipeline, const Sources& sources, int first) const {
     pipeline.producer_acquire();  // mutate: RowsOverThoseThatAreMultiplied
-    const int row = Traits::first_copied_row() + own_.first * quad_rows + lane_row();
+    const int row = own_.first * quad_rows + lane_row();
     // Quads of a warp are one and then the other half of a swizzle's rows, if warps are an odd number.
     const unsigned even = Tile::chunk_address(pipeline.tile(), row, lane_chunk()),
                    odd = Tile::chunk_address(pipeline.tile(), row + warps * quad_rows, lane_chunk()) -
@@ -102,7 +99,7 @@ class KeyRowCopies {
                                       sources.exist[i] && is_column);
       }
     }
-    cp_async_mbarrier_arrive(pipeline.full() + arrived);  // mutate: StageFullBeforeItsRowsCame
+    cp_async_mbarrier_arrive(pipeline.full());  // mutate: StageFullBeforeItsRowsCame
     pipeline.advance();
   }
 

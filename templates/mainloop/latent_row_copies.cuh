@@ -3,10 +3,10 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "mainloop/exchanged_rows.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/row_plans.cuh"
 #include "mainloop/row_quads.cuh"
-#include "mainloop/row_sender.cuh"
 #include "mainloop/stored_latents.cuh"
 #include "problem/latent_rows.cuh"
 #include "ptx/bulk_copy.cuh"

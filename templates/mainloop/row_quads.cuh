@@ -7,8 +7,6 @@ namespace jit {
 
 /// Producer warps that copy rows; one more finds out where these lie.
 inline constexpr int row_copy_warps = 3;
-/// Warps that copy rows where one more sends them to the other block of a pair (mainloop/row_sender.cuh).
-inline constexpr int row_copy_warps_beside_sender = 2;
 /// Tiles of which it is known ahead where their rows lie.
 inline constexpr int stages_plans = 2;
 /// Rows that lie side by side in a tile, which a warp copies together.

@@ -89,6 +89,7 @@ TEST(Key, EveryInputChangesIt) {
     const AttentionSpec wide{.head_dim = 192};
     AttentionSpec listed{.head_dim = 576, .head_dim_v = 512, .gqa_ratio = 128};
     listed.values_in_keys = listed.list_slots = true;
+    listed.kv_dtype = DType::latent_656;
     listed.sequences_q = SequenceKind::varlen;
     listed.sequences_kv = SequenceKind::paged;
     listed.page_size = 64;

@@ -212,7 +212,6 @@ constexpr Problem tokens{.config = by_rows, .block = 1, .is_latent = true};
 constexpr Problem shared{.config = by_rows, .block = 8, .queries = 2, .is_latent = true, .are_keys = true};
 constexpr Problem long_lists{.config = by_rows, .block = 48, .is_latent = true};  // of several tiles
 constexpr Problem stored{.config = by_rows, .block = 48, .is_latent = true, .is_stored = true};
-constexpr Problem in_pairs{.config = by_pairs, .block = 16, .is_latent = true, .ratio = 128};
 constexpr Problem stored_in_pairs{
     .config = by_pairs, .block = 16, .is_latent = true, .is_stored = true, .ratio = 128};
 constexpr Problem blocks{.config = by_splits, .block = 16, .heads_kv = 2};
@@ -244,8 +243,8 @@ TEST_P(KeyListsMutationTest, IsCaught) {
 }
 
 TEST(KeyLists, AreRightUnmutated) {
-  for (const Problem& problem : {tokens, shared, long_lists, stored, in_pairs, stored_in_pairs, blocks,
-                                 causal, wide_blocks, cut_blocks})
+  for (const Problem& problem :
+       {tokens, shared, long_lists, stored, stored_in_pairs, blocks, causal, wide_blocks, cut_blocks})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;
   EXPECT_EQ(noticed_of_union(nullptr), "");
 }
@@ -289,23 +288,12 @@ INSTANTIATE_TEST_SUITE_P(
                      stored},
         ListMutation{{"LatentsOfOtherLanesReadEarly", removed, {"data race", "access in flight"}}, stored},
         ListMutation{{"StoredRowsOverThoseThatAreRead", removed, {"data race", "access in flight"}}, stored},
-        ListMutation{{"RowsSentBeforeTheyCame", removed, {"data race", "access in flight", "proxy"}},
-                     in_pairs},
-        ListMutation{{"RowsSentOverThoseOfThePeer", removed, {"data race", "access in flight"}}, in_pairs},
-        ListMutation{{"RowsSentWithoutProxyFence", removed, {"proxy"}}, in_pairs},
         ListMutation{{"RowsOverThoseOfThePeer",
                       {"cluster_rank() ^ 1", "cluster_rank()"},
                       {"data race", "access in flight", "mbarrier", "deadlock"},
                       {},
                       true},
-                     in_pairs},
-        ListMutation{{"ScoresDoNotWaitForThePeersRows",
-                      {"mbarrier_arrive_expect_tx(pipeline.full(), bytes * Tile::panels)",
-                       "mbarrier_arrive(pipeline.full())"},
-                      {"data race", "access in flight", "uninitialized", "mbarrier"},
-                      {},
-                      true},
-                     in_pairs},
+                     stored_in_pairs},
         ListMutation{{"ScoresDoNotWaitForThePeersLatents",
                       removed,
                       {"data race", "access in flight", "uninitialized", "mbarrier"},
@@ -320,9 +308,9 @@ INSTANTIATE_TEST_SUITE_P(
                       {"data race", "barrier", "uninitialized"},
                       {},
                       true},
-                     in_pairs},
+                     stored_in_pairs},
         ListMutation{{"BlocksEndBeforeTheirPeers", removed, {"ended", "exited", "mbarrier"}, {}, true},
-                     in_pairs},
+                     stored_in_pairs},
         ListMutation{{"BitsSetBeforeTheyAreCleared", removed, {"data race"}}},
         ListMutation{{"EntriesCountedBeforeTheirBits", removed, {"data race"}}},
         ListMutation{{"PlacesBeforeCounts", removed, {"data race"}}},

@@ -100,23 +100,6 @@ def test_deepseek(rng, place, fetch, heads, head_dim, head_dim_v):
     check(batch, fetch(o), fetch(lse), lists, counts, 1, sinks=arrays["sinks"])
 
 
-@pytest.mark.parametrize("block,head_dim,head_dim_v", some([(1, 576, 512), (48, 192, 128)]))
-def test_pairs_of_blocks(rng, place, fetch, block, head_dim, head_dim_v):
-    """Two blocks that copy half of the rows each compute what each of them does by itself, bit for bit."""
-    if not ja.devices()[0].arch.startswith("sm_90"):
-        pytest.skip("clusters of sm_90a")
-    batch = latents(rng, [4, 0, 2], [150, 9, 300], heads=128, head_dim=head_dim, head_dim_v=head_dim_v)
-    lists, counts = random_lists(rng, batch, -(-200 // block), block)
-    arrays = paged(rng, batch, some([1, 16, 64])[0])
-    alone, both = ([fetch(x) for x in call(place, batch, arrays, lists, counts, block, latent=True, num_splits=1,
-                                           config=f"family=forward_mla_wgmma stages=2 copies=cp_async pair={pair}")]
-                   for pair in ("false", "true"))
-    assert all((x == y).all() for x, y in zip(alone, both))
-    o, lse = call(place, batch, arrays, lists, counts, block, latent=True,
-                  config="family=forward_mla_wgmma stages=2 copies=cp_async pair=true")
-    check(batch, fetch(o), fetch(lse), lists, counts, block)
-
-
 @pytest.mark.parametrize("block", some([1, 64]))
 def test_masks_and_scores_of_positions(rng, place, fetch, block):
     batch = latents(rng, [40, 3], [130, 77])

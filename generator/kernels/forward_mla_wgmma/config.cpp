@@ -30,14 +30,15 @@ constexpr std::array rows = {
     field<&ForwardMlaWgmma::copies>(
         "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
-    field<&ForwardMlaWgmma::pair>("pair", "two blocks copy half of a list's rows each, for both",
+    field<&ForwardMlaWgmma::pair>("pair", "two blocks convert half of a list's rows each, for both",
                                   {.affects = Affects::tiling, .sample = 1}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
-// Whether both blocks of a pair find the same tiles of keys.
+// Whether both blocks of a pair find the same tiles of keys, and convert them. Rows of 16 bits, which nobody converts,
+// are slower in pairs.
 bool can_pair(const AttentionSpec& spec) {
-  return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows &&
+  return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows && has_narrow_keys(spec) &&
          spec.mask == mask::none();
 }
 
@@ -75,13 +76,13 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
   }
   if (config.pair && !can_pair(spec)) {
     return fmt::format(
-        "{} has pairs of blocks for lists of one query, without mask, whose heads are {} for each KV head; "
-        "pair must be "
-        "false, gqa_ratio is {}",
-        name, pair_rows, spec.gqa_ratio);
+        "{} has pairs of blocks for lists of one query over latents of 8 bits, without mask, with {} query "
+        "heads "
+        "per KV head; pair must be false with gqa_ratio {}, kv_dtype {}",
+        name, pair_rows, spec.gqa_ratio, to_string(spec.key_dtype()));
   }
   if (config.pair && config.copies == Copies::tma)
-    return "pairs of blocks send rows that they copy: pair = true with copies = tma";
+    return "pairs of blocks send rows that they convert: pair = true with copies = tma";
   return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
 
@@ -93,8 +94,7 @@ Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const Fo
                                      .has_spans = spec.split_keys != 0,
                                      .copies_rows = config.copies == Copies::cp_async,
                                      .list_words = list_words(spec),
-                                     .stored_row_bytes = stored_row_bytes(spec, config),
-                                     .is_pair = config.pair})
+                                     .stored_row_bytes = stored_row_bytes(spec, config)})
                             .total,
           .registers = output_columns(spec.value_head_dim()) / 2 + output_other_registers,
           .register_cap = forward_mla_wgmma::register_shares(spec, config).consumer,
@@ -109,8 +109,7 @@ std::vector<ForwardMlaWgmma> Family<ForwardMlaWgmma>::space(const Case& problem)
   if (!problem.spec.values_in_keys) return configs;
   for (const Copies copies : {Copies::tma, Copies::cp_async}) {
     for (const int stages : {2, 3, 4}) configs.push_back({.stages = stages, .copies = copies});
-    // Pairs of 16-bit rows, which nobody converts, are slower than blocks alone (docs/records/notebook.md).
-    if (copies == Copies::cp_async && can_pair(problem.spec) && has_narrow_keys(problem.spec))
+    if (copies == Copies::cp_async && can_pair(problem.spec))
       configs.push_back({.stages = 2, .copies = copies, .pair = true});
   }
   return configs;
