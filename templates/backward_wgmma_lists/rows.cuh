@@ -42,9 +42,8 @@ JIT_DEVICE void number_blocks(const ListedParams& params) {
   const int entry = Lists::entry(attention.tensors, list, kv_head, i, count);
   bool counts = Lists::template position_in<Listed<Config>>(attention, owner, entry, 0) >= 0;
   if constexpr (Lists::queries > 1) {
-    // mutate: EntriesOfRowsBeside
-    counts =
-        counts && (Lists::members(attention.tensors, list, kv_head, i * Lists::block) >> member & 1) != 0;
+    const unsigned seen_by = Lists::members(attention.tensors, list, kv_head, i * Lists::block);
+    counts = counts && (seen_by >> member & 1) != 0;  // mutate: EntriesOfRowsBeside
   }
   const int first = static_cast<int>(first_varlen_tile(owner.sequence, owner.kv.begin, Lists::block));
   work.blocks[own] = counts ? first + entry : -1;  // mutate: BlocksOfListedEntriesThatAreNone
