@@ -224,7 +224,7 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   EXPECT_THAT(rejection(other, {}), HasSubstr("copies = cp_async takes any"));
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async}), "");
   EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}),
-              HasSubstr("pair must be false, gqa_ratio is 1"));
+              HasSubstr("pair must be false with gqa_ratio 1, kv_dtype bf16"));
   other = {.head_dim = 576,
            .head_dim_v = 512,
            .gqa_ratio = 128,
@@ -232,6 +232,8 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
            .sequences_kv = SequenceKind::varlen,
            .values_in_keys = true,
            .list_block = 1};
+  EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}), HasSubstr("over latents of 8 bits"));
+  other.kv_dtype = DType::latent_656;
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async, .pair = true}), "");
   EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("copies = tma"));
   other = {.head_dim = 576, .head_dim_v = 512, .values_in_keys = true};
