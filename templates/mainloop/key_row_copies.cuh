@@ -23,7 +23,7 @@ class KeyRowCopies {
   using Plans = RowPlans<Traits>;
   static constexpr int per_chunk = ElementTraits<Element>::per_chunk;
   static constexpr int warps = Traits::copy_warps;
-  static constexpr int quads = Traits::tile_kv / quad_rows,  // of a tile
+  static constexpr int quads = Config::tile_kv / quad_rows,  // of a tile
       most_quads = (quads + warps - 1) / warps;
   // As many lanes have a row as a panel of it has chunks.
   static constexpr int chunks = Traits::VPart::row_bytes / chunk_bytes;
