@@ -80,12 +80,13 @@ const LoadedKernel& kernel_for_launch(const OperationState& state, int device, S
                     state.program(wanted).name, device));
   }
   if (!has_other) return prepared_kernel(state);
-  if (!state.lacks_some_sizes) {
+  std::atomic<bool>& lacks = state.lacks[static_cast<std::size_t>(wanted)];
+  if (!lacks) {
     try {
       return prepared_kernel(state, wanted);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::offline && error.code() != ErrorCode::nvrtc_unavailable) throw;
-      state.lacks_some_sizes = true;
+      lacks = true;
     }
   }
   return prepared_kernel(state);

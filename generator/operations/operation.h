@@ -55,8 +55,8 @@ struct OperationState {
   mutable DispatchTable<LoadedKernel> loaded;  ///< by program and device
   mutable std::mutex loading;  ///< held while a kernel is compiled or loaded, never by a launch
   mutable Shared<std::shared_ptr<void>> last_call;  ///< the operation's own data about its last call
-  mutable std::atomic<bool> lacks_some_sizes =
-      false;  ///< a program for some sizes could not be compiled here
+  /// By OperationProgram: it could not be compiled here.
+  mutable std::array<std::atomic<bool>, 3> lacks = {};
 };
 
 /// The state of the spec encoded by `words`, or null. Lock-free.
@@ -86,7 +86,7 @@ const LoadedKernel& prepared_kernel(const OperationState& state,
 void check_has_wgmma(std::string_view operation);
 
 /// The kernel for a launch on `stream` of `device`, which must be current. Throws Error not_prepared if the
-/// stream is being captured and no kernel is loaded. The every-size kernel replaces `some_sizes` during
+/// stream is being captured and no kernel is loaded. The every-size kernel replaces others during
 /// capture if only it is loaded, and whenever only it is available.
 const LoadedKernel& kernel_for_launch(const OperationState& state, int device, Stream stream,
                                       OperationProgram wanted = OperationProgram::every_size);

@@ -71,7 +71,8 @@ class GradientProducts {
       if constexpr (moment == AsksMask::before_products) {
         kept_scores_ = kept_by_positions<KeysByQueries, TileMask<Config>, Scores>(key, query, context);
       } else {
-        kept_scores_ = kept_word<KeysByQueries, Scores>(key, query, TileMask<Config>(context), context);
+        kept_scores_ = kept_word<KeysByQueries, Scores, Score::is_identity>(
+            key, query, TileMask<Config>(context), context);
       }
     }
   }

@@ -26,6 +26,11 @@ inline constexpr bool is_single_range<CombinedMask<Op, A, B>> = false;
 /// registers and so serialize all products.
 enum class AsksMask { per_part, beside_products, before_products };
 
+/// Whether consumers of rows cap scores, which leaves no register for the bits of a mask above 64 columns.
+template <class Config>
+inline constexpr bool has_capped_rows = is_softcap<typename Config::Score> && !has_dropout<Config> &&
+                                        Config::head_dim > 64 && !has_roles(Config::tile_kv, Config::pair);
+
 template <class KernelConfig>
 struct KernelTraits {
   using Config = KernelConfig;
@@ -90,7 +95,7 @@ struct KernelTraits {
 
   /// Whether a consumer loads LSE and delta ahead of their k-steps, if a warp has registers for them. With roles, a
   /// block without a peer waits for its additions to dQ anyway. For consumers of rows, score functors leave no
-  /// registers, positions those for one k-step, and dropout some if it is precomputed and another consumer computes dQ.
+  /// registers, and dropout some if it is precomputed and another consumer computes dQ.
   static constexpr bool loads_ahead =
       Config::Score::is_identity &&
       (!has_dropout<Config> || (!has_roles && has_dropout_mask_ahead<Config> && has_query_consumer)) &&
@@ -101,8 +106,9 @@ struct KernelTraits {
       has_listed_queries<Config> ? AsksMask::per_part
       : is_positioned<TileMask<Config>>
           ? (Config::Score::is_identity && !has_roles ? AsksMask::before_products : AsksMask::per_part)
-      : key_words<TileMask<Config>> == 1 && !has_positions<Config> ? AsksMask::beside_products
-                                                                   : AsksMask::per_part;
+      : key_words<TileMask<Config>> == 1 && !has_positions<Config> && !has_capped_rows<Config>
+          ? AsksMask::beside_products
+          : AsksMask::per_part;
 
   /// Whether a consumer of rows holds its keys in registers (steps/tile_fragments.cuh): where another one has dQ, and
   /// scores, masks, dropout, lists and turns of varlen sequences leave registers for them.

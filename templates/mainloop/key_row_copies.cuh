@@ -82,11 +82,11 @@ class KeyRowCopies {
   JIT_DEVICE void start(Pipeline& pipeline, const Sources& sources, int first) const {
     pipeline.producer_acquire();  // mutate: RowsOverThoseThatAreMultiplied
     const int row = own_.first * quad_rows + lane_row();
-    // Quads of a warp are one and then the other half of a swizzle's rows, if warps are an odd number.
+    // Quads of a warp are one and then the other half of a swizzle's rows, since warps are an odd number.
     const unsigned even = Tile::chunk_address(pipeline.tile(), row, lane_chunk()),
                    odd = Tile::chunk_address(pipeline.tile(), row + warps * quad_rows, lane_chunk()) -
                          warps * quad_rows * Tile::row_bytes;
-    static_assert(2 * quad_rows * chunk_bytes == Tile::row_bytes);
+    static_assert(warps % 2 == 1 && 2 * quad_rows * chunk_bytes == Tile::row_bytes);
 #pragma unroll
     for (int i = 0; i < most_quads; ++i) {
       const unsigned own = (i % 2 == 0 ? even : odd) + i * warps * quad_rows * Tile::row_bytes;

@@ -33,6 +33,10 @@ struct SoftcapScore {
     return Constants::cap * tanh_approx(score * (1.0f / Constants::cap));
   }
 };
+template <class Score>
+inline constexpr bool is_softcap = false;
+template <class Constants>
+inline constexpr bool is_softcap<SoftcapScore<Constants>> = true;
 
 /// score − slope(batch, head) · |q + seqlen_kv − seqlen_q − k|, slopes fp32 (heads_q) or (batch, heads_q) in
 /// slot `slot` ("Train Short, Test Long", Press et al.; the sign and alignment are flash-attention's).

@@ -40,7 +40,7 @@ JIT_DEVICE VarlenPlace varlen_place(int place, int batch, const Begin& begin) {
 }
 
 /// The work tile of this block in a grid of (heads, query tiles, batch). Later queries see more keys under most masks:
-/// the blocks of all heads start with them, and short blocks at the end even out the load of SMs. Computed at each
+/// the blocks of all heads of an order's group start with them, and short blocks at its end even out the load of SMs. Computed at each
 /// call, so that a kernel need not keep it in registers through its mainloop; without a division, so that it stays in
 /// uniform registers.
 template <int tile_q, class Order = TileByTile>

@@ -79,7 +79,7 @@ class LargestKnown<Config, true> {
   static JIT_DEVICE float below(float exponent) { return exponent - (0.02f + ::fabsf(exponent) * 0x1p-20f); }
 
   // Nearly 2^x, and at most that, by no special function: the bits of a float are its logarithm between powers of two. Negative
-  // or small where x is not from -126 to 100.
+  // or small for x from -256 to -126; rows of queries that exist have no smaller one.
   static JIT_DEVICE float at_most_ex2(float x) {
     constexpr unsigned one = 0x3f800000u,
                        chord = 0x000b0600u;  // 2^23 times 0.0861, by which a chord is above 2^x

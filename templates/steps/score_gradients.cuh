@@ -103,9 +103,9 @@ JIT_DEVICE void drop_scores_by_terms(Product& scores, int row, int column, const
 }
 
 /// Which of a lane's 32 scores a mask with terms keeps, a bit for each in the order of their registers. Keys that do not
-/// exist have none; queries that do not are taken for the last one, since their LSE is +∞. Needs no scores: it is asked
-/// before the wait for their product.
-template <class Axes, class Product, class Mask>
+/// exist have none; nor do queries that do not, if `all_exist` is false. Else these are taken for the last one, since their
+/// LSE is +∞: finite scores have no weight. Needs no scores: it is asked before the wait for their product.
+template <class Axes, class Product, bool all_exist, class Mask>
 JIT_DEVICE unsigned kept_word(int row, int column, const Mask& mask, const BlockContext& context) {
   using Layout = typename Product::Layout;
   static_assert(is_same<Axes, KeysByQueries> && Product::rows == 2 && Product::column_blocks == 8);
@@ -121,7 +121,8 @@ JIT_DEVICE unsigned kept_word(int row, int column, const Mask& mask, const Block
       const auto term = query_term(mask, minimum(Layout::column(column, n, i), context.seqlen_q - 1));
 #pragma unroll
       for (int r = 0; r < Product::rows; ++r) {
-        if (keeps(mask, term, Layout::row(row, r / 2, r % 2), words[r]))
+        if (keeps(mask, term, Layout::row(row, r / 2, r % 2), words[r]) &&
+            (all_exist || Layout::column(column, n, i) < context.seqlen_q))
           kept |= 1u << (n * Layout::block_values + r * Product::pair + i);
       }
     }

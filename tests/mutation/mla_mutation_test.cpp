@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
         TemplateMutation{"KeysAloneWithoutProxyFence", removed, {"proxy"}, by_rows_in_parts},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",
-                         {"Traits::key_arrivals", "warp_size"},
+                         {"Traits::row_arrivals", "warp_size"},
                          {"data race", "access in flight", "uninitialized", "proxy", "mbarrier"},
                          by_rows,
                          true},

@@ -63,9 +63,6 @@ ListGradientsWork fill_params(const ListGradientsSpec& spec, const BackwardArgum
   if (given.heads_kv > max_grid_yz)
     refuse("k",
            fmt::format("has {} heads; gradients from lists have at most {}", given.heads_kv, max_grid_yz));
-  if (given.heads_kv > max_grid_yz)
-    refuse("k",
-           fmt::format("has {} heads; gradients from lists have at most {}", given.heads_kv, max_grid_yz));
   const std::int64_t pieces = std::int64_t{given.sequences.total_k} * given.heads_kv * columns_of(attention) /
                               4 / list_gradient_threads;
   if (pieces > most || work.at_once * given.heads_kv > most)
