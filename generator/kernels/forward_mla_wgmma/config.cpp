@@ -35,7 +35,7 @@ constexpr std::array rows = {
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
-// Whether both blocks of a pair find the same tiles of keys, and convert them. Rows of 16 bits, which nobody converts,
+// Whether both blocks of a pair find the same tiles of keys, and convert them. 16-bit rows, which nobody converts,
 // are slower in pairs.
 bool can_pair(const AttentionSpec& spec) {
   return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows && has_narrow_keys(spec) &&
@@ -76,7 +76,7 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
   }
   if (config.pair && !can_pair(spec)) {
     return fmt::format(
-        "{} has pairs of blocks for lists of one query over latents of 8 bits, without mask, with {} query "
+        "{} has pairs of blocks for lists of one query over 8-bit latents, without mask, with {} query "
         "heads "
         "per KV head; pair must be false with gqa_ratio {}, kv_dtype {}",
         name, pair_rows, spec.gqa_ratio, to_string(spec.key_dtype()));

@@ -232,7 +232,7 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
            .sequences_kv = SequenceKind::varlen,
            .values_in_keys = true,
            .list_block = 1};
-  EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}), HasSubstr("over latents of 8 bits"));
+  EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}), HasSubstr("over 8-bit latents"));
   other.kv_dtype = DType::latent_656;
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async, .pair = true}), "");
   EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("copies = tma"));
