@@ -288,7 +288,7 @@ def test_a_prepared_kernel(rng, place, fetch):
         **arrays,
     )
     batch.check(fetch(o))
-    assert "forward_split_kv" in str(attention.kernel().config)
+    assert attention.kernel().config["family"].startswith("forward_split")
 
 
 def random_operands(rng, place, kv_dtype=numpy.uint8):
