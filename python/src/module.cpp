@@ -12,10 +12,12 @@
 #include "errors.h"
 #include "exchange_binding.h"
 #include "kernel_binding.h"
+#include "index_loss_binding.h"
 #include "key_exchange_binding.h"
 #include "key_mass_binding.h"
 #include "key_union_binding.h"
 #include "list_gradients_binding.h"
+#include "list_mass_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "placement_binding.h"
@@ -50,6 +52,8 @@ NB_MODULE(_core, module) {
   jit::python::bind_key_mass(module);
   jit::python::bind_key_union(module);
   jit::python::bind_list_gradients(module);
+  jit::python::bind_list_mass(module);
+  jit::python::bind_index_loss(module);
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);

@@ -31,11 +31,13 @@
 #include <jit/float16.h>
 #include <jit/functor_file.h>
 #include <jit/host_tensor.h>
+#include <jit/index_loss.h>
 #include <jit/kernel_config.h>
 #include <jit/key_exchange.h>
 #include <jit/key_mass.h>
 #include <jit/key_union.h>
 #include <jit/list_gradients.h>
+#include <jit/list_mass.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>
