@@ -4,8 +4,8 @@
 /// @code
 /// const jit::IndexLossSpec spec{.heads = 8, .head_dim = 64};
 /// jit::validate(spec);  // throws Error invalid_spec if the library does not serve it
-/// const auto rows = [&](std::vector<std::int64_t> shape) { return allocate(jit::DType::bf16, shape); };
-/// const auto floats = [&](std::vector<std::int64_t> shape) { return allocate(jit::DType::fp32, shape); };
+/// const auto rows = [&](std::initializer_list<std::int64_t> shape) { return allocate(jit::DType::bf16, shape); };
+/// const auto floats = [&](std::initializer_list<std::int64_t> shape) { return allocate(jit::DType::fp32, shape); };
 /// const jit::IndexLossArguments arguments{.q = rows({4, 8, 64}),
 ///                                         .k = rows({60, 64}),
 ///                                         .weights = floats({4, 8}),
