@@ -218,8 +218,7 @@ class IndexLossPass {
   JIT_DEVICE void find_slopes(int first) const {
     for (int i = static_cast<int>(threadIdx.x); i < keys; i += threads) {
       const float slope = first + i < list_.count ? scores_[first + i] : negative_infinity();
-      share(smem_ + layout.d_score + i * 4,
-            slope == negative_infinity() ? 0 : slope);  // mutate: SlopesOfNoKeys
+      share(smem_ + layout.d_score + i * 4, slope == negative_infinity() ? 0 : slope);
     }
   }
 

@@ -111,7 +111,7 @@ def test_loss_and_gradients(rng, place, fetch, tokens, heads, head_dim, entries,
 
 
 def test_numbers_that_are_none(rng, place, fetch):
-    """NaN stays in its token; infinite scores below all are no keys; a call without tokens clears gradients of keys."""
+    """NaN stays in its token; a call without tokens clears gradients of keys."""
     q, k, weights, lists, targets, counts = problem(rng, 4, 8, 64, 40, 30, BF16)
     lists[:], counts[:] = rng.integers(0, 40, lists.shape), 30
     targets[2] = 1
