@@ -42,7 +42,6 @@ class ListMassPass {
     for (int kv_head = 0; kv_head < params_.heads_kv; ++kv_head) {
 #pragma unroll 1
       for (int group = 0; group < heads; group += rows) {
-        __syncthreads();  // rows of the group before are in use  // mutate: MassRowsOverThoseInUse
         load_rows(kv_head, group);
         add_masses(kv_head, mass, kv_head == 0 && group == 0);
         cp_async_wait_group<0>();  // a list without keys has not waited for its rows

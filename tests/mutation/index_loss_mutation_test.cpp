@@ -211,7 +211,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         IndexMutation{{"RowsBehindTheKeys", {"row < rows", "row < rows + 1"}, {"out of bounds"}, {}, true},
                       true},
-        IndexMutation{{"MassRowsOverThoseInUse", removed, {"data race", "access in flight"}}, true},
         IndexMutation{{"MassKeysCopiedBeforeTheirPlaces", removed, {"data race", "access in flight"}}, true},
         IndexMutation{{"MassOfKeysOnTheirWay", removed, {"access in flight", "data race"}}, true},
         IndexMutation{{"MassOfKeysOfOtherThreads", removed, {"data race"}}, true},

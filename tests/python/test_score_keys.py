@@ -4,6 +4,7 @@ import jit_attention as ja
 import ml_dtypes
 import numpy
 import pytest
+from seeded import some
 
 SHARE = 5  # kernels take long to compile
 POISON = -12345.0
@@ -196,3 +197,35 @@ def test_bad_arguments(place, change, match):
     arrays = {name: place(numpy.zeros(size, types.get(name, numpy.float32))) for name, size in sizes.items()}
     with pytest.raises(ja.Error, match=match):
         ja.score_keys(**arrays)
+
+
+@pytest.mark.parametrize("tokens_of_entry", some([0, 1, 5]))
+def test_choosing_in_turns(rng, place, fetch, monkeypatch, tokens_of_entry):
+    """Of keys with many equal scores; a turn holds some tokens, one, or those of several entries of a page table."""
+    from jit_attention.sparse import indexer
+
+    tokens, pages, table_pages = 15, 12, 7
+    is_paged, columns = tokens_of_entry > 0, 400
+    q, k, weights, k_scale = problem(rng, tokens, (pages, 64), 16, 64, ml_dtypes.bfloat16)
+    q, k, weights = numpy.sign(q), numpy.sign(k) * (rng.random(k.shape) < 0.05), numpy.ones_like(weights)
+    k, options = k.astype(q.dtype), {}
+    if is_paged:
+        options["page_table"] = place(rng.integers(-1, pages, (tokens // tokens_of_entry, table_pages)).astype(numpy.int32))
+    else:
+        k, k_scale = k.reshape(-1, 64), k_scale.reshape(-1)
+    options |= dict(starts=place(rng.integers(0, 90, tokens).astype(numpy.int32)), ends=place(rng.integers(50, columns + 1, tokens).astype(numpy.int32)))
+    k_scale = numpy.ones_like(k_scale)
+    q, k, weights, k_scale = (place(x) for x in (q, k, weights, k_scale))
+    scores = ja.score_keys(q, k, weights, k_scale=k_scale, **options)
+    wanted = [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **options)]
+    assert len(numpy.unique(fetch(scores))) < scores.size // 8 and wanted[1].min() < 33 == wanted[1].max()
+    for held in (1 << 26, 7 * columns, columns, 1):
+        monkeypatch.setattr(indexer, "_SCORES_OF_A_TURN", held)
+        for some_columns in (None, columns):
+            got = ja.sparse.choose_keys(q, k, weights, 33, k_scale=k_scale, columns=some_columns, **options)
+            for one, other in zip(got, wanted, strict=True):
+                numpy.testing.assert_array_equal(fetch(one), other)
+    with pytest.raises(ja.InvalidArgumentError, match="columns: is 9999; it must be from 0 to"):
+        ja.sparse.choose_keys(q, k, weights, 33, columns=9999, **options)
+    with pytest.raises(ja.InvalidArgumentError, match="q: has 2 dimensions"):
+        ja.sparse.choose_keys(q[0], k, weights, 33, **options)

@@ -13,10 +13,10 @@ and every entry that names no key, is skipped.
 """
 
 from .dsa import dsa
-from .indexer import indexer_loss, list_mass
+from .indexer import choose_keys, indexer_loss, list_mass
 from .lists import block_top_k, union
 from .nsa import nsa
 from .scopes import Scope, scopes
 from .video import video, video_mask
 
-__all__ = ["Scope", "block_top_k", "dsa", "indexer_loss", "list_mass", "nsa", "scopes", "union", "video", "video_mask"]
+__all__ = ["Scope", "block_top_k", "choose_keys", "dsa", "indexer_loss", "list_mass", "nsa", "scopes", "union", "video", "video_mask"]
