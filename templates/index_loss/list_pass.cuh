@@ -59,7 +59,7 @@ class IndexLossPass {
   struct Accumulators {
     UnitProduct units[own_units][rows / 16];
   };
-  /// What makes probabilities of scores and of targets.
+  /// The numbers that make probabilities of scores and of targets.
   struct Softmax {
     float largest;
     float sum;

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch")
 
 import jit_attention.sglang as plugin  # noqa: E402
 import sglang_stand_ins  # noqa: E402
-from request_batches import int32, requests  # noqa: E402
+from request_batches import requests  # noqa: E402
 from seeded import some  # noqa: E402
 
 if importlib.util.find_spec("sglang") is None:
