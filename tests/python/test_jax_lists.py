@@ -79,7 +79,7 @@ GRADIENTS = {"rows": dict(block=16), "masked": dict(block=32, mask=ja.mask.causa
              "latents": dict(block=1, head_dim_v=48), "slots of pages": dict(block=16, pages=True), "sinks": dict(block=64, sinks=True)}
 
 
-@pytest.mark.parametrize("case", some(GRADIENTS))
+@pytest.mark.parametrize("case", some(GRADIENTS, 4))
 def test_gradients(rng, case):
     """Those of the function that C++ and PyTorch have, of what the forward pass has kept."""
     options = dict(GRADIENTS[case])

@@ -79,13 +79,13 @@ IndexLossWork fill_params(const IndexLossSpec& spec, const IndexLossArguments& a
   CallSizes sizes;
   sizes.know("heads", spec.heads);
   sizes.know("head_dim", spec.head_dim);
-  sizes.know("1", 1);
+  sizes.know("lists", 1);
   sizes.check({"q", "tokens, heads, head_dim", spec.dtype, row_alignment}, q);
   sizes.check({"k", "keys, head_dim", spec.dtype, row_alignment}, k);
   sizes.check({"weights", "tokens, heads", DType::fp32}, weights);
-  sizes.check({"indices", "tokens, 1, entries", DType::int32}, indices);
-  if (counts.is_present()) sizes.check({"counts", "tokens, 1", DType::int32}, counts);
-  sizes.check({"targets", "tokens, 1, entries", DType::fp32}, targets);
+  sizes.check({"indices", "tokens, lists, entries", DType::int32}, indices);
+  if (counts.is_present()) sizes.check({"counts", "tokens, lists", DType::int32}, counts);
+  sizes.check({"targets", "tokens, lists, entries", DType::fp32}, targets);
   check_dense_last("indices", indices);
   check_dense_last("targets", targets);
   if (loss.is_present()) sizes.check({"loss", "tokens", DType::fp32}, loss);

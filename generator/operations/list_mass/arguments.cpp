@@ -19,14 +19,15 @@ unsigned fill_params(const ListMassSpec& spec, const ListMassArguments& argument
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max() - 65536;
   CallSizes sizes;
   sizes.know("head_dim", spec.head_dim);
-  sizes.know("1", 1);
+  sizes.know("lists", 1);
   sizes.check({"k", "keys, heads_kv, head_dim", spec.dtype, row_alignment}, k);
+  if (sizes["heads_kv"] == 0) refuse("k", "has no heads; it must have one at least");
   sizes.know("heads_q", sizes["heads_kv"] * spec.heads);
   sizes.check({"q", "tokens, heads_q, head_dim", spec.dtype, row_alignment}, q);
   sizes.check({"lse", "heads_q, tokens", DType::fp32}, lse);
-  sizes.check({"indices", "tokens, 1, entries", DType::int32}, indices);
-  if (counts.is_present()) sizes.check({"counts", "tokens, 1", DType::int32}, counts);
-  sizes.check({"mass", "tokens, 1, entries", DType::fp32}, mass);
+  sizes.check({"indices", "tokens, lists, entries", DType::int32}, indices);
+  if (counts.is_present()) sizes.check({"counts", "tokens, lists", DType::int32}, counts);
+  sizes.check({"mass", "tokens, lists, entries", DType::fp32}, mass);
   check_dense_last("indices", indices);
   check_dense_last("mass", mass);
   for (const auto& [name, size] : {std::pair{"q", sizes["tokens"]}, std::pair{"k", sizes["keys"]},
