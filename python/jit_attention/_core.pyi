@@ -1581,6 +1581,11 @@ def _at_exit() -> None: ...
 def _key_union(
     indices: ArrayT, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
+def _choose_keys(
+    q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Array | None = None, starts: Array | None = None,
+    ends: Array | None = None, page_table: Array | None = None, columns: int = ..., score_bytes: int = ...,
+    dtype: str | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]: ...
 def _list_mass(
     q: ArrayT, k: Array, lse: Array, indices: Array, counts: Array | None = None, *, softmax_scale: float | None = None,
     dtype: str | None = None, stream: Stream | None = None,

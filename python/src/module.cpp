@@ -7,6 +7,7 @@
 #include "backward_binding.h"
 #include "block_mask_binding.h"
 #include "cache_binding.h"
+#include "choose_keys_binding.h"
 #include "device_binding.h"
 #include "emulator_binding.h"
 #include "errors.h"
@@ -53,6 +54,7 @@ NB_MODULE(_core, module) {
   jit::python::bind_key_union(module);
   jit::python::bind_list_gradients(module);
   jit::python::bind_list_mass(module);
+  jit::python::bind_choose_keys(module);
   jit::python::bind_index_loss(module);
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);

@@ -19,6 +19,7 @@
 #include <jit/bits.h>
 #include <jit/block_mask.h>
 #include <jit/cache.h>
+#include <jit/choose_keys.h>
 #include <jit/compiled_kernel.h>
 #include <jit/context.h>
 #include <jit/device.h>

@@ -4,6 +4,7 @@ import jit_attention as ja
 import ml_dtypes
 import numpy
 import pytest
+from jit_attention import _core
 from seeded import some
 
 SHARE = 5  # kernels take long to compile
@@ -200,10 +201,8 @@ def test_bad_arguments(place, change, match):
 
 
 @pytest.mark.parametrize("tokens_of_entry", some([0, 1, 5]))
-def test_choosing_in_turns(rng, place, fetch, monkeypatch, tokens_of_entry):
+def test_choosing_in_turns(rng, place, fetch, tokens_of_entry):
     """Of keys with many equal scores; a turn holds some tokens, one, or those of several entries of a page table."""
-    from jit_attention.sparse import indexer
-
     tokens, pages, table_pages = 15, 12, 7
     is_paged, columns = tokens_of_entry > 0, 400
     q, k, weights, k_scale = problem(rng, tokens, (pages, 64), 16, 64, ml_dtypes.bfloat16)
@@ -217,15 +216,18 @@ def test_choosing_in_turns(rng, place, fetch, monkeypatch, tokens_of_entry):
     k_scale = numpy.ones_like(k_scale)
     q, k, weights, k_scale = (place(x) for x in (q, k, weights, k_scale))
     scores = ja.score_keys(q, k, weights, k_scale=k_scale, **options)
-    wanted = [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **options)]
-    assert len(numpy.unique(fetch(scores))) < scores.size // 8 and wanted[1].min() < 33 == wanted[1].max()
-    for held in (1 << 26, 7 * columns, columns, 1):
-        monkeypatch.setattr(indexer, "_SCORES_OF_A_TURN", held)
-        for some_columns in (None, columns):
-            got = ja.sparse.choose_keys(q, k, weights, 33, k_scale=k_scale, columns=some_columns, **options)
-            for one, other in zip(got, wanted, strict=True):
+    fewer = options | dict(ends=place(numpy.minimum(fetch(options["ends"]), 98).astype(numpy.int32)))
+    wanted = {seen: [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **given)]
+              for seen, given in ((-1, options), (98, fewer))}
+    assert len(numpy.unique(fetch(scores))) < scores.size // 8 and wanted[-1][1].max() == 33 > wanted[98][1].min()
+    for held in (1 << 28, 7 * 4 * columns, 4 * columns, 1):
+        for seen, right in wanted.items():
+            got = _core._choose_keys(q, k, weights, 33, k_scale=k_scale, columns=seen, score_bytes=held, **options)
+            for one, other in zip(got, right, strict=True):
                 numpy.testing.assert_array_equal(fetch(one), other)
-    with pytest.raises(ja.InvalidArgumentError, match="columns: is 9999; it must be from 0 to"):
+    with pytest.raises(ja.InvalidArgumentError, match="columns: is 9999; at most the"):
         ja.sparse.choose_keys(q, k, weights, 33, columns=9999, **options)
-    with pytest.raises(ja.InvalidArgumentError, match="q: has 2 dimensions"):
-        ja.sparse.choose_keys(q[0], k, weights, 33, **options)
+    for match, change in (("q: has 2 dimensions", dict(q=q[0])), ("weights", dict(weights=weights[:, 1:])), ("starts", dict(starts=options["starts"][1:])), ("k_scale", dict(k_scale=k_scale[1:])),
+                          ("k: .*head_dim", dict(k=k[..., :32])), ("count: .*must be from 1 to 2048", dict(count=0))):
+        with pytest.raises(ja.Error, match=match):
+            ja.sparse.choose_keys(**dict(q=q, k=k, weights=weights, count=33, k_scale=k_scale) | options | change)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from .. import _core
-from ..errors import InvalidArgumentError
 from ..typing import Array, ArrayT
 from .gradients import is_compiled, requires_gradient
 
@@ -92,16 +90,12 @@ def indexer_loss(q: ArrayT, k: Array, weights: Array, indices: Array, targets: A
     return with_gradients(q, k, weights, indices, targets, counts, stream)
 
 
-#: Scores that one turn of `choose_keys` holds: 256 MiB, whose products take the tensor cores of an H200 some milliseconds.
-_SCORES_OF_A_TURN = 1 << 26
-
-
 def choose_keys(q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Array | None = None, starts: Array | None = None,
                 ends: Array | None = None, page_table: Array | None = None, columns: int | None = None,
                 stream: Any = None) -> tuple[ArrayT, ArrayT]:
     """Chooses the keys with the largest scores of an indexer: `top_k` of `score_keys`, whose scores never lie in memory all at once.
 
-    Tokens take turns where scores of all would exceed 256 MiB; the result is that of one turn. For sm_90a.
+    Tokens take turns where scores of all would exceed 256 MiB of workspace; the result is that of one turn. For sm_90a.
 
     Args:
         q: As in `score_keys`.
@@ -131,47 +125,5 @@ def choose_keys(q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Arr
         >>> ja.sparse.choose_keys(q, k, np.ones((1, 8), np.float32), 2)[0].tolist()
         [[[1, 2]]]
     """
-    if len(q.shape) != 3 or len(k.shape) != (2 if page_table is None else 3):
-        _core.score_keys(q, k, weights, k_scale=k_scale, page_table=page_table, stream=stream)  # says what is wrong
-    tokens, is_paged = int(q.shape[0]), page_table is not None
-    page_size = int(k.shape[1]) if is_paged else 0
-    keys = int(page_table.shape[1]) * page_size if is_paged else int(k.shape[0])
-    if columns is None:
-        columns = keys
-    elif not 0 <= columns <= keys:
-        raise InvalidArgumentError(f"columns: is {columns}; it must be from 0 to {keys}, as many as there are keys", "arguments",
-                                   "columns")
-    if not is_paged:
-        k, k_scale = k[:columns], None if k_scale is None else k_scale[:columns]
-    entries = int(page_table.shape[0]) if is_paged else 1
-    own = tokens // entries if entries and tokens % entries == 0 else tokens  # of an entry
-    parts = [_chosen(part, entry, q, k, weights, count, columns, page_size, k_scale, starts, ends, page_table, stream)
-             for part, entry in _turns(tokens, own, max(1, _SCORES_OF_A_TURN // max(1, columns)))]
-    return tuple(_joined(these) for these in zip(*parts))
-
-
-def _turns(tokens: int, own: int, at_once: int) -> list[tuple[slice, slice]]:
-    """Tokens of each turn, and the entries of the page table that they share: whole entries, or a part of one."""
-    if tokens <= at_once:
-        return [(slice(0, tokens), slice(None))]
-    if own <= at_once:
-        step = at_once // own * own
-        return [(slice(i, min(i + step, tokens)), slice(i // own, min(i + step, tokens) // own)) for i in range(0, tokens, step)]
-    return [(slice(i, min(i + at_once, end)), slice(end // own - 1, end // own)) for end in range(own, tokens + 1, own)
-            for i in range(end - own, end, at_once)]
-
-
-def _chosen(part: slice, entry: slice, q: Any, k: Any, weights: Any, count: int, columns: int, page_size: int, k_scale: Any,
-            starts: Any, ends: Any, page_table: Any, stream: Any) -> Any:
-    starts, ends = (None if x is None else x[part] for x in (starts, ends))
-    table = None if page_table is None else page_table[entry, : -(-columns // page_size)]
-    scores = _core.score_keys(q[part], k, weights[part], k_scale=k_scale, starts=starts, ends=ends, page_table=table, stream=stream)
-    return _core.top_k(scores[:, None, :columns], count, starts=starts, ends=ends, page_table=table, page_size=page_size,
-                       stream=stream)
-
-
-def _joined(parts: tuple[Any, ...]) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    package = importlib.import_module(type(parts[0]).__module__.partition(".")[0])
-    return (package.cat if hasattr(package, "cat") else package.concatenate)(parts)
+    return _core._choose_keys(q, k, weights, count, k_scale=k_scale, starts=starts, ends=ends, page_table=page_table,
+                              columns=-1 if columns is None else columns, stream=stream)
