@@ -1,6 +1,6 @@
 /// @file
-/// The keys with the largest scores of an indexer: `top_k` of `score_keys`, whose scores never lie in memory all at once. For
-/// sm_90a.
+/// The keys with the largest scores of an indexer: `top_k` of `score_keys`, whose scores never lie in memory all at
+/// once. For sm_90a.
 ///
 /// @code
 /// const jit::ChooseKeysSpec spec{.scores = {.dtype = jit::DType::bf16, .heads = 8, .head_dim = 64, .k_scale = false},
@@ -37,8 +37,8 @@ namespace jit {
 struct ChooseKeysSpec {
   ScoreKeysSpec scores = {};  ///< without block_max
   int k = 2048;               ///< keys of a token: 1 to 2,048
-  /// Most bytes of stream-ordered workspace for scores; one token always has room. At least 1. The products of 256 MiB of
-  /// scores take the tensor cores of an H200 a millisecond or two.
+  /// Most bytes of stream-ordered workspace for scores; one token always has room. At least 1. The products of 256
+  /// MiB of scores take the tensor cores of an H200 a millisecond or two.
   std::int64_t score_bytes = std::int64_t{1} << 28;
 
   bool operator==(const ChooseKeysSpec&) const = default;  ///< member by member
@@ -70,10 +70,10 @@ void check_arguments(const ChooseKeysSpec& spec, const ChooseKeysArguments& argu
 /// The kernels of one spec. Cheap to copy: copies share the kernels. Thread safe.
 class ChooseKeys {
  public:
-  /// Chooses on `stream`, on the device of the current context. Ties, NaN and −inf are those of `top_k`. The first call on a
-  /// device, or `prepare`, loads the kernels there. Later calls only launch, also under capture. Throws Error
-  /// invalid_argument, whose field is the argument's name, before anything is launched; unsupported_device; not_prepared
-  /// under capture if kernels are not loaded; launch_failed; driver_error when the device has no room.
+  /// Chooses on `stream`, on the device of the current context. Ties, NaN and −inf are those of `top_k`. The first
+  /// call on a device, or `prepare`, loads the kernels there. Later calls only launch, also under capture. Throws
+  /// Error invalid_argument, whose field is the argument's name, before anything is launched; unsupported_device;
+  /// not_prepared under capture if kernels are not loaded; launch_failed; driver_error when the device has no room.
   void operator()(const ChooseKeysArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernels on the current device. Throws what choose_keys() throws.
@@ -93,9 +93,9 @@ class ChooseKeys {
   Context context_;
 };
 
-/// The kernels of `spec`, compiled or loaded from the cache, and loaded onto the current device. Thread safe. Throws Error
-/// invalid_spec before anything else; unsupported_device, which all but sm_90a are; compile_failed, nvrtc_unavailable,
-/// driver_unavailable, load_failed, offline.
+/// The kernels of `spec`, compiled or loaded from the cache, and loaded onto the current device. Thread safe. Throws
+/// Error invalid_spec before anything else; unsupported_device, which all but sm_90a are; compile_failed,
+/// nvrtc_unavailable, driver_unavailable, load_failed, offline.
 ChooseKeys choose_keys(const ChooseKeysSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

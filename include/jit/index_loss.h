@@ -1,5 +1,6 @@
 /// @file
-/// The loss by which an indexer (DeepSeek-V3.2) learns to choose the keys that attention finds important, and its gradients.
+/// The loss by which an indexer (DeepSeek-V3.2) learns to choose the keys that attention finds important, and its
+/// gradients.
 ///
 /// @code
 /// const jit::IndexLossSpec spec{.heads = 8, .head_dim = 64};
@@ -26,8 +27,9 @@
 ///      score[token, i] = Σ over heads of weights[token, head] · relu(q[token, head] · k[indices[token, i]])
 ///      loss[token] = KL(p ‖ softmax(score[token])) = Σ over i of p[i] · (log p[i] − log softmax(score[token])[i])
 ///
-/// p is `targets` divided by its sum over the keys of the list, such as the masses of jit/list_mass.h; ranks that share the heads of
-/// attention add theirs first. p has no gradient. A token without keys, or whose targets are all 0, has neither loss nor gradient.
+/// p is `targets` divided by its sum over the keys of the list, such as the masses of jit/list_mass.h; ranks that
+/// share the heads of attention add theirs first. p has no gradient. A token without keys, or whose targets are all
+/// 0, has neither loss nor gradient.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +49,8 @@ struct IndexLossSpec {
   DType dtype = DType::bf16;  ///< of q, k and their gradients: bf16 or fp16
   int heads = 64;             ///< of q: 1 to 128
   int head_dim = 128;         ///< 64 or 128
-  /// Most bytes of stream-ordered workspace for the lists' parts of dk, which take entries · head_dim · 4 for each token. Tokens
-  /// beyond it take turns; one always has room. At least 1.
+  /// Most bytes of stream-ordered workspace for the lists' parts of dk, which take entries · head_dim · 4 for each
+  /// token. Tokens beyond it take turns; one always has room. At least 1.
   std::int64_t part_bytes = std::int64_t{1} << 30;
 
   bool operator==(const IndexLossSpec&) const = default;  ///< member by member
@@ -57,8 +59,8 @@ struct IndexLossSpec {
 /// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const IndexLossSpec& spec);
 
-/// The tensors of one call. The memory is the caller's. Rows of q, k, dq and dk are aligned to 16 bytes. Any strides else, but the
-/// last of `indices` and `targets` is 1.
+/// The tensors of one call. The memory is the caller's. Rows of q, k, dq and dk are aligned to 16 bytes. Any strides
+/// else, but the last of `indices` and `targets` is 1.
 struct IndexLossArguments {
   TensorView q;            ///< (tokens, heads, head_dim)
   TensorView k;            ///< (keys, head_dim)
@@ -83,11 +85,11 @@ struct OperationState;
 /// The kernels of one spec on every GPU. Cheap to copy: copies share the kernels. Thread safe.
 class IndexLoss {
  public:
-  /// Computes the loss, the gradients, or both on `stream`, on the device of the current context. Sums are fp32, in a fixed
-  /// order: equal inputs give bitwise identical results. Duplicates in a list count twice. The first call on a device, or
-  /// `prepare`, loads the kernels there. Later calls only launch, also under capture. Throws Error invalid_argument, whose
-  /// field is the argument's name, before anything is launched; not_prepared under capture if kernels are not loaded;
-  /// launch_failed; driver_error when the device has no room.
+  /// Computes the loss, the gradients, or both on `stream`, on the device of the current context. Sums are fp32, in a
+  /// fixed order: equal inputs give bitwise identical results. Duplicates in a list count twice. The first call on a
+  /// device, or `prepare`, loads the kernels there. Later calls only launch, also under capture. Throws Error
+  /// invalid_argument, whose field is the argument's name, before anything is launched; not_prepared under capture if
+  /// kernels are not loaded; launch_failed; driver_error when the device has no room.
   void operator()(const IndexLossArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernels on the current device. Throws what index_loss() throws.
@@ -107,9 +109,9 @@ class IndexLoss {
   std::shared_ptr<const OperationState> state_;
 };
 
-/// The kernels of `spec`, compiled or loaded from the cache, and loaded onto the current device. Asking again for the same
-/// spec is a look-up without locks. Thread safe. Throws Error invalid_spec before anything else; unsupported_device,
-/// compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+/// The kernels of `spec`, compiled or loaded from the cache, and loaded onto the current device. Asking again for the
+/// same spec is a look-up without locks. Thread safe. Throws Error invalid_spec before anything else;
+/// unsupported_device, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
 IndexLoss index_loss(const IndexLossSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

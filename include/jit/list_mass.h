@@ -52,7 +52,8 @@ struct ListMassArguments {
   TensorView indices;  ///< int32 (tokens, 1, entries), any strides but the last, which is 1: rows of k
   TensorView counts =
       {};  ///< optional, int32 (tokens, 1), any strides: entries that count; cut to what there are
-  /// Written: fp32 (tokens, 1, entries), any strides whose last is 1. Entries that do not count, or name no row, have 0.
+  /// Written: fp32 (tokens, 1, entries), any strides whose last is 1. Entries that do not count, or name no row, have
+  /// 0.
   TensorView mass;
   std::optional<float> softmax_scale = {};  ///< default: 1/sqrt(head_dim)
 };
@@ -66,10 +67,10 @@ struct OperationState;
 /// The kernel of one spec on every GPU. Cheap to copy: copies share the kernel. Thread safe.
 class ListMass {
  public:
-  /// Computes masses on `stream`, on the device of the current context. Sums are fp32, in a fixed order. A head whose LSE is
-  /// −inf adds nothing. The first call on a device, or `prepare`, loads the kernel there. Later calls only launch, also
-  /// under capture. Throws Error invalid_argument, whose field is the argument's name, before anything is launched;
-  /// not_prepared under capture if the kernel is not loaded; launch_failed.
+  /// Computes masses on `stream`, on the device of the current context. Sums are fp32, in a fixed order. A head whose
+  /// LSE is −inf adds nothing. The first call on a device, or `prepare`, loads the kernel there. Later calls only
+  /// launch, also under capture. Throws Error invalid_argument, whose field is the argument's name, before anything
+  /// is launched; not_prepared under capture if the kernel is not loaded; launch_failed.
   void operator()(const ListMassArguments& arguments, Stream stream = nullptr) const;
 
   /// Loads the kernel on the current device. Throws what list_mass() throws.
@@ -89,9 +90,9 @@ class ListMass {
   std::shared_ptr<const OperationState> state_;
 };
 
-/// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. Asking again for the same
-/// spec is a look-up without locks. Thread safe. Throws Error invalid_spec before anything else; unsupported_device,
-/// compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
+/// The kernel of `spec`, compiled or loaded from the cache, and loaded onto the current device. Asking again for the
+/// same spec is a look-up without locks. Thread safe. Throws Error invalid_spec before anything else;
+/// unsupported_device, compile_failed, nvrtc_unavailable, driver_unavailable, load_failed, offline.
 ListMass list_mass(const ListMassSpec& spec, const Context& context = default_context());
 
 }  // namespace jit

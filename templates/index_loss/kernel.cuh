@@ -1,7 +1,9 @@
-// The loss of an indexer (DeepSeek-V3.2) and its gradients, with cp.async, ldmatrix and mma.sync: runs on every GPU from sm_80 on.
+// The loss of an indexer (DeepSeek-V3.2) and its gradients, with cp.async, ldmatrix and mma.sync: runs on every GPU
+// from sm_80 on.
 //
-// A list's pass reads its token once and leaves what it adds to the gradient of each of its keys. Which lists have a key,
-// transpose_lists tells; a last pass sums what they have left, in their order. Equal inputs give bitwise identical results.
+// A list's pass reads its token once and leaves what it adds to the gradient of each of its keys. Which lists have a
+// key, transpose_lists tells; a last pass sums what they have left, in their order. Equal inputs give bitwise
+// identical results.
 #pragma once
 
 #include "index_loss/list_pass.cuh"

@@ -1,7 +1,7 @@
 // A token's pass over its list: the loss of the indexer's scores, and its gradients.
 //
-// A block owns a token, whose heads are the rows of one tile. Keys of the list come in tiles, gathered by cp.async; first for the
-// scores of all, which the softmax needs, and for gradients again:
+// A block owns a token, whose heads are the rows of one tile. Keys of the list come in tiles, gathered by cp.async;
+// first for the scores of all, which the softmax needs, and for gradients again:
 //
 //     places of keys ─ barrier ─ load K ─ barrier ─ X = Q Kᵀ, relu, sums over heads ─ barrier ─ scores
 //     loss = Σ p (log p − log softmax(scores)), d_score = softmax(scores) − p

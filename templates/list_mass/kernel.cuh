@@ -1,7 +1,8 @@
-// The mass of each listed key: its probability, summed over all heads of a token. With cp.async, ldmatrix and mma.sync: runs on
-// every GPU from sm_80 on.
+// The mass of each listed key: its probability, summed over all heads of a token. With cp.async, ldmatrix and
+// mma.sync: runs on every GPU from sm_80 on.
 //
-// A block owns a token. It reads the token's rows of q in groups of a tile, and for each group the keys of the list in tiles:
+// A block owns a token. It reads the token's rows of q in groups of a tile, and for each group the keys of the list
+// in tiles:
 //
 //     places of keys ─ barrier ─ load K ─ barrier ─ S = Q Kᵀ, P, sums over 16 rows ─ barrier ─ mass += sums
 //

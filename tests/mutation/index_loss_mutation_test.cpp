@@ -1,4 +1,5 @@
-// Mutations of masses of listed keys, and of an indexer's loss and its gradients: a wait too few, or a key too much, must be noticed.
+// Mutations of masses of listed keys, and of an indexer's loss and its gradients: a wait too few, or a key too much,
+// must be noticed.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -23,7 +23,7 @@ def block_top_k(
     seqused_q: jax.Array | None = None, seqused_k: jax.Array | None = None, page_table: jax.Array | None = None,
     **unknown: Any,
 ) -> Any:
-    """Computes `jit_attention.sparse.block_top_k` of JAX arrays, also inside of ``jax.jit``, with gradients by ``jax.grad``.
+    """Computes `jit_attention.sparse.block_top_k` of JAX arrays, also inside of ``jax.jit``, and its gradients.
 
     q, k, v and sinks have deterministic gradients, through o and LSE, but not with page_table.
 

@@ -1,8 +1,8 @@
 """The backend for MiniMax M3's layers, whose tokens choose blocks of 128 keys.
 
-SGLang puts a backend for these layers beside that of the dense ones, whatever serves the latter: `take_part` has it make the class
-below. SGLang's indexer says which blocks a token sees, and SGLang stores keys. One call of `jit_attention.sparse.block_top_k`
-attends to them, for all requests of a step.
+SGLang puts a backend for these layers beside that of the dense ones, whatever serves the latter: `take_part` has it make
+the class below. SGLang's indexer says which blocks a token sees, and SGLang stores keys. One call of
+`jit_attention.sparse.block_top_k` attends to them, for all requests of a step.
 """
 
 import contextlib

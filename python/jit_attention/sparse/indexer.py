@@ -52,15 +52,15 @@ def indexer_loss(q: ArrayT, k: Array, weights: Array, indices: Array, targets: A
                  stream: Any = None) -> ArrayT:
     """Computes the divergence KL(p ‖ softmax(scores)) of an indexer's scores from the targets of its lists.
 
-    Scores are those of `score_keys` without k_scale: Σ over heads of weight · relu(q · k). p is `targets` divided by its sum over the
-    keys of a list.
+    Scores are those of `score_keys` without k_scale: Σ over heads of weight · relu(q · k). p is `targets` divided by its
+    sum over the keys of a list.
 
     Args:
         q: Queries of the indexer (tokens, heads, head_dim), bf16 or fp16: up to 128 heads of 64 or 128 columns.
         k: Its keys (rows, head_dim). Rows of both are aligned to 16 bytes.
         weights: fp32 (tokens, heads).
-        indices: int32 (tokens, 1, entries): rows of k, such as `top_k` yields. Entries that name none are skipped; duplicates count
-            twice.
+        indices: int32 (tokens, 1, entries): rows of k, such as `top_k` yields. Entries that name none are skipped;
+            duplicates count twice.
         targets: fp32 (tokens, 1, entries), not negative, such as `list_mass` yields.
         counts: int32 (tokens, 1): how many of the entries count. None: all.
         stream: As in `attention`, without gradients.
@@ -93,9 +93,9 @@ def indexer_loss(q: ArrayT, k: Array, weights: Array, indices: Array, targets: A
 def choose_keys(q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Array | None = None, starts: Array | None = None,
                 ends: Array | None = None, page_table: Array | None = None, columns: int | None = None,
                 stream: Any = None) -> tuple[ArrayT, ArrayT]:
-    """Chooses the keys with the largest scores of an indexer: `top_k` of `score_keys`, whose scores never lie in memory all at once.
+    """Chooses the keys with the largest scores of an indexer: `top_k` of `score_keys`, with bounded memory. For sm_90a.
 
-    Tokens take turns where scores of all would exceed 256 MiB of workspace; the result is that of one turn. For sm_90a.
+    Tokens take turns where scores of all would exceed 256 MiB of workspace; the result is that of one turn.
 
     Args:
         q: As in `score_keys`.

@@ -1,5 +1,5 @@
-"""The loss of an indexer as a PyTorch operator, `torch.ops.jit_attention.indexer_loss`, with its gradient as another, and the masses
-of listed keys for compiled programs."""
+"""The loss of an indexer as a PyTorch operator, `torch.ops.jit_attention.indexer_loss`, with its gradient as another, and
+the masses of listed keys for compiled programs."""
 
 from typing import Optional
 
