@@ -1591,7 +1591,7 @@ def _list_mass(
     dtype: str | None = None, stream: Stream | None = None,
 ) -> ArrayT: ...
 def _index_loss(
-    q: ArrayT, k: Array, weights: Array, indices: Array, targets: Array, counts: Array | None = None, *,
+    q: Array, k: Array, weights: Array, indices: Array, targets: Array, counts: Array | None = None, *,
     d_loss: Array | None = None, part_bytes: int = ..., dtype: str | None = None, stream: Stream | None = None,
 ) -> Any: ...
 def _list_gradients(
