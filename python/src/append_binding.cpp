@@ -119,8 +119,8 @@ void check_have_effect(const AppendSpec& spec) {
 
 // Hot path: engines' backends call this for each layer and step; see attend_to_pages.
 void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
-                     nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale,
-                     nb::handle v_scale, nb::handle k_block_scales, nb::handle v_block_scales) {
+                     nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale, nb::handle v_scale,
+                     nb::handle k_block_scales, nb::handle v_block_scales) {
   OperationCall call(k, "k", Py_None, std::nullopt);
   AppendArguments arguments;
   call.read(k, "k", arguments.k);

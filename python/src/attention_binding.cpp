@@ -322,7 +322,8 @@ void bind_attention(nb::module_& module) {
          "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(), "sinks"_a.none(),
          "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a, "kv_dtype"_a.none(),
          "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(), "k_block_scales"_a = nb::none(),
-         "v_block_scales"_a = nb::none(), "`attention` with zero_padding over pages, of the first rows of q and out.");
+         "v_block_scales"_a = nb::none(),
+         "`attention` with zero_padding over pages, of the first rows of q and out.");
 }
 
 }  // namespace jit::python
