@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from seeded import some
 
 pytest.importorskip("torch", reason="needs PyTorch")
 
@@ -166,23 +167,23 @@ def here(emulated):
         pytest.skip("the runner names the device")
 
 
-def test_vllm(tmp_path):
-    ended = run("vllm", tmp_path, {"tests/kernels/attention/test_flashmla.py": LATENTS, "tests/conftest.py": "import nothing",
-                                   "tests/quantization/here/test_per_token_kv_cache.py": CACHES}, "--smaller", "32")  # fmt: skip
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    lines = ended.stdout.splitlines()
-    assert lines[-3:] == ["    1 latents of fp8 under queries of fp8 are not served", "    1 of vLLM itself",
-                          "3 passed, 1 failed, 1 skipped, 1 left out"], ended.stdout  # fmt: skip
-    assert "it is told" in ended.stdout
+PARTS = {
+    "vllm": ({"tests/kernels/attention/test_flashmla.py": LATENTS, "tests/conftest.py": "import nothing",
+              "tests/quantization/here/test_per_token_kv_cache.py": CACHES},
+             ["    1 latents of fp8 under queries of fp8 are not served", "    1 of vLLM itself",
+              "3 passed, 1 failed, 1 skipped, 1 left out"]),
+    "cudnn": ({"test/python/sdpa/frost/test_sdpa_fwd_dsl_sm100.py": CUDNN},
+              ["    2 not of head dim 512", "    1 of cuDNN itself: cudnn.sdpa.fwd.api_dsl.SdpaFwdDslSm100",
+               "2 passed, 1 failed, 1 skipped, 2 left out"]),
+}  # fmt: skip
 
 
-def test_cudnn(tmp_path):
-    ended = run("cudnn", tmp_path, {"test/python/sdpa/frost/test_sdpa_fwd_dsl_sm100.py": CUDNN})
+@pytest.mark.parametrize("suite", some(list(PARTS), 1))
+def test_counts(tmp_path, suite):
+    files, told = PARTS[suite]
+    ended = run(suite, tmp_path, files, "--smaller", "32")
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    lines = ended.stdout.splitlines()
-    assert lines[-3:] == ["    2 not of head dim 512",
-                          "    1 of cuDNN itself: cudnn.sdpa.fwd.api_dsl.SdpaFwdDslSm100",
-                          "2 passed, 1 failed, 1 skipped, 2 left out"], ended.stdout  # fmt: skip
+    assert ended.stdout.splitlines()[-3:] == told, ended.stdout
     assert "it is told" in ended.stdout
 
 

@@ -28,16 +28,18 @@ def make_smaller(item, divisor):
 class Tensor:
     """A tensor of a graph; its shape and strides are those of what is bound."""
 
-    ragged_offset = None
-
-    def set_ragged_offset(self, offset):
-        self.ragged_offset = offset
-        return self
+    offset = None  #: where packed sequences begin in memory, if they are packed
 
     def __getattr__(self, name):
-        if name.startswith("set_"):
-            return lambda *_: self
-        raise AttributeError(name)
+        if not name.startswith("set_"):
+            raise AttributeError(name)
+
+        def keep(value):
+            if name.endswith("_offset"):
+                self.offset = value
+            return self
+
+        return keep
 
 
 class Graph:
@@ -76,7 +78,7 @@ class Rows:
 
     def __init__(self, bound, tensor):
         self.whole = bound[tensor]
-        self.offsets = None if tensor.ragged_offset is None else bound[tensor.ragged_offset].flatten().tolist()
+        self.offsets = None if tensor.offset is None else bound[tensor.offset].flatten().tolist()
 
     def of(self, b, tokens):
         """A sequence's, (1, tokens, heads, head_dim)."""

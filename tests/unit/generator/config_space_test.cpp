@@ -235,8 +235,8 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}), HasSubstr("over 8-bit latents"));
   other.kv_dtype = DType::latent_656;
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async, .pair = true}), "");
-  other = {
-      .head_dim = 576, .head_dim_v = 512, .gqa_ratio = 128, .mask = mask::causal(), .values_in_keys = true};
+  other = {.head_dim = 576, .head_dim_v = 512, .gqa_ratio = 128, .values_in_keys = true};
+  other.mask = mask::causal();
   EXPECT_EQ(rejection(other, {.pair = true}), "");
   other.mask = mask::sliding_window(9, 0);
   EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("no mask or a causal one"));
