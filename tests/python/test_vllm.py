@@ -17,7 +17,7 @@ import ml_dtypes  # noqa: E402
 import vllm_stand_ins  # noqa: E402
 from flash_reference import flash_exact  # noqa: E402
 from jit_attention._engines import check_version  # noqa: E402
-from stored_caches import stored  # noqa: E402
+from stored_caches import held_nvfp4  # noqa: E402
 
 if importlib.util.find_spec("vllm") is None:
     vllm_stand_ins.install()
@@ -394,10 +394,7 @@ def test_a_cache_of_nvfp4(rng, device, layout, head_size, scales):
         held = []
         for b, rows in enumerate(getattr(step, name)):
             at = step.table[b, numpy.arange(len(rows)) // size], numpy.arange(len(rows)) % size
-            right = stored("nvfp4", rows.astype(numpy.float32), scale)
-            assert numpy.array_equal(parts[2 * which][at], right.rows)
-            assert numpy.array_equal(parts[2 * which + 1][at], right.blocks)
-            held.append(right.numbers)
+            held.append(held_nvfp4(parts[2 * which][at], parts[2 * which + 1][at], rows, scale))
         setattr(step, name, held)
     step.check(step.run(impl, layer, cache), causal=True)
 
