@@ -36,7 +36,93 @@ class KVWriteLoc:
 
 
 class MHATokenToKVPool:
-    pass
+    start_layer = 0
+
+    def get_key_buffer(self, layer_id):
+        return self.k_buffer[layer_id - self.start_layer].view(self.dtype)
+
+    def get_value_buffer(self, layer_id):
+        return self.v_buffer[layer_id - self.start_layer].view(self.dtype)
+
+    def get_raw_kv_buffer(self, layer_id):
+        numbers, scales = (self.k_buffer, self.v_buffer), (self.k_scale_buffer, self.v_scale_buffer)
+        here = layer_id - self.start_layer
+        return *(each[here] for each in numbers), *(each[here].view(torch.float8_e4m3fn) for each in scales)
+
+
+class KVCacheAttentionPhase(str, enum.Enum):
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class KVCacheAttentionAccessKind(str, enum.Enum):
+    PLAIN = "plain"
+    DEQUANT_WORKSPACE = "dequant_workspace"
+    NATIVE_FP4 = "native_fp4"
+
+
+@dataclass(frozen=True)
+class KVCacheBackendMatcher:
+    exact: frozenset = frozenset()
+
+
+@dataclass(frozen=True)
+class KVCacheAttentionAccess:
+    phase: KVCacheAttentionPhase
+    kind: KVCacheAttentionAccessKind
+    backend_matcher: KVCacheBackendMatcher
+    storage_dtype: object = None
+    scale_recipe: str | None = None
+
+
+KV_CACHE_ATTENTION_ACCESS_REGISTRY = {"nvfp4": (), "fp4_mx_block16": ()}
+
+
+class NVFP4KVCacheMethod:
+    """Buffers of slots: scales in their order, unless kernels of SM100 read them."""
+
+    name = "nvfp4"
+
+    def __init__(self, num_layers, device, page_size=16, native_scale_layout=None):
+        self.k_scales_gpu, self.v_scales_gpu = (torch.ones(num_layers, device=device) for _ in range(2))
+        self.has_native_layout = native_scale_layout
+
+    def configure_attention_backends(self, prefill, decode):
+        phases = zip(KVCacheAttentionPhase, (prefill, decode))
+        self.accesses = [access for phase, name in phases for access in KV_CACHE_ATTENTION_ACCESS_REGISTRY[self.name]
+                         if access.phase == phase and name in access.backend_matcher.exact]
+
+    def create_buffers(self, size, head_num, head_dim, layer_num, device):
+        def zeros(columns):
+            return [torch.zeros(size, head_num, columns, dtype=torch.uint8, device=device) for _ in range(layer_num)]
+
+        is_native = any(access.kind == KVCacheAttentionAccessKind.NATIVE_FP4 for access in self.accesses)
+        has_scales = is_native and not self.has_native_layout
+        return dict(k_buffer=zeros(head_dim // 2), v_buffer=zeros(head_dim // 2), store_dtype=torch.uint8,
+                    k_scale_buffer=zeros(head_dim // 16) if has_scales else None,
+                    v_scale_buffer=zeros(head_dim // 16) if has_scales else None)
+
+
+RESOLUTION_HOOKS = {}
+
+
+def register_resolution_hook(name):
+    def decorator(function):
+        RESOLUTION_HOOKS.setdefault(name, []).append(function)
+        return function
+
+    return decorator
+
+
+def run_hook(builtin, server_args):
+    step = builtin
+    for hook in RESOLUTION_HOOKS.get(builtin.__name__, ()):
+        step = lambda args, hook=hook, step=step: hook(args, step)  # noqa: E731
+    step(server_args)
+
+
+def attention_backends_of(view):
+    return view.prefill_attention_backend or view.attention_backend, view.decode_attention_backend or view.attention_backend
 
 
 class MLATokenToKVPool:
@@ -191,7 +277,16 @@ def install():
             ATTENTION_BACKEND_CHOICES=["fa3"], DETERMINISTIC_ATTENTION_BACKEND_CHOICES=["fa3"],
             RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND=["fa3"],
         ),
+        "sglang.srt.arg_groups.overrides": dict(attention_backends_of=attention_backends_of, resolved_view=lambda args: args,
+                                                resolving_view=lambda args: args),
+        "sglang.srt.arg_groups.resolution_hooks": dict(register_resolution_hook=register_resolution_hook, run_hook=run_hook),
         "sglang.srt.layers": {},
+        "sglang.srt.layers.quantization": {},
+        "sglang.srt.layers.quantization.fp4_kv_cache_quant_method": dict(
+            KV_CACHE_ATTENTION_ACCESS_REGISTRY=KV_CACHE_ATTENTION_ACCESS_REGISTRY,
+            KVCacheAttentionAccess=KVCacheAttentionAccess, KVCacheAttentionAccessKind=KVCacheAttentionAccessKind,
+            KVCacheAttentionPhase=KVCacheAttentionPhase, KVCacheBackendMatcher=KVCacheBackendMatcher,
+            NVFP4KVCacheMethod=NVFP4KVCacheMethod),
         "sglang.srt.layers.attention": {},
         "sglang.srt.layers.attention.attention_registry": dict(
             ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend

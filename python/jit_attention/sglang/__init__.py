@@ -32,6 +32,12 @@ def register():
                   choices.RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND):
         if NAME not in names:
             names.append(NAME)
+    try:
+        from .nvfp4 import allow
+
+        allow()
+    except (ImportError, KeyError, ValueError) as error:  # of a version that create() refuses
+        _log.warning("this SGLang does not let other backends have caches of nvfp4 (%s)", error)
 
 
 def create(model_runner):
