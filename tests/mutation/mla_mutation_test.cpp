@@ -54,7 +54,7 @@ const Subject room_for_more = [] {
   return subject;
 }();
 
-TEST(Mla, IsRightUnmutated) {
+UNMUTATED_TEST(Mla, IsRightUnmutated) {
   for (const Subject& subject :
        reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
