@@ -9,6 +9,8 @@ import time
 import jit_attention as ja
 import pytest
 
+SHARE = 2  # processes take long to begin
+
 SMALL = """
 import numpy, jit_attention as ja
 q = numpy.random.default_rng().standard_normal((1, 16, 1, 64)).astype(numpy.float16)
@@ -256,11 +258,18 @@ def test_ctrl_c_ends_a_compile(on_emulated, tmp_path):
     assert "interrupted" in on_emulated(
         """
 import os, signal, threading, time
-# Not sooner: NVRTC's front end ends the process by a handler of its own.
-threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()
+# Not sooner: NVRTC's front end, a tenth of a second of CPU time, ends the process by a handler of its own.
+compiles = True
+def interrupt():
+    begin = time.process_time()
+    while compiles and time.process_time() - begin < 0.35:
+        time.sleep(0.002)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
 try:
     ja.compile(ja.AttentionSpec(head_dim=256), "sm_90a")
-    time.sleep(2)
+    compiles = False
+    time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted")
 """,

@@ -64,6 +64,12 @@ TEST(Candidates, OfAFamilyOutOfReachAreNone) {
   };
   EXPECT_EQ(picked(199), 3u);
   EXPECT_EQ(picked(201), 1u);
+  const auto of_models_that_err = [](double cycles) {
+    return promising(std::vector<Candidate>{{{ForwardWgmma{}}, 100, 2}, {{ForwardMmaSync{}}, cycles, 1.5}})
+        .size();
+  };
+  EXPECT_EQ(of_models_that_err(299), 2u);
+  EXPECT_EQ(of_models_that_err(301), 1u);
 }
 
 // Keys of 8 bits are upcast on their way or ahead, of which the model of the other form knows little.
