@@ -259,6 +259,7 @@ def test_ctrl_c_ends_a_compile(on_emulated, tmp_path):
         """
 import os, signal, threading, time
 # Not sooner: NVRTC's front end, a tenth of a second of CPU time, ends the process by a handler of its own.
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which processes in the background ignore
 compiles = True
 def interrupt():
     begin = time.process_time()
