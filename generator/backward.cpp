@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "generator/attention_state.h"
+#include "generator/build/images_beside.h"
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
 #include "generator/plan/backward_plan.h"
@@ -91,6 +92,8 @@ const Plan& operand_plan(const AttentionState& state, int device, const Attentio
 Plan whole_plan(const AttentionState& state, int device, const AttentionParams& params,
                 const BackwardCall& call) {
   try {
+    const ImagesBeside beside(state.context, shared_gradient_programs(state.spec, call),
+                              native_target(device_info(device)));
     Plan plan = operand_plan(state, device, params, call);
     add_shared_gradients(state.context, plan, state.spec, call, device);
     return plan;

@@ -1,8 +1,10 @@
 // Selects plans for forward calls of new sizes: tuned, mixed, or untuned.
 #include "generator/plan_selection.h"
 
+#include <future>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <jit/device.h>
@@ -50,29 +52,44 @@ Plan untuned_plan(const AttentionState& state, const DeviceInfo& device, const P
   return plan_of(state, spec, std::move(kernel), device, std::move(why));
 }
 
-// The kernel for some requests of mixed calls: from the config recorded for calls of their sizes, else from
-// the cost model's, else the best available one.
-std::optional<BuiltKernel> kernel_for(const AttentionState& state, const DeviceInfo& device,
-                                      Requests requests, const ProblemShape& shape) {
-  std::optional<KernelConfig> config;
+// Some requests of mixed calls, and the configs of their kernel: the one recorded for calls of their sizes, else the cost
+// model's.
+struct RequestConfigs {
+  Requests requests;
+  ProblemShape shape;
+  bool is_recorded;
+  std::vector<KernelConfig> configs;
+};
+
+RequestConfigs configs_of(const AttentionState& state, const DeviceInfo& device, Requests requests,
+                          const ProblemShape& shape) {
+  const DeviceLimits limits = device_limits(device);
   if (state.context.settings.tuning != TuningMode::off && !device.emulated && can_time(state.spec)) {
     const ForwardProblem problem(state.spec, device, shape);
-    if (const auto recorded = find_record(state.context, problem); recorded)
-      config = config_for(recorded->configs.front(), requests);
-  }
-  const auto choose = [&](const std::optional<KernelConfig>& wanted, Missing missing) {
-    return choose_kernel_for(state.context, state.spec, requests, wanted, shape, device_limits(device),
-                             native_target(device), missing);
-  };
-  if (config) {
-    try {
-      // No kernel: some configs cannot be compiled for a subset of requests.
-      if (std::optional<BuiltKernel> kernel = choose(config, Missing::is_an_error)) return kernel;
-    } catch (const Error& error) {
-      if (!is_out_of_reach(error)) throw;
+    const auto recorded = find_record(state.context, problem);
+    const auto config = recorded ? config_for(recorded->configs.front(), requests) : std::nullopt;
+    // Some configs cannot be compiled for a subset of requests.
+    if (config) {
+      std::vector<KernelConfig> own = configs_for(state.spec, requests, config, shape, limits);
+      if (!own.empty()) return {requests, shape, true, std::move(own)};
     }
   }
-  return choose({}, Missing::is_replaced);
+  return {requests, shape, false, configs_for(state.spec, requests, {}, shape, limits)};
+}
+
+// The kernel of these configs, or the best available one.
+BuiltKernel kernel_for(const AttentionState& state, const DeviceInfo& device, const RequestConfigs& own) {
+  const Target target = native_target(device);
+  if (!own.is_recorded)
+    return choose_among(state.context, state.spec, own.configs, target, Missing::is_replaced);
+  try {
+    return choose_among(state.context, state.spec, own.configs, target, Missing::is_an_error);
+  } catch (const Error& error) {
+    if (!is_out_of_reach(error)) throw;
+  }
+  const std::vector<KernelConfig> ranked =
+      configs_for(state.spec, own.requests, {}, own.shape, device_limits(device));
+  return choose_among(state.context, state.spec, ranked, target, Missing::is_replaced);
 }
 
 // A plan of two kernels for a call that mixes requests of many and of few queries. The kernel for few runs
@@ -83,17 +100,20 @@ std::optional<Plan> mixed_plan(const AttentionState& state, const DeviceInfo& de
   const AttentionSpec& spec = state.spec;
   if (shape.surplus_q == 0 || spec.split_keys != 0 || spec.dropout) return std::nullopt;
   try {
-    std::optional<BuiltKernel> many = kernel_for(state, device, Requests::many_queries, shape_of_many(shape));
-    if (!many) return std::nullopt;
-    std::optional<BuiltKernel> few = kernel_for(state, device, Requests::few_queries, shape_of_few(shape));
-    if (!few) return std::nullopt;
+    const RequestConfigs of_many = configs_of(state, device, Requests::many_queries, shape_of_many(shape));
+    if (of_many.configs.empty()) return std::nullopt;
+    const RequestConfigs of_few = configs_of(state, device, Requests::few_queries, shape_of_few(shape));
+    if (of_few.configs.empty()) return std::nullopt;
+    // Both compile at once; where no thread can be started, one after the other.
+    std::future<BuiltKernel> other = std::async([&] { return kernel_for(state, device, of_few); });
+    BuiltKernel many = kernel_for(state, device, of_many), few = other.get();
     std::string why = fmt::format("cost model; beside requests of more than {} queries, those by {}",
-                                  few_queries, to_string(many->config));
-    if (many->is_fallback || few->is_fallback) remark_stand_in(why);
-    Plan plan = plan_of(state, state.spec, *std::move(few), device, std::move(why));
+                                  few_queries, to_string(many.config));
+    if (many.is_fallback || few.is_fallback) remark_stand_in(why);
+    Plan plan = plan_of(state, state.spec, std::move(few), device, std::move(why));
     PlanStep second_half = plan.steps.front();
     second_half.turn = 1;
-    add_kernel(state.context, plan, *std::move(many), device.ordinal);
+    add_kernel(state.context, plan, std::move(many), device.ordinal);
     plan.steps.push_back(std::move(second_half));
     return plan;
   } catch (const Error& error) {

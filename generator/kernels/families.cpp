@@ -148,8 +148,9 @@ std::size_t family_form(const KernelConfig& config) {
   return config.index() + (has_kernel_ahead ? std::variant_size_v<KernelConfig> : 0);
 }
 
-double model_error(const KernelConfig& config) {
-  return std::visit([]<class Config>(const Config&) { return Family<Config>::model_error; }, config);
+double model_error(const AttentionSpec& spec, const KernelConfig& config) {
+  return std::visit([&]<class Config>(const Config&) { return Family<Config>::model_error_for(spec); },
+                    config);
 }
 
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests) {

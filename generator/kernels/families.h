@@ -80,8 +80,8 @@ double estimated_cycles(const Case& problem, const ProblemShape& shape, const Ke
 /// them are as hard to compare as across families.
 std::size_t family_form(const KernelConfig& config);
 
-/// Factor by which predictions may be wrong relative to others of the family.
-double model_error(const KernelConfig& config);
+/// Factor by which predictions for kernels of the spec may be wrong relative to others of the family.
+double model_error(const AttentionSpec& spec, const KernelConfig& config);
 
 /// The config of a kernel that computes only these requests of a call, if its family has one.
 std::optional<KernelConfig> config_for(const KernelConfig& config, Requests requests);

@@ -89,6 +89,8 @@ struct FamilyDefaults {
   static constexpr std::span<const Arch> archs = {};
   /// Factor by which its cost model may misjudge a config relative to another; larger if not fitted.
   static constexpr double model_error = fitted_model_error;
+  /// That factor for kernels of the spec: smaller where predictions were compared with timings.
+  static double model_error_for(const AttentionSpec&) { return Family<Config>::model_error; }
   /// The largest supported head_dim and head_dim_v.
   static constexpr int most_head_dim = most_warp_columns;
   static constexpr int most_head_dim_v = most_warp_columns;
@@ -155,7 +157,7 @@ concept KernelFamily = std::derived_from<Family<Config>, FamilyDefaults<Config>>
   { Family<Config>::launch(launch, config) } -> std::same_as<void>;
   // Members with defaults, which FamilyDefaults documents.
   { Family<Config>::archs } -> std::same_as<const std::span<const Arch>&>;
-  { Family<Config>::model_error } -> std::convertible_to<double>;
+  { Family<Config>::model_error_for(spec) } -> std::convertible_to<double>;
   { Family<Config>::most_head_dim } -> std::convertible_to<int>;
   { Family<Config>::most_head_dim_v } -> std::convertible_to<int>;
   { Family<Config>::reads_latents } -> std::convertible_to<bool>;

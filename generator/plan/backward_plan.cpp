@@ -1,12 +1,16 @@
 #include "generator/plan/backward_plan.h"
 
 #include <algorithm>
+#include <exception>
+#include <functional>
+#include <future>
 #include <iterator>
 #include <utility>
 
 #include <jit/device.h>
 #include <jit/spec_table.h>
 
+#include "generator/build/images_beside.h"
 #include "generator/build/kernel_store.h"
 #include "generator/kernels/backward_output/steps.h"
 #include "generator/kernels/backward_sinks/steps.h"
@@ -17,9 +21,25 @@
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/kernel_spec.h"
+#include "runtime/parallel.h"
 
 namespace jit {
 namespace {
+
+// The programs around a family's main one.
+std::vector<Program> programs_around(const AttentionSpec& spec, const KernelConfig& config) {
+  std::vector<Program> programs;
+  const FamilySteps around = steps_around(spec, config);
+  for (const auto* steps : {&around.before, &around.behind}) {
+    for (const FamilyStep& step : *steps) programs.push_back(step.program);
+  }
+  return programs;
+}
+
+// The score tensors among the call's slots.
+unsigned score_slots(const AttentionSpec& spec, const BackwardCall& call) {
+  return call.tensor_slots & ~output_slots(functor_tensor_uses(spec));
+}
 
 // A step of a small kernel next to a family's main kernel.
 PlanStep side_step(KernelStore& store, const Program& program, const KernelConfig& config, int device,
@@ -86,6 +106,7 @@ bool is_at_hand(KernelStore& store, const AttentionSpec& spec, const KernelConfi
 Plan one_pass_plan(KernelStore& store, const AttentionSpec& spec, const KernelConfig& config, int device,
                    std::string why) {
   const DeviceInfo info = device_info(device);
+  const ImagesBeside beside(store, programs_around(spec, config), native_target(info));
   BuiltKernel kernel =
       choose_kernel(store, spec, config, {.pass = Pass::backward}, device_limits(info), native_target(info));
   Plan plan = make_plan(store, spec, std::move(kernel), device, std::move(why));
@@ -109,18 +130,22 @@ Plan two_pass_plan(KernelStore& store, const AttentionSpec& spec, const ProblemS
                    std::string why) {
   const DeviceInfo info = device_info(device);
   Plan plan{.spec = spec, .config = {}, .steps = {}, .why = std::move(why)};
-  const auto add = [&](Pass pass, const std::optional<KernelConfig>& given) {
+  const auto choose = [&](Pass pass, const std::optional<KernelConfig>& given) {
     ProblemShape own = shape;
     own.pass = pass;
-    BuiltKernel kernel = choose_kernel(store, spec, given, own, device_limits(info), native_target(info),
-                                       Missing::is_replaced);
+    return choose_kernel(store, spec, given, own, device_limits(info), native_target(info),
+                         Missing::is_replaced);
+  };
+  const auto add = [&](BuiltKernel kernel) {
     if (kernel.is_fallback) remark_stand_in(plan.why);
     plan.is_checked |= is_checked(spec, kernel.config, kernel.image->target);
     plan.config = kernel.config;
     add_kernel(store, plan, std::move(kernel), device);
   };
-  add(Pass::backward_dq, dq);
-  add(Pass::backward_dkv, dkv);
+  // Both compile at once; where no thread can be started, one after the other.
+  std::future<BuiltKernel> second = std::async([&] { return choose(Pass::backward_dkv, dkv); });
+  add(choose(Pass::backward_dq, dq));
+  add(second.get());
   return plan;
 }
 
@@ -138,7 +163,10 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
   if (!has_one_pass(spec, shape, limits))
     return two_pass_plan(store, spec, shape, {}, {}, device, std::move(why));
   const Target target = native_target(device_info(device));
+  const std::vector<KernelConfig> order = untuned_order(spec, shape, limits, deterministic);
   try {
+    const ImagesBeside beside(
+        store, order.empty() ? std::vector<Program>() : programs_around(spec, order.front()), target);
     if (const auto kernel = choose_one_pass(store, spec, shape, deterministic, limits, target))
       return one_pass_plan(store, spec, kernel->config, device, why);
     return two_pass_plan(store, spec, shape, {}, {}, device, why);
@@ -146,7 +174,6 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
     if (!is_out_of_reach(error)) throw;
   }
   remark_stand_in(why);
-  const std::vector<KernelConfig> order = untuned_order(spec, shape, limits, deterministic);
   const auto found = std::ranges::find_if(
       order, [&](const KernelConfig& config) { return is_at_hand(store, spec, config, target); });
   Plan plan = found != order.end() ? one_pass_plan(store, spec, *found, device, std::move(why))
@@ -166,23 +193,47 @@ std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelSto
                                                                        const AttentionSpec& spec,
                                                                        const PlanConfigs& configs,
                                                                        Target target) {
-  std::vector<std::shared_ptr<const KernelImage>> images;
+  std::vector<std::function<std::shared_ptr<const KernelImage>()>> builds;
   for (const KernelConfig& config : configs)
-    images.push_back(build_kernel(store, spec, config, target).image);
+    builds.emplace_back([&, config] { return build_kernel(store, spec, config, target).image; });
   for (const KernelConfig& config : configs) {
-    const FamilySteps around = steps_around(spec, config);
-    for (const auto* steps : {&around.before, &around.behind}) {
-      for (const FamilyStep& step : *steps) images.push_back(build_image(store, step.program, target));
-    }
+    for (const Program& program : programs_around(spec, config))
+      builds.emplace_back([&, program] { return build_image(store, program, target); });
+  }
+  std::vector<std::shared_ptr<const KernelImage>> images(builds.size());
+  std::vector<std::exception_ptr> errors(builds.size());
+  in_parallel(
+      builds.size(),
+      [&](std::size_t i) {
+        try {
+          images[i] = builds[i]();
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      },
+      builds.size());
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
   }
   return images;
+}
+
+std::vector<Program> shared_gradient_programs(const AttentionSpec& spec, const BackwardCall& call) {
+  const AttentionSpec own = backward_spec(spec, call.shape);
+  std::vector<Program> programs;
+  if (call.has_sinks) programs.push_back(backward_sinks::program(own));
+  if (const unsigned slots = score_slots(spec, call); slots != 0) {
+    programs.push_back(backward_tensors::sum_program(own, slots));
+    programs.push_back(backward_tensors::convert_program(own, slots));
+  }
+  return programs;
 }
 
 void add_shared_gradients(KernelStore& store, Plan& plan, const AttentionSpec& spec, const BackwardCall& call,
                           int device) {
   if (call.has_sinks) add_sink_step(store, plan, device);
-  const unsigned of_scores = call.tensor_slots & ~output_slots(functor_tensor_uses(spec));
-  if (of_scores != 0) add_tensor_steps(store, plan, of_scores, device);
+  if (const unsigned slots = score_slots(spec, call); slots != 0)
+    add_tensor_steps(store, plan, slots, device);
   if (spec.output.is_none()) return;
   AttentionSpec own = backward_spec(spec, call.shape);
   own.output = spec.output;

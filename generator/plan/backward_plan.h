@@ -52,11 +52,14 @@ Plan untuned_backward_plan(KernelStore& store, const AttentionSpec& spec, const 
 Plan backward_plan(KernelStore& store, const AttentionSpec& spec, const PlanConfigs& configs, int device,
                    std::string why);
 
-/// The kernels of that plan, compiled, main kernels first.
+/// The kernels of that plan, compiled at once, main kernels first.
 std::vector<std::shared_ptr<const KernelImage>> build_backward_kernels(KernelStore& store,
                                                                        const AttentionSpec& spec,
                                                                        const PlanConfigs& configs,
                                                                        Target target);
+
+/// The programs of the kernels that add_shared_gradients() adds behind others, to be compiled beside these.
+std::vector<Program> shared_gradient_programs(const AttentionSpec& spec, const BackwardCall& call);
 
 /// Adds kernels: gradients of sinks and of scores' tensors after those of dq, dk and dv, and those of an
 /// output functor before all. `spec` is the caller's.

@@ -62,27 +62,6 @@ std::optional<BuiltKernel> first_clean(
   return best;
 }
 
-// Requires: there are configs.
-BuiltKernel build_clean(KernelStore& store, const AttentionSpec& spec,
-                        const std::vector<KernelConfig>& configs, Target target, Missing missing) {
-  try {
-    return *first_clean(store, configs, target, [&](const KernelConfig& config) {
-      return build_kernel(store, spec, config, target);
-    });
-  } catch (const Error& error) {
-    const bool may_replace =
-        missing == Missing::is_replaced && (spec.split_keys == 0 || has_fixed_bits(spec));
-    if (!may_replace || !is_out_of_reach(error)) throw;
-    std::optional<BuiltKernel> kernel = first_clean(store, configs, target, [&](const KernelConfig& config) {
-      return kernel_at_hand(store, spec, config, target);
-    });
-    if (!kernel) throw;
-    kernel->is_fallback = true;
-    tell_of_stand_in(store, spec, target);
-    return *std::move(kernel);
-  }
-}
-
 // Throws Error unsupported_device if no kernel of the spec runs there.
 void check_runs(KernelStore& store, const AttentionSpec& spec, const DeviceLimits& limits) {
   for (const std::string& sentence : unfollowed_texts(spec)) store.tell_once(Event::Kind::note, sentence);
@@ -131,11 +110,31 @@ std::optional<BuiltKernel> kernel_at_hand(KernelStore& store, const AttentionSpe
   return image ? std::optional<BuiltKernel>({config, std::move(image)}) : std::nullopt;
 }
 
+BuiltKernel choose_among(KernelStore& store, const AttentionSpec& spec,
+                         const std::vector<KernelConfig>& configs, Target target, Missing missing) {
+  try {
+    return *first_clean(store, configs, target, [&](const KernelConfig& config) {
+      return build_kernel(store, spec, config, target);
+    });
+  } catch (const Error& error) {
+    const bool may_replace =
+        missing == Missing::is_replaced && (spec.split_keys == 0 || has_fixed_bits(spec));
+    if (!may_replace || !is_out_of_reach(error)) throw;
+    std::optional<BuiltKernel> kernel = first_clean(store, configs, target, [&](const KernelConfig& config) {
+      return kernel_at_hand(store, spec, config, target);
+    });
+    if (!kernel) throw;
+    kernel->is_fallback = true;
+    tell_of_stand_in(store, spec, target);
+    return *std::move(kernel);
+  }
+}
+
 BuiltKernel choose_kernel(KernelStore& store, const AttentionSpec& spec,
                           const std::optional<KernelConfig>& given, const ProblemShape& shape,
                           const DeviceLimits& limits, Target target, Missing missing) {
   check_runs(store, spec, limits);
-  if (!given) return build_clean(store, spec, untuned_order(spec, shape, limits), target, missing);
+  if (!given) return choose_among(store, spec, untuned_order(spec, shape, limits), target, missing);
   if (pass_of(*given) != shape.pass) {
     throw Error(
         ErrorCode::no_valid_config, "configure", "config",
@@ -154,20 +153,27 @@ std::optional<BuiltKernel> choose_one_pass(KernelStore& store, const AttentionSp
   check_runs(store, spec, limits);
   const std::vector<KernelConfig> configs = untuned_order(spec, shape, limits, deterministic);
   if (configs.empty()) return std::nullopt;
-  return build_clean(store, spec, configs, target, Missing::is_an_error);
+  return choose_among(store, spec, configs, target, Missing::is_an_error);
+}
+
+std::vector<KernelConfig> configs_for(const AttentionSpec& spec, Requests requests,
+                                      const std::optional<KernelConfig>& config, const ProblemShape& shape,
+                                      const DeviceLimits& limits) {
+  std::vector<KernelConfig> configs;
+  for (const KernelConfig& each : config ? std::vector{*config} : untuned_order(spec, shape, limits)) {
+    const std::optional<KernelConfig> own = config_for(each, requests);
+    if (own && config_rejection(spec, *own, limits).empty()) configs.push_back(*own);
+  }
+  return configs;
 }
 
 std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const AttentionSpec& spec, Requests requests,
                                              const std::optional<KernelConfig>& config,
                                              const ProblemShape& shape, const DeviceLimits& limits,
                                              Target target, Missing missing) {
-  std::vector<KernelConfig> configs;
-  for (const KernelConfig& each : config ? std::vector{*config} : untuned_order(spec, shape, limits)) {
-    const std::optional<KernelConfig> own = config_for(each, requests);
-    if (own && config_rejection(spec, *own, limits).empty()) configs.push_back(*own);
-  }
+  const std::vector<KernelConfig> configs = configs_for(spec, requests, config, shape, limits);
   if (configs.empty()) return std::nullopt;
-  return build_clean(store, spec, configs, target, missing);
+  return choose_among(store, spec, configs, target, missing);
 }
 
 Plan make_plan(KernelStore& store, const AttentionSpec& spec, BuiltKernel kernel, int device,

@@ -73,8 +73,19 @@ std::optional<BuiltKernel> choose_one_pass(KernelStore& store, const AttentionSp
                                            const ProblemShape& shape, bool deterministic,
                                            const DeviceLimits& limits, Target target);
 
-/// The kernel of one family for some requests of a call: of `config` if given, else as choose_kernel does.
-/// None if no family serves them. Throws the errors of build_kernel.
+/// The configs to try in order for some requests of a call: `config` if given, else those of the cost model. None if no
+/// family serves them.
+std::vector<KernelConfig> configs_for(const AttentionSpec& spec, Requests requests,
+                                      const std::optional<KernelConfig>& config, const ProblemShape& shape,
+                                      const DeviceLimits& limits);
+
+/// The kernel of one of these configs, as choose_kernel chooses. Requires: there are configs. Throws the errors of
+/// build_kernel. Thread safe.
+BuiltKernel choose_among(KernelStore& store, const AttentionSpec& spec,
+                         const std::vector<KernelConfig>& configs, Target target, Missing missing);
+
+/// The kernel of one family for some requests of a call: of configs_for(). None if no family serves them. Throws the
+/// errors of build_kernel.
 std::optional<BuiltKernel> choose_kernel_for(KernelStore& store, const AttentionSpec& spec, Requests requests,
                                              const std::optional<KernelConfig>& config,
                                              const ProblemShape& shape, const DeviceLimits& limits,

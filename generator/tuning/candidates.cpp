@@ -12,6 +12,9 @@ namespace {
 constexpr std::ptrdiff_t most_candidates = 8;
 // Predictions of different families are hard to compare: if two compete, both are measured.
 constexpr std::ptrdiff_t most_of_the_first_family = 5, most_of_another = 2;
+// A family that is predicted to take so many times as long as the first one is not measured, hard as that is to compare;
+// nor one that would lose if both models erred as much as they may.
+constexpr double out_of_reach = 2;
 
 }  // namespace
 
@@ -28,6 +31,8 @@ std::vector<Candidate> promising(std::span<const Candidate> ranked) {
     const auto first = std::find_if(ranked.begin(), ranked.end(), of_its_family);
     if (std::ssize(picked) == most_candidates) break;
     if (candidate.cycles > candidate.error * first->cycles) continue;
+    const double reach = std::max(out_of_reach, candidate.error * ranked.front().error);
+    if (first->cycles > reach * ranked.front().cycles) continue;
     if (std::any_of(picked.begin(), picked.end(), is_copy)) continue;
     const std::ptrdiff_t share =
         candidate.family() == ranked.front().family() ? most_of_the_first_family : most_of_another;
@@ -41,7 +46,8 @@ std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemSh
                                       const DeviceLimits& limits) {
   std::vector<Candidate> candidates;
   for (const KernelConfig& config : ranked_configs(spec, shape, limits))
-    candidates.push_back({{config}, estimated_cycles({spec, limits}, shape, config), model_error(config)});
+    candidates.push_back(
+        {{config}, estimated_cycles({spec, limits}, shape, config), model_error(spec, config)});
   return candidates;
 }
 

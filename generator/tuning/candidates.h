@@ -27,7 +27,8 @@ struct Candidate {
 };
 
 /// The configs worth measuring, by rank: a few that are within the model's error of the best of their family,
-/// without near-copies.
+/// without near-copies, and without families whose best is predicted to take twice as long as the first
+/// (or, of models that may err by more, as long as both may err).
 std::vector<Candidate> promising(std::span<const Candidate> ranked);
 
 /// The promising configs of a call with one kernel, the cost model's choice first.

@@ -29,9 +29,14 @@ void CompileAhead::take_turns(const std::stop_token& stop) {
   }
 }
 
-void CompileAhead::wait(std::size_t i) {
+std::size_t CompileAhead::wait(std::span<const std::size_t> jobs) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_[i]; });
+  auto first = jobs.begin();
+  changed_.wait(lock, [&] {
+    first = std::ranges::find_if(jobs, [&](std::size_t job) { return done_[job]; });
+    return first != jobs.end();
+  });
+  return *first;
 }
 
 }  // namespace jit

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -21,8 +22,8 @@ class CompileAhead {
                std::function<bool(std::size_t)> is_wanted);
   ~CompileAhead();
 
-  /// Waits until job `i` is finished or skipped.
-  void wait(std::size_t i);
+  /// Waits until one of `jobs` is finished or skipped, and returns the first such one. Requires: there are jobs.
+  std::size_t wait(std::span<const std::size_t> jobs);
 
  private:
   void take_turns(const std::stop_token& stop);

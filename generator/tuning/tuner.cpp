@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -65,7 +66,7 @@ int spill_bytes(const Progress& progress) {
   return bytes;
 }
 
-// One search: compiles candidates ahead in ranked order, and checks and times them as they become ready.
+// One search: compiles candidates ahead in ranked order, and checks and times each as it becomes ready.
 class Search {
  public:
   Search(ContextState& context, const TuningProblem& problem, bool exhaustive)
@@ -112,9 +113,11 @@ class Search {
     };
     CompileAhead ahead(checks.size() + candidates_.size(), work, is_wanted);
     std::unique_ptr<const TuningBuffers> buffers = problem_.buffers(context_, timer.stream());
-    std::vector<std::size_t> unclean;
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      ahead.wait(checks.size() + i);
+    std::vector<std::size_t> unclean, jobs(candidates_.size());
+    std::iota(jobs.begin(), jobs.end(), checks.size());
+    while (!jobs.empty()) {
+      const std::size_t job = ahead.wait(jobs), i = job - checks.size();
+      std::erase(jobs, job);
       // The cost model's choice is the default. If it does not compile, the search fails.
       if (i == 0 && progress_[0].images.empty()) {
         progress_[0].images = problem_.build(context_, candidates_[0].configs);
@@ -126,20 +129,28 @@ class Search {
         try_candidate(i, *buffers, timer);
       }
     }
-    for (const std::size_t i : unclean) {
-      if (!default_ || is_unclean(candidates_[*default_], progress_[*default_]))
-        try_candidate(i, *buffers, timer);
+    if (!any_works_) {
+      std::ranges::sort(unclean);
+      for (const std::size_t i : unclean) try_candidate(i, *buffers, timer);
     }
+    if (!any_works_) throw failure_of(0);
     return buffers;
+  }
+
+  Error failure_of(std::size_t i) const {
+    return Error(
+        ErrorCode::launch_failed, "tune", "config",
+        fmt::format("the config {} failed: {}", to_string(candidates_[i].configs), progress_[i].trouble));
   }
 
   // Checks, then times a candidate. The check also loads the code and warms up.
   void try_candidate(std::size_t i, const TuningBuffers& buffers, EventTimer& timer) {
     Progress& progress = progress_[i];
     if (!progress.trouble.empty()) return;
-    if (default_ && !prospects_.may_win(i)) {
+    const bool may_be_dropped = i != 0 && any_works_;
+    if (may_be_dropped && !prospects_.may_win(i)) {
       progress.trouble = "predicted too far behind to win";
-    } else if (progress.images.empty() || (default_ && is_late())) {
+    } else if (progress.images.empty() || (may_be_dropped && is_late())) {
       progress.trouble = "no time left for it";
     } else {
       try {
@@ -150,13 +161,9 @@ class Search {
       } catch (const Error& error) {
         progress.trouble = error.what();
       }
+      any_works_ |= progress.trouble.empty();
+      if (i == 0 && !progress.trouble.empty()) throw failure_of(0);
     }
-    if (default_ || progress.images.empty()) return;
-    default_ = i;
-    if (progress.trouble.empty()) return;
-    throw Error(
-        ErrorCode::launch_failed, "tune", "config",
-        fmt::format("the default config {} failed: {}", to_string(candidates_[i].configs), progress.trouble));
   }
 
   static double time(const Plan& plan, const TuningBuffers& buffers, EventTimer& timer, int samples) {
@@ -226,7 +233,7 @@ class Search {
   std::vector<Progress> progress_;
   Prospects prospects_;
   std::atomic<int> compiled_ = 0;
-  std::optional<std::size_t> default_;  // the first tried candidate
+  bool any_works_ = false;  // a candidate was checked and timed
 };
 
 }  // namespace

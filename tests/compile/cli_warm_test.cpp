@@ -31,8 +31,8 @@ class CliWarm : public ::testing::Test {
       "num_key_value_heads": 1, "torch_dtype": "float16", "max_position_embeddings": 64})");
   }
 
-  // Packs of many kernels take turns: a run makes a third of them. Those of Python's tests are for the first two kinds.
-  static bool is_turn_of(std::uint64_t kind) { return reference::is_in_this_run(kind, 3); }
+  // Packs of many kernels take turns: a run makes a quarter of them. Those of Python's tests are for the first two kinds.
+  static bool is_turn_of(std::uint64_t kind) { return reference::is_in_this_run(kind, 4); }
 
   ToolResult warm(const std::string& targets, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {"warm",  "--model", maker_.folder.path(), "--arch", targets,

@@ -64,8 +64,10 @@ TEST_F(TunerTest, CompilesChecksAndMeasuresItsCandidates) {
 }
 
 // Varlen and paged sequences, lengths on the device, sinks: measured on sequences of one length, and checked. One of
-// the five in a run.
+// the five in every second run.
 TEST_F(TunerTest, MeasuresSequencesWhoseLengthsAreOnTheDevice) {
+  if (!reference::is_turn(0, 2))
+    GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   std::vector<AttentionSpec> specs(5, AttentionSpec{.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()});
   specs[0].sequences_q = SequenceKind::varlen;
   specs[0].sequences_kv = SequenceKind::paged;

@@ -148,7 +148,7 @@ TEST(Counts, MasksSkipTilesOfWhichTheyKeepNothing) {
     ++index;  // other masks with the next config
     for (const char* mask : {"draft_tree", "causal_per_request", "text(recent)", "text(recent) || prefix(40)",
                              "tree", "block_mask(64, 32)", "block_mask(128, 96)"}) {
-      if (!reference::is_in_this_run(index++, 3)) continue;
+      if (!reference::is_in_this_run(index++, 6)) continue;
       const std::uint64_t masked = flops(mask);
       const AttentionRun run(problem);
       const std::uint64_t kept = tiles_with_kept_keys(problem, run.problem().keep, 64, 32);

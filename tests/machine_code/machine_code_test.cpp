@@ -50,7 +50,7 @@ TEST(MachineCode, IsAsRecorded) {
   const Context context = machine_code_context();
   const NvrtcLocation compiler = compiler_of(context);
   const Known known = known_records(compiler);
-  const std::vector<FrozenKernel> kernels = reference::some_of(frozen_kernels(), 24);
+  const std::vector<FrozenKernel> kernels = reference::some_of(frozen_kernels(), 40);
   const std::vector<Outcome> outcomes = make_all(kernels, context);
   std::string moved;
   for (std::size_t i = 0; i < kernels.size(); ++i) {

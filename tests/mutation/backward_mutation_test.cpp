@@ -41,7 +41,7 @@ std::string noticed_of_one_pass(const TemplateMutation* mutation, const Backward
 constexpr BackwardWgmma any_order = {.stages = 2};
 constexpr BackwardWgmma in_turn = {.stages = 2, .deterministic = true};
 
-TEST(BackwardOnePass, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardOnePass, IsRightUnmutated) {
   using Subject = std::pair<BackwardWgmma, int>;
   for (const auto& [config, head_dim] : reference::some_of<Subject>({{any_order, with_adders},
                                                                      {in_turn, with_adders},
@@ -106,7 +106,7 @@ std::string noticed_of_many_tiles(const TemplateMutation* mutation, const Backwa
   return noticed_of_gradients(mutation, many_tiles, config);
 }
 
-TEST(BackwardTileAfterTile, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardTileAfterTile, IsRightUnmutated) {
   for (const BackwardWgmma& config : reference::some_of<BackwardWgmma>({any_order, in_turn}, 2))
     EXPECT_EQ(noticed_of_many_tiles(nullptr, config), "") << to_string(KernelConfig(config));
 }
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::PrintToStringParamName());
 
 // Tile after tile.
-TEST(BackwardBesideQueries, IsRightUnmutatedTileAfterTile) {
+UNMUTATED_TEST(BackwardBesideQueries, IsRightUnmutatedTileAfterTile) {
   EXPECT_EQ(noticed_of_many_tiles(nullptr, any_order, beside_queries), "");
 }
 
@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"OneOfTwoIsEnough", {" * $)", ")"}, {"deadlock"}, {}, true}),
     ::testing::PrintToStringParamName());
 
-TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }
+UNMUTATED_TEST(Backward, IsRightUnmutated) { EXPECT_EQ(noticed_of_backward(nullptr), ""); }
 
 class BackwardMutationTest : public MutationTest {};
 

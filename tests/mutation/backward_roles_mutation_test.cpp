@@ -11,7 +11,7 @@ const AttentionCase roles_problem = {
     .seqlen_kv = 100,
     .seed = 5};
 
-TEST(BackwardWithRoles, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardWithRoles, IsRightUnmutated) {
   const bool deterministic = reference::is_in_this_run(1, 2);
   EXPECT_EQ(noticed_of_gradients(nullptr, roles_problem, BackwardWgmma{.deterministic = deterministic}), "")
       << deterministic;
@@ -61,7 +61,7 @@ const AttentionCase pairs_problem = {.spec = {.head_dim = 136, .head_dim_v = 200
                                      .seqlen_kv = 200,
                                      .seed = 6};
 
-TEST(BackwardInPairs, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardInPairs, IsRightUnmutated) {
   const bool deterministic = reference::is_in_this_run(1, 2);
   EXPECT_EQ(noticed_of_gradients(nullptr, pairs_problem,
                                  BackwardWgmma{.deterministic = deterministic, .pair = true}),

@@ -19,7 +19,7 @@ const AttentionCase tiles = {.spec = {.head_dim = 16, .mask = mask::sliding_wind
 const std::vector<const char*> race = {"data race", "access in flight", "uninitialized",
                                        "mbarrier",  "unfinished copy",  "proxy"};
 
-TEST(BackwardTcgen05, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardTcgen05, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_gradients(nullptr, steps, any_order), "");
   EXPECT_EQ(noticed_of_gradients(nullptr, steps, in_turn), "");
   EXPECT_EQ(noticed_of_gradients(nullptr, tiles, any_order), "");

@@ -56,7 +56,7 @@ std::string noticed_of_gradients(const TemplateMutation* mutation, int head_dim)
   return run.check();
 }
 
-TEST(BackwardTensors, IsRightUnmutated) {
+UNMUTATED_TEST(BackwardTensors, IsRightUnmutated) {
   for (const int head_dim : reference::some_of<int>({64, 136}, 2))
     EXPECT_EQ(noticed_of_gradients(nullptr, head_dim), "") << head_dim;
 }

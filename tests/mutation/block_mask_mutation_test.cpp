@@ -12,7 +12,7 @@ const Subject blocks = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
                         .seqlen_kv = 1800,
                         .seed = 14};  // draws a table for each batch entry
 
-TEST(BlockMask, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, blocks), ""); }
+UNMUTATED_TEST(BlockMask, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, blocks), ""); }
 
 TemplateMutation mutation(const char* name, const LineChange& change) {
   return {.name = name, .change = change, .subject = blocks};
@@ -41,7 +41,7 @@ const Subject scores = {
     .seqlen_kv = 420,
     .seed = 15};
 
-TEST(MaskBits, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, scores), ""); }
+UNMUTATED_TEST(MaskBits, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr, scores), ""); }
 
 INSTANTIATE_TEST_SUITE_P(
     MaskBits, TemplateMutationTest,

@@ -26,7 +26,7 @@ AttentionCase two_blocks() {
           .seed = 7};
 }
 
-TEST(GradientsOfBlocks, AreRightUnmutated) {
+UNMUTATED_TEST(GradientsOfBlocks, AreRightUnmutated) {
   EXPECT_EQ(noticed_of_gradients(nullptr, two_blocks(), BackwardWgmma{}), "");
   EXPECT_EQ(noticed_of_gradients(nullptr, many_rows(), BackwardWgmma{}), "");
 }
@@ -98,7 +98,7 @@ std::string noticed_of_table(const TemplateMutation* mutation) {
 
 class TableMutationTest : public MutationTest {};
 TEST_P(TableMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_table(&GetParam())); }
-TEST(TablesOfLists, AreRightUnmutated) { EXPECT_EQ(noticed_of_table(nullptr), ""); }
+UNMUTATED_TEST(TablesOfLists, AreRightUnmutated) { EXPECT_EQ(noticed_of_table(nullptr), ""); }
 INSTANTIATE_TEST_SUITE_P(
     TablesOfLists, TableMutationTest,
     ::testing::Values(TemplateMutation{"BlocksBehindTheRoom", {"minimum(end, lists.capacity)", "end"}},

@@ -117,7 +117,7 @@ std::string side_by_side(const TemplateMutation* mutation) {
 
 using Noticed = std::string (*)(const TemplateMutation*);
 
-TEST(DependentGrids, AreRightUnmutated) {
+UNMUTATED_TEST(DependentGrids, AreRightUnmutated) {
   for (const Noticed noticed : reference::some_of<Noticed>(
            {by_adders, by_consumer, by_roles, in_turn, of_documents, drawn_ahead, side_by_side}, 3))
     EXPECT_EQ(noticed(nullptr), "");

@@ -12,7 +12,7 @@ const Subject drafts = {.config = "tile_q=32 warps=2 tile_kv=32 stages_k=1 stage
                         .seqlen_kv = 340,
                         .seed = 12};  // draws bits for each batch entry, not the same for all
 
-TEST(DraftTree, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, drafts), ""); }
+UNMUTATED_TEST(DraftTree, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr, drafts), ""); }
 
 TemplateMutation mutation(const char* name, const LineChange& change) {
   return {.name = name, .change = change, .subject = drafts};

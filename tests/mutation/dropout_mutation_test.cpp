@@ -94,7 +94,7 @@ std::string noticed_of_drawn_gradients(const TemplateMutation* mutation) {
   return run.check();
 }
 
-TEST(Dropout, IsRightUnmutated) {
+UNMUTATED_TEST(Dropout, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_dropout(nullptr), "");
   EXPECT_EQ(noticed_in_one_pass(nullptr), "");
   EXPECT_EQ(noticed_of_lengths(nullptr), "");

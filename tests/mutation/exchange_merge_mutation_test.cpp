@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"ExchangeBeforeGridsInFront", {"$", "if (threadIdx.x != 0) $"}, {"data race"}}),
     ::testing::PrintToStringParamName());
 
-TEST(Exchange, IsRightUnmutated) { EXPECT_EQ(noticed_of_exchange(nullptr), ""); }
+UNMUTATED_TEST(Exchange, IsRightUnmutated) { EXPECT_EQ(noticed_of_exchange(nullptr), ""); }
 
 }  // namespace
 }  // namespace jit::testing::exchange_merge_mutations

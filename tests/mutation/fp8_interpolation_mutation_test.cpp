@@ -46,7 +46,7 @@ std::string noticed(const TemplateMutation* mutation, Shows shows) {
   return "";
 }
 
-TEST(Fp8Interpolation, IsRightUnmutated) {
+UNMUTATED_TEST(Fp8Interpolation, IsRightUnmutated) {
   for (const Shows shows : {Shows::spread, Shows::spread_by_lanes, Shows::dominated, Shows::small,
                             Shows::large, Shows::no_number, Shows::batches})
     EXPECT_EQ(noticed(nullptr, shows), "") << static_cast<int>(shows);

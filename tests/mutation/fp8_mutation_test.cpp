@@ -120,7 +120,7 @@ std::string noticed_of_sums(const TemplateMutation* mutation) {
 
 class SumsByProductsMutationTest : public MutationTest {};
 
-TEST(SumsByProducts, IsRightUnmutated) { EXPECT_EQ(noticed_of_sums(nullptr), ""); }
+UNMUTATED_TEST(SumsByProducts, IsRightUnmutated) { EXPECT_EQ(noticed_of_sums(nullptr), ""); }
 
 TEST_P(SumsByProductsMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_sums(&GetParam())); }
 
@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                       TemplateMutation{"ScalesOfTheFirstKeys", {"+ (first_key $)", "$"}}),
     ::testing::PrintToStringParamName());
 
-TEST(Fp8Mma, IsRightUnmutated) {
+UNMUTATED_TEST(Fp8Mma, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_fp8(nullptr, split_config, ScaleKind::token, 40), "");
 
   for (const ScaleKind kind : {ScaleKind::head, ScaleKind::token})
@@ -226,7 +226,7 @@ TEST_P(Fp8MmaBlockMutationTest, IsCaught) {
   expect_caught(GetParam(), noticed_of_fp8(&GetParam(), config_of_blocks(GetParam()), ScaleKind::block, 40));
 }
 
-TEST(Fp8MmaBlock, IsRightUnmutated) {
+UNMUTATED_TEST(Fp8MmaBlock, IsRightUnmutated) {
   for (const int subject : reference::some_of<int>({0, 1, 2, 3}, 2)) {
     const char* const config = subject / 2 == subject % 2 ? many_blocks : split_config;
     const bool given_back = subject >= 2;

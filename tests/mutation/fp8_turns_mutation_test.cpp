@@ -37,7 +37,7 @@ const Subject wide_turns = [] {
   return subject;
 }();
 
-TEST(Fp8Turns, IsRightUnmutated) {
+UNMUTATED_TEST(Fp8Turns, IsRightUnmutated) {
   for (const Subject& subject : {turns, maskless, keyless, wide_turns})
     EXPECT_EQ(noticed(nullptr, subject), "");
 }

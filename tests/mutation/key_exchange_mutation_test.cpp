@@ -198,14 +198,14 @@ INSTANTIATE_TEST_SUITE_P(Arrivals, LonelyGradientMutationTest,
                          ::testing::Values(TemplateMutation{"PoisonedKeysUnseen", removed, {"proxy"}}),
                          ::testing::PrintToStringParamName());
 
-TEST(Arrivals, GradientsAreRightUnmutated) {
+UNMUTATED_TEST(Arrivals, GradientsAreRightUnmutated) {
   EXPECT_EQ(noticed_in_gradients(nullptr, false), "");
   EXPECT_EQ(noticed_in_gradients(nullptr, false, true), "");
   EXPECT_EQ(noticed_in_gradients(nullptr, true), "");
   EXPECT_EQ(noticed_in_gradients_alone(nullptr), "");
 }
-TEST(Arrivals, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
-TEST(Arrivals, FailUnmutated) { EXPECT_EQ(noticed_alone(nullptr), ""); }
+UNMUTATED_TEST(Arrivals, AreRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
+UNMUTATED_TEST(Arrivals, FailUnmutated) { EXPECT_EQ(noticed_alone(nullptr), ""); }
 
 }  // namespace
 }  // namespace jit::testing::key_exchange_mutations

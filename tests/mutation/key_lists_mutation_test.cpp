@@ -242,7 +242,7 @@ TEST_P(KeyListsMutationTest, IsCaught) {
   }
 }
 
-TEST(KeyLists, AreRightUnmutated) {
+UNMUTATED_TEST(KeyLists, AreRightUnmutated) {
   for (const Problem& problem :
        {tokens, shared, long_lists, stored, stored_in_pairs, blocks, causal, wide_blocks, cut_blocks})
     EXPECT_EQ(noticed_of(nullptr, problem), "") << problem.config << " " << problem.block;

@@ -33,7 +33,7 @@ const Subject converted = [] {
   return subject;
 }();
 
-TEST(KvCaches, IsRightUnmutated) {
+UNMUTATED_TEST(KvCaches, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, converted), "");
   EXPECT_EQ(noticed(nullptr, tokens), "");
   EXPECT_EQ(noticed(nullptr, few_rows), "");

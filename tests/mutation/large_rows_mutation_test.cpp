@@ -67,7 +67,7 @@ std::string noticed_by_call(const TemplateMutation* mutation) {
   return run.check();
 }
 
-TEST(LargeRows, AreRightUnmutated) {
+UNMUTATED_TEST(LargeRows, AreRightUnmutated) {
   EXPECT_EQ(noticed_by_one_pass(nullptr), "");
   EXPECT_EQ(noticed_by_one_pass(nullptr, true), "");
   EXPECT_EQ(noticed_by_two_passes(nullptr), "");

@@ -327,7 +327,7 @@ TEST_P(ListGradientsMutationTest, IsCaught) {
   }
 }
 
-TEST(ListGradients, AreRightUnmutated) {
+UNMUTATED_TEST(ListGradients, AreRightUnmutated) {
   for (const Problem& problem :
        {tokens, blocks, causal, shared, in_turns, many_rows, chosen_rows, chosen_roles, chosen_causal,
         chosen_shared, chosen_many, chosen_low, chosen_in_turns, of_two_items})

@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(
         MatmulMutation{step("split_k"), {"MatmulSumsTheFirstShare", {"split * share", "0 * share"}}}),
     ::testing::PrintToStringParamName());
 
-TEST(Matmul, IsRightUnmutated) {
+UNMUTATED_TEST(Matmul, IsRightUnmutated) {
   for (const MatmulCase& problem : {thread_tiles, step("cp_async"), step("split_k")})
     EXPECT_EQ(noticed_of_product(nullptr, problem), "") << problem;
 }

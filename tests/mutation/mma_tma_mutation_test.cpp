@@ -26,7 +26,7 @@ const Subject of_bytes = [] {
 
 const std::vector<const char*> race = {"data race", "access in flight", "uninitialized", "mbarrier"};
 
-TEST(MmaTma, IsRightUnmutated) {
+UNMUTATED_TEST(MmaTma, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, of_bytes), "");
 }

@@ -163,7 +163,7 @@ TEST_P(OutputFunctorMutationTest, IsCaught) {
   }
 }
 
-TEST(OutputFunctors, AreRightUnmutated) {
+UNMUTATED_TEST(OutputFunctors, AreRightUnmutated) {
   for (const char* config : {by_wgmma, over_queries, by_splits})
     EXPECT_EQ(noticed_of_forward(nullptr, config, 72), "");
   for (const int head_dim : {64, 272}) EXPECT_EQ(noticed_of_gradients(nullptr, head_dim), "") << head_dim;

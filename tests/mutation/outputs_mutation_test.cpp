@@ -185,7 +185,7 @@ TEST_P(OutputsMutationTest, IsCaught) {
   }
 }
 
-TEST(Outputs, AreRightUnmutated) {
+UNMUTATED_TEST(Outputs, AreRightUnmutated) {
   for (const Problem* problem : {&by_wgmma, &looked_at_later, &of_heads, &of_near, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
   for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");

@@ -77,7 +77,7 @@ TEST_P(PositionsMutationTest, IsCaught) {
   expect_caught(mutation, noticed_of(&mutation, problem, kernel));
 }
 
-TEST(Positions, AreRightUnmutated) {
+UNMUTATED_TEST(Positions, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, causal, Kernel::forward), "");
   EXPECT_EQ(noticed_of(nullptr, biased, Kernel::split), "");
   EXPECT_EQ(noticed_of(nullptr, valley, Kernel::cluster), "");

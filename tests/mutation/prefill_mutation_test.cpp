@@ -122,7 +122,7 @@ std::string noticed(const TemplateMutation* mutation, const Requests& requests) 
   return run.check().failure;
 }
 
-TEST(Prefill, IsRightUnmutated) {
+UNMUTATED_TEST(Prefill, IsRightUnmutated) {
   for (const Requests& requests : {varlen, keyless, pages})
     EXPECT_EQ(noticed(nullptr, requests), "") << requests.subject.config;
 }

@@ -67,7 +67,7 @@ std::string noticed_of_quantizer(const TemplateMutation* mutation, const Quantiz
   return failure.empty() ? disorder(context, nullptr) : failure;
 }
 
-TEST(Quantizer, IsRightUnmutated) {
+UNMUTATED_TEST(Quantizer, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_quantizer(nullptr, two_looks()), "");
   EXPECT_EQ(noticed_of_quantizer(nullptr, blocks()), "");
   EXPECT_EQ(noticed_of_quantizer(nullptr, sequences()), "");

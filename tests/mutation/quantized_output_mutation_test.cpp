@@ -196,7 +196,7 @@ TEST_P(QuantizedOutputMutationTest, IsCaught) {
   expect_caught(GetParam().mutation, noticed_of(&GetParam().mutation, GetParam()));
 }
 
-TEST(QuantizedOutputs, AreRightUnmutated) {
+UNMUTATED_TEST(QuantizedOutputs, AreRightUnmutated) {
   for (const char* config : {direct, by_splits})
     EXPECT_EQ(noticed_of_bytes(nullptr, config, 72), "") << config;
   EXPECT_EQ(noticed_of_bytes(nullptr, separate, 64), "");

@@ -238,7 +238,7 @@ TEST_P(SelectionMutationTest, IsCaught) {
   }
 }
 
-TEST(Selection, IsRightUnmutated) {
+UNMUTATED_TEST(Selection, IsRightUnmutated) {
   for (const Choice* choice :
        {&of_a_warp, &of_a_block, &of_a_long_row, &of_a_long_row_of_ties, &of_zeros, &of_nans, &of_few,
         &of_pages, &of_shared_rows, &of_few_distinct, &of_a_long_row_of_three})

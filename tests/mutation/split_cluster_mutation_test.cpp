@@ -21,7 +21,7 @@ const Subject few_keys = {
     .seqlen_q = 1,
     .seqlen_kv = 150};
 
-TEST(SplitCluster, IsRightUnmutated) {
+UNMUTATED_TEST(SplitCluster, IsRightUnmutated) {
   for (const Subject& subject : {clusters, few_keys})
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }

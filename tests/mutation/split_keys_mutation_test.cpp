@@ -78,7 +78,7 @@ const Subject strands = {.config = "family=forward_split_wgmma tile_rows=64 tile
                          .seqlen_kv = 993,
                          .launches = 2};
 
-TEST(SplitKeys, AreRightUnmutated) {
+UNMUTATED_TEST(SplitKeys, AreRightUnmutated) {
   for (const Subject& subject :
        reference::some_of<Subject>({split_kv, boxes, boxes_with_room, split_wgmma, scheduled, room_for_more,
                                     many_splits, kv_by_all, wgmma_by_all, many_by_all, strands},

@@ -82,7 +82,7 @@ std::string noticed_of_dropout(const TemplateMutation* mutation) {
   return BackwardRun(problem).check_forward(Context(templates.settings()), ForwardTcgen05{.stages = 1});
 }
 
-TEST(Tcgen05, IsRightUnmutated) {
+UNMUTATED_TEST(Tcgen05, IsRightUnmutated) {
   EXPECT_EQ(noticed_of_dropout(nullptr), "");
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, steep), "");

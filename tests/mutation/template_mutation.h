@@ -163,7 +163,7 @@ inline void expect_caught(const TemplateMutation& mutation) {
   expect_caught(mutation, noticed(&mutation, mutation.subject));
 }
 
-/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has a twelfth of them. That the
+/// The suites of mutations. Compiling a broken kernel takes seconds, so that a run has a twentieth of them. That the
 /// line to change is there is looked at in each.
 template <class Mutation>
 class MutationTestOf : public ::testing::TestWithParam<Mutation> {
@@ -171,7 +171,7 @@ class MutationTestOf : public ::testing::TestWithParam<Mutation> {
   void SetUp() override {
     const TemplateMutation& mutation = mutation_of(this->GetParam());
     changed_template(mutation.name, mutation.change);
-    if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 12))
+    if (!reference::is_in_this_run(std::hash<std::string_view>()(mutation.name), 20))
       GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
   }
 
@@ -183,6 +183,21 @@ class MutationTestOf : public ::testing::TestWithParam<Mutation> {
   }
 };
 using MutationTest = MutationTestOf<TemplateMutation>;
+
+/// The suites of what mutations are compared with: the unmutated template shows nothing. A run has a third of them.
+class UnmutatedTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ::testing::TestInfo& own = *::testing::UnitTest::GetInstance()->current_test_info();
+    const std::string name = fmt::format("{}.{}", own.test_suite_name(), own.name());
+    if (!reference::is_turn(std::hash<std::string>()(name), 3))
+      GTEST_SKIP() << "this run's seed takes others; JIT_ATTENTION_TEST_ALL=1 takes all";
+  }
+};
+#define UNMUTATED_TEST(suite, name)            \
+  using suite = ::jit::testing::UnmutatedTest; \
+  TEST_F(suite, name)
+
 /// Mutations of forward attention, which say what they are noticed by: one test, with lists of them in several files.
 class TemplateMutationTest : public MutationTest {};
 

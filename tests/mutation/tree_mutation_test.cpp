@@ -19,7 +19,7 @@ const Subject has_table = {.config = "family=forward_wgmma tile_q=64 tile_kv=32 
                            .seqlen_kv = 400,
                            .seed = 7};
 
-TEST(Tree, IsRightUnmutated) {
+UNMUTATED_TEST(Tree, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, looks), "");
   EXPECT_EQ(noticed(nullptr, has_table), "");
 }

@@ -35,7 +35,7 @@ std::string noticed_of_varlen(const TemplateMutation* mutation, bool in_one_pass
   return run.check();
 }
 
-TEST(VarlenBackward, IsRightUnmutated) {
+UNMUTATED_TEST(VarlenBackward, IsRightUnmutated) {
   for (const bool in_one_pass : {false, true}) EXPECT_EQ(noticed_of_varlen(nullptr, in_one_pass), "");
 }
 

@@ -51,7 +51,7 @@ std::string noticed(const TemplateMutation* mutation, const VarlenBackwardCase& 
   return "";
 }
 
-TEST(VarlenTurns, AreRightUnmutated) {
+UNMUTATED_TEST(VarlenTurns, AreRightUnmutated) {
   for (const VarlenBackwardCase& problem : {beside_queries, with_adders, of_many_tiles})
     EXPECT_EQ(noticed(nullptr, problem), "");
 }

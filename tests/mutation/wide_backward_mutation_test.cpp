@@ -15,7 +15,7 @@ std::string noticed(const TemplateMutation* mutation) {
                               BackwardDkvWideWgmma{.panels = 3, .parts = 4});
 }
 
-TEST(WideBackward, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
+UNMUTATED_TEST(WideBackward, IsRightUnmutated) { EXPECT_EQ(noticed(nullptr), ""); }
 
 class WideBackwardMutationTest : public MutationTest {};
 

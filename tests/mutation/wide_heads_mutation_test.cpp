@@ -36,7 +36,7 @@ std::string noticed_of_wide_gradients(const TemplateMutation* mutation) {
           .tile_q = 16, .tile_kv = 32, .warps = 2, .stages = 1, .separate = true, .blocks_per_sm = 1});
 }
 
-TEST(WideHeads, AreRightUnmutated) {
+UNMUTATED_TEST(WideHeads, AreRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, dense), "");
   EXPECT_EQ(noticed(nullptr, split), "");
   EXPECT_EQ(noticed_of_wide_gradients(nullptr), "");

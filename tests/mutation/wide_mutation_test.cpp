@@ -24,7 +24,7 @@ const Subject steep = [] {
 const std::vector<const char*> race = {"data race", "access in flight", "uninitialized", "mbarrier",
                                        "barrier"};
 
-TEST(Wide, IsRightUnmutated) {
+UNMUTATED_TEST(Wide, IsRightUnmutated) {
   EXPECT_EQ(noticed(nullptr, subject), "");
   EXPECT_EQ(noticed(nullptr, steep), "");
 }

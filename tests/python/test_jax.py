@@ -6,7 +6,7 @@ import pytest
 from jax_process import jax, jnp, place  # noqa: F401
 from jit_attention.jax import attention
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from seeded import some
 from test_backward import random_problem
 from test_dropout import check_forward, exact, kept
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 
 def arrays_of(arrays):

@@ -9,6 +9,8 @@ import time
 import jit_attention as ja
 import pytest
 
+SHARE = 2  # processes take long to begin
+
 SMALL = """
 import numpy, jit_attention as ja
 q = numpy.random.default_rng().standard_normal((1, 16, 1, 64)).astype(numpy.float16)

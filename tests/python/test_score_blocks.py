@@ -6,7 +6,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries
 
-SHARE = 3
+SHARE = 4
 POISON = -12345.0
 
 

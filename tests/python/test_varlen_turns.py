@@ -7,7 +7,7 @@ import pytest
 from request_batches import BF16, boundaries, requests
 from seeded import some
 
-SHARE = 2  # kernels take long to compile
+SHARE = 3  # kernels take long to compile
 
 SCRIPT = """
 import hashlib, sys

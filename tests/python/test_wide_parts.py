@@ -6,6 +6,7 @@ import pytest
 from exact_attention import exact_attention, random_qkv
 from seeded import some
 
+SHARE = 2  # kernels take long to compile
 CAUSAL = ja.mask.causal()
 
 

@@ -35,6 +35,7 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
       .tile_q = 64, .tile_kv = 16, .stages_k = 1, .output = OutputPlace::direct};
 
   static ForwardWgmma smallest_for(const AttentionSpec& spec);
+  static double model_error_for(const AttentionSpec& spec);
   static std::optional<ForwardWgmma> for_requests(const ForwardWgmma& config, Requests requests) {
     return with_requests(config, requests, part);
   }

@@ -57,7 +57,9 @@ TEST(BackwardProblem, OnePassAndTwoCompete) {
       const std::vector<Candidate> few = problem.candidates(false);
       EXPECT_EQ(few.front().configs.size(), 1u) << "one pass is the default";
       EXPECT_GE(one_passes(few), 1);
-      EXPECT_EQ(std::ssize(few) - one_passes(few), 2) << "measured, since models know little of each other";
+      const bool is_out_of_reach = head_dim == 256;  // even if both models err as much as they may
+      EXPECT_EQ(std::ssize(few) - one_passes(few), is_out_of_reach ? 0 : 2)
+          << "measured, since models know little of each other";
       EXPECT_LE(few.size(), 8u);
       for (const Candidate& candidate : few) {
         EXPECT_TRUE(problem.can_run(candidate.configs)) << to_string(candidate.configs);

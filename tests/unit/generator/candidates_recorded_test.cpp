@@ -49,7 +49,8 @@ Problems read_timings(const std::string& name, const std::string& family) {
     const std::optional<KernelConfig> config = testing::recorded_config("family=" + family + " " + fields);
     if (!config) continue;
     problems[fmt::format("{} s{}", to_string(spec), shape.seqlen_q)].push_back(
-        {{{*config}, estimated_cycles({spec, limits}, shape, *config)}, json["us"]});
+        {{{*config}, estimated_cycles({spec, limits}, shape, *config), model_error(spec, *config)},
+         json["us"]});
   }
   for (auto& [problem, timings] : problems) {
     std::stable_sort(timings.begin(), timings.end(),
@@ -75,8 +76,7 @@ struct Outcome {
   double us = 0;
   int measured = 0;
 };
-Outcome search(const std::vector<Timed>& timings, std::vector<Candidate> candidates, double error) {
-  for (Candidate& candidate : candidates) candidate.error = error;
+Outcome search(const std::vector<Timed>& timings, const std::vector<Candidate>& candidates) {
   Prospects prospects(candidates);
   std::vector<double> times;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -100,6 +100,7 @@ std::vector<Candidate> long_list(const std::vector<Timed>& timings) {
     if (std::count_if(picked.begin(), picked.end(), is_copy) < most_near_copies)
       picked.push_back(timed.candidate);
   }
+  for (Candidate& candidate : picked) candidate.error = INFINITY;
   return picked;
 }
 
@@ -128,8 +129,8 @@ TEST_P(CandidatesRecorded, LoseLittleToALongerSearch) {
   int compiled = 0, measured = 0, most = 0;
   for (const auto& [problem, timings] : problems) {
     const std::vector<Candidate> few = short_list(timings);
-    const Outcome outcome = search(timings, few, fitted_model_error);
-    const Outcome longer = search(timings, long_list(timings), INFINITY);
+    const Outcome outcome = search(timings, few);
+    const Outcome longer = search(timings, long_list(timings));
     const double loss = outcome.us / longer.us;
     sum += std::log(loss);
     worst = std::max(worst, loss);

@@ -54,6 +54,24 @@ TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
   EXPECT_GE(without_tma.size(), 2u);
 }
 
+// What is predicted to take twice as long is not compiled: a first call waits for all that is.
+TEST(Candidates, OfAFamilyOutOfReachAreNone) {
+  const auto picked = [](double cycles) {
+    return promising(std::vector<Candidate>{{{ForwardWgmma{}}, 100},
+                                            {{ForwardMmaSync{}}, cycles},
+                                            {{ForwardMmaSync{.tile_q = 64}}, cycles + 1}})
+        .size();
+  };
+  EXPECT_EQ(picked(199), 3u);
+  EXPECT_EQ(picked(201), 1u);
+  const auto of_models_that_err = [](double cycles) {
+    return promising(std::vector<Candidate>{{{ForwardWgmma{}}, 100, 2}, {{ForwardMmaSync{}}, cycles, 1.5}})
+        .size();
+  };
+  EXPECT_EQ(of_models_that_err(299), 2u);
+  EXPECT_EQ(of_models_that_err(301), 1u);
+}
+
 // Keys of 8 bits are upcast on their way or ahead, of which the model of the other form knows little.
 TEST(Candidates, AreOfBothFormsWhereBothMayServe) {
   const AttentionSpec spec{.gqa_ratio = 4,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -16,12 +17,14 @@ namespace {
 
 bool always(std::size_t) { return true; }
 
+void wait_for(CompileAhead& ahead, std::size_t job) { EXPECT_EQ(ahead.wait({{job}}), job); }
+
 TEST(CompileAhead, DoesEveryJobOnce) {
   std::vector<std::atomic<int>> runs(100);
   CompileAhead ahead(
       runs.size(), [&](std::size_t i) { ++runs[i]; }, always);
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    ahead.wait(i);
+    wait_for(ahead, i);
     EXPECT_EQ(runs[i], 1);
   }
 }
@@ -37,7 +40,7 @@ TEST(CompileAhead, BeginsInOrder) {
           orders[std::this_thread::get_id()].push_back(i);
           return true;
         });
-    ahead.wait(49);
+    wait_for(ahead, 49);
   }
   // Threads that took their jobs at once may write them down in another order, but none goes back.
   for (const auto& [thread, order] : orders) EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
@@ -48,7 +51,7 @@ TEST(CompileAhead, PassesOverWhatIsNotWantedAnyMore) {
   CompileAhead ahead(
       ran.size(), [&](std::size_t i) { ran[i] = true; }, [](std::size_t i) { return i % 2 == 0; });
   for (std::size_t i = 0; i < ran.size(); ++i) {
-    ahead.wait(i);
+    wait_for(ahead, i);
     EXPECT_EQ(ran[i], i % 2 == 0);
   }
 }
@@ -65,10 +68,30 @@ TEST(CompileAhead, StopsWithItsOwner) {
           ++ended;
         },
         always);
-    ahead.wait(0);
+    wait_for(ahead, 0);
   }
   EXPECT_EQ(begun, ended) << "no thread is left";
   EXPECT_LT(begun, 100000 / 2) << cores;
+}
+
+// A slow job does not keep its owner from those behind it.
+TEST(CompileAhead, TellsWhichJobIsDone) {
+  std::promise<void> slow;
+  const std::shared_future<void> is_over = slow.get_future().share();
+  CompileAhead ahead(
+      3,
+      [&](std::size_t i) {
+        if (i == 0) is_over.wait();
+      },
+      [](std::size_t i) { return i != 1; });
+  const std::vector<std::size_t> all = {0, 1, 2}, first = {0};
+  if (std::thread::hardware_concurrency() > 1) {
+    EXPECT_EQ(ahead.wait(all), 1u);
+    EXPECT_EQ(ahead.wait(std::vector<std::size_t>{0, 2}), 2u);
+  }
+  slow.set_value();
+  EXPECT_EQ(ahead.wait(first), 0u);
+  EXPECT_EQ(ahead.wait(all), 0u);
 }
 
 TEST(CompileAhead, MayHaveNothingToDo) {
