@@ -21,8 +21,8 @@ JIT_DEVICE unsigned begin_score_pass() {
     init_pipeline(smem, Traits::layout.k, Traits::k_arrivals, warps);
     fence_mbarrier_init();  // mutate: ScoresNoFenceBehindInit
   }
-  wait_for_grids_before();  // mutate: ScoresOfTensorsThatAreNotThere
-  __syncthreads();          // mutate: ScoresNoBarrierBehindInit
+  wait_on_dependent_grids();  // mutate: ScoresOfTensorsThatAreNotThere
+  __syncthreads();            // mutate: ScoresNoBarrierBehindInit
   return smem;
 }
 
@@ -36,7 +36,7 @@ JIT_DEVICE void run_score_pass(const Produce& produce, const Consume& consume) {
     setmaxnreg_inc<Traits::consumer_registers>();
     consume(warp_id() / 4 - 1);
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 /// Calls `work(item)` for the items of this persistent block.
