@@ -112,20 +112,13 @@ class ScoreMainloop {
   typename Traits::KPipeline k;
 
  private:
-  JIT_DEVICE auto& resident() {
-    if constexpr (Traits::keys_stay) {
-      return k;
-    } else {
-      return q;
-    }
+  template <class A, class B>
+  static JIT_DEVICE auto& chosen(A& if_keys_stay, B& otherwise) {
+    if constexpr (Traits::keys_stay) return if_keys_stay;
+    if constexpr (!Traits::keys_stay) return otherwise;
   }
-  JIT_DEVICE auto& streamed() {
-    if constexpr (Traits::keys_stay) {
-      return q;
-    } else {
-      return k;
-    }
-  }
+  JIT_DEVICE auto& resident() { return chosen(k, q); }
+  JIT_DEVICE auto& streamed() { return chosen(q, k); }
   // Descriptors must be uniform, which the compiler sees of one product under way by itself.
   static JIT_DEVICE unsigned known_uniform(unsigned tile) { return is_alone ? tile : uniform(tile); }
   template <class Tile>
