@@ -79,14 +79,12 @@ std::string sum_product(std::string_view name, DType dtype, int head_dim) {
 }
 
 SourceFile wgmma_products(const AttentionSpec& spec, bool of_queries) {
-  std::string text =
-      "// Products of panels by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-      "#pragma once\n\nstruct WgmmaProducts {\n";
+  std::string text;
   text += score_products("wgmma_qk", spec.dtype, spec.head_dim);
   text += score_products("wgmma_dov", spec.dtype, spec.value_head_dim());
   text += sum_product("wgmma_sum", spec.dtype, spec.head_dim);
   if (!of_queries) text += sum_product("wgmma_sum_v", spec.dtype, spec.value_head_dim());
-  return {"wgmma_products.cuh", text + "};\n"};
+  return wgmma_products_file(text);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Scales of tokens and of blocks of columns that converters of a kernel multiply numbers by, where these become 16-bit
-// ones (templates/mainloop/scaled_widener.cuh): what the rest of the kernel reads has scales of heads at most.
+// ones (templates/mainloop/scaled_upcast.cuh): what the rest of the kernel reads has scales of heads at most.
 #pragma once
 
 #include <string>

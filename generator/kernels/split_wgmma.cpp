@@ -7,6 +7,7 @@
 #include "generator/kernels/converted_scales.h"
 #include "generator/program/emit.h"
 #include "generator/program/functor_source.h"
+#include "generator/program/wgmma_source.h"
 
 namespace jit {
 
@@ -26,11 +27,7 @@ RegisterShares shared_registers(int consumers, int blocks_per_sm, int producer, 
 Program split_wgmma_program(const AttentionSpec& spec, const SplitWgmmaProgram& parts) {
   const FunctorSource functors = functor_source(spec);
   Program program;
-  program.headers = {
-      {"wgmma_products.cuh",
-       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-       "#pragma once\n\nstruct WgmmaProducts {\n" +
-           parts.products + "};\n"}};
+  program.headers = {wgmma_products_file(parts.products)};
   program.threads = parts.needs.threads;
   program.smem_bytes = parts.needs.smem_bytes;
   program.cluster = parts.cluster;

@@ -59,6 +59,18 @@ const LoadedKernel& prepared_kernel(const OperationState& state, OperationProgra
       key, std::make_unique<const LoadedKernel>(load_kernel(state.context, std::move(image), device)));
 }
 
+const LoadedKernel* faster_kernel(const OperationState& state, OperationProgram wanted) {
+  std::atomic<bool>& lacks = state.lacks[static_cast<std::size_t>(wanted)];
+  if (lacks) return nullptr;
+  try {
+    return &prepared_kernel(state, wanted);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::offline && error.code() != ErrorCode::nvrtc_unavailable) throw;
+    lacks = true;
+    return nullptr;
+  }
+}
+
 void check_has_wgmma(std::string_view operation) {
   const Arch arch = native_arch(device_info(current_device()));
   if (arch == Arch{9, 0, 'a'}) return;
@@ -80,16 +92,8 @@ const LoadedKernel& kernel_for_launch(const OperationState& state, int device, S
                     state.program(wanted).name, device));
   }
   if (!has_other) return prepared_kernel(state);
-  std::atomic<bool>& lacks = state.lacks[static_cast<std::size_t>(wanted)];
-  if (!lacks) {
-    try {
-      return prepared_kernel(state, wanted);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::offline && error.code() != ErrorCode::nvrtc_unavailable) throw;
-      lacks = true;
-    }
-  }
-  return prepared_kernel(state);
+  const LoadedKernel* const faster = faster_kernel(state, wanted);
+  return faster != nullptr ? *faster : prepared_kernel(state);
 }
 
 void launch_operation(const LoadedKernel& kernel, std::array<unsigned, 2> blocks, void* params, Stream stream,

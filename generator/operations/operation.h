@@ -82,6 +82,9 @@ Handle operation(const Context& context, const Spec& spec, const std::array<std:
 const LoadedKernel& prepared_kernel(const OperationState& state,
                                     OperationProgram wanted = OperationProgram::every_size);
 
+/// As above, of a program that is faster for some sizes: null where it cannot be compiled here.
+const LoadedKernel* faster_kernel(const OperationState& state, OperationProgram wanted);
+
 /// Throws Error unsupported_device unless the current device is sm_90a; `operation` has no kernel for others.
 void check_has_wgmma(std::string_view operation);
 

@@ -123,4 +123,11 @@ std::string wgmma_function(std::string_view name, std::string_view doc, const Wg
   return text + "  }\n";
 }
 
+SourceFile wgmma_products_file(std::string_view functions) {
+  return {"wgmma_products.cuh",
+          fmt::format("// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this "
+                      "file.\n#pragma once\n\nstruct WgmmaProducts {{\n{}}};\n",
+                      functions)};
+}
+
 }  // namespace jit

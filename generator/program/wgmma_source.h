@@ -7,6 +7,8 @@
 
 #include <jit/spec.h>
 
+#include "generator/program/program.h"
+
 namespace jit {
 
 /// A product of tiles by wgmma.mma_async m64nNk16 with fp32 accumulators (PTX ISA, "wgmma.mma_async"), one
@@ -31,5 +33,8 @@ struct WgmmaProduct {
 /// takes the low words of the first step's descriptors; with A in registers: name<B>(d, a, b). All steps are
 /// one asm statement, which NVRTC compiles faster than one per step.
 std::string wgmma_function(std::string_view name, std::string_view doc, const WgmmaProduct& product);
+
+/// The header "wgmma_products.cuh" of a program, with these functions in a struct WgmmaProducts.
+SourceFile wgmma_products_file(std::string_view functions);
 
 }  // namespace jit

@@ -304,7 +304,7 @@ class TokenRows {
 template <class Config>
 JIT_DEVICE void append_rows(const ParamsOf<Config>& params) {
   touch_lines(params);
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   using Rows = TokenRows<Config>;
   constexpr int lanes = Rows::lanes, ahead = Rows::ahead;
   const int index = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
@@ -338,7 +338,7 @@ JIT_DEVICE void append_rows(const ParamsOf<Config>& params) {
     row += rows_at_once;
     --left;
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

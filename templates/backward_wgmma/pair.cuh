@@ -88,7 +88,7 @@ JIT_DEVICE void arrive_ds_empty(const Pipelines<Config>& pipelines, unsigned ste
 
 /// Sends the next tile of keys to the second block's producer. By a whole warp; `round` counts tiles.
 template <class Config>
-JIT_DEVICE void tell_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
+JIT_DEVICE void send_tile(const Pipelines<Config>& pipelines, unsigned round, int tile) {
   pipelines.schedule.producer_acquire(round);
   if (lane_id() == 0)
     store_async(cluster_address(pipelines.schedule.tiles, 1), make_float2(__int_as_float(tile), 0),
@@ -96,7 +96,7 @@ JIT_DEVICE void tell_tile(const Pipelines<Config>& pipelines, unsigned round, in
 }
 /// Receives the next tile of keys in the second block's producer.
 template <class Config>
-JIT_DEVICE int told_tile(const Pipelines<Config>& pipelines, unsigned round) {
+JIT_DEVICE int receive_tile(const Pipelines<Config>& pipelines, unsigned round) {
   if (lane_id() == 0) mbarrier_arrive_expect_tx(pipelines.schedule.full, 2 * static_cast<int>(sizeof(float)));
   __syncwarp();
   mbarrier_wait_parity_cluster(pipelines.schedule.full, round % 2);
@@ -125,9 +125,9 @@ class BlockScheduler {
   JIT_DEVICE int agree(Take take) {
     if constexpr (Config::pair) {
       const unsigned round = round_++;
-      if (pair_rank<Config>() != 0) return told_tile(pipelines_, round);
+      if (pair_rank<Config>() != 0) return receive_tile(pipelines_, round);
       const int tile = take();
-      tell_tile(pipelines_, round, tile);
+      send_tile(pipelines_, round, tile);
       return tile;
     } else {
       return take();

@@ -10,6 +10,7 @@
 #include "steps/dropout.cuh"
 #include "steps/precomputed_dropout.cuh"
 #include "steps/score_gradients.cuh"
+#include "steps/whole_positions.cuh"
 
 namespace jit::backward_wgmma {
 
@@ -114,10 +115,7 @@ JIT_DEVICE void exponentiate_part(ScorePart<Config>& scores, ScorePart<Config>& 
     }
   }
   if constexpr (is_partial && KernelTraits<Config>::asks_mask == AsksMask::beside_products) {
-    for_each_value<Part>([&](int n, int j) {
-      const int bit = (i * Part::column_blocks + n) * MmaLayout::block_values + j;
-      if ((kept >> bit & 1) == 0) scores.registers[0][n][j] = negative_infinity();
-    });
+    drop_all_but(scores, kept, i * Part::column_blocks * MmaLayout::block_values);
   }
   exponentiate_scores(scores, exponent, lse_log2);
 }

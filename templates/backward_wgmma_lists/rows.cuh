@@ -168,7 +168,7 @@ JIT_DEVICE void sum_queries(const ListedParams& params) {
 
 template <class Config>
 JIT_DEVICE void listed_rows(const ListedParams& params) {
-  wait_for_grids_before();  // mutate: RowsOfListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: RowsOfListsThatAreNotThere
   switch (params.step) {
     case ListedStep::number:
       number_blocks<Config>(params);
@@ -183,7 +183,7 @@ JIT_DEVICE void listed_rows(const ListedParams& params) {
       sum_queries<Config>(params);
       break;
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit::backward_wgmma

@@ -277,14 +277,14 @@ JIT_DEVICE void write_scores(const BlockMaskParams& params, const BlockGroup& gr
 
 template <class Config>
 JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   if (params.step == BlockMaskStep::order) {
     order_rows(params);
-    return let_next_grid_start();
+    return launch_dependent_grids();
   }
   const bool has_lists = params.step == BlockMaskStep::lists;
   const unsigned row = blockIdx.x * (blockDim.x / warp_size) + static_cast<unsigned>(warp_id());
-  if (has_lists && row >= params.rows) return let_next_grid_start();
+  if (has_lists && row >= params.rows) return launch_dependent_grids();
   const BlockGroup group(params, has_lists ? row * (params.block_words / 2) : blockIdx.x);
   AttentionParams lengths{};
   lengths.seqlen_q = params.seqlen_q;
@@ -298,7 +298,7 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
   if constexpr (Config::knows_scores) {
     if (params.step == BlockMaskStep::scores) {
       write_scores<Config>(params, group, mask, context);
-      return let_next_grid_start();
+      return launch_dependent_grids();
     }
   }
   if (has_lists) {
@@ -306,7 +306,7 @@ JIT_DEVICE void make_block_mask(const BlockMaskParams& params) {
   } else {
     write_classes<Config>(params, group, mask, context);
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

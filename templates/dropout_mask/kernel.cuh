@@ -43,8 +43,8 @@ JIT_DEVICE void dropout_mask(const AttentionParams& params) {
   static_assert(Config::tile_q % block.queries == 0 && Config::tile_kv % block.keys == 0,
                 "blocks end where tiles do");
   // The previous kernel may still read the bits that lie here.
-  wait_for_grids_before();
-  let_next_grid_start();
+  wait_on_dependent_grids();
+  launch_dependent_grids();
   const DropoutMaskBits& mask = params.dropout.mask;
   const int chunks = rounded_up_quotient(mask.key_blocks, own_blocks);
   const int groups = rounded_up_quotient(mask.query_blocks, warps);

@@ -315,8 +315,8 @@ class Exchange {
 
 template <class Config>
 JIT_DEVICE void exchange_merge(const ExchangeMergeParams& params) {
-  wait_for_grids_before();  // mutate: ExchangeBeforeGridsInFront
-  let_next_grid_start();  // its blocks take their places while these wait for the peers, and wait themselves
+  wait_on_dependent_grids();  // mutate: ExchangeBeforeGridsInFront
+  launch_dependent_grids();  // its blocks take their places while these wait for the peers, and wait themselves
   Exchange<Config>(params).run();
 }
 

@@ -102,7 +102,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   const ReceiveBuffer<Traits> receive_buffer(bytes, rank);
   if (threadIdx.x == 0) receive_buffer.init();
   cluster_arrive();
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   const SplitWorkTile work_tile = work_tile_of_cluster<Config>(params);
   const SplitInfo split{.batch = work_tile.batch,
                         .kv_head = work_tile.kv_head,
@@ -136,7 +136,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   const int block = static_cast<int>(blockIdx.x + blockIdx.y * gridDim.x);
   zero_padding<Config>(params, block * Traits::warps + warp_id(),
                        static_cast<int>(gridDim.x * gridDim.y) * Traits::warps);
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit::forward_split_cluster

@@ -42,7 +42,7 @@ JIT_DEVICE void init_pipelines(unsigned smem) {
 template <class Config>
 JIT_DEVICE void begin_grid(const SplitParams& split_params) {
   if (Config::requests == Requests::few_queries && split_params.blocks_before != 0)
-    return start_beside_grids_before();
+    return begin_concurrent_grid();
   griddepcontrol_wait();  // mutate: SplitDoesNotWait
   if constexpr (Config::requests == Requests::few_queries) griddepcontrol_launch_dependents();
 }
@@ -51,7 +51,7 @@ JIT_DEVICE void begin_grid(const SplitParams& split_params) {
 template <class Config>
 JIT_DEVICE void end_grid(const SplitParams& split_params) {
   griddepcontrol_launch_dependents();
-  if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_behind_grids_before();
+  if (Config::requests == Requests::few_queries && split_params.blocks_before != 0) end_concurrent_grid();
 }
 
 /// Whether the thread belongs to the converter warpgroup.

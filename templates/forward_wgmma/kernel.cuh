@@ -57,7 +57,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
   // Whether other kernels, before and after this one, compute the other requests of the call.
   constexpr bool is_between = Config::requests == Requests::many_queries;
   if constexpr (is_between) {
-    start_beside_grids_before();
+    begin_concurrent_grid();
     griddepcontrol_launch_dependents();
   } else {
     griddepcontrol_wait();  // mutate: ForwardDoesNotWait
@@ -75,7 +75,7 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const TensorMap
     switch (uniform(threadIdx.x / warp_size)) {
       case 0:
         load_keys<Traits>(params, maps, smem);
-        if constexpr (is_between) end_behind_grids_before();
+        if constexpr (is_between) end_concurrent_grid();
         if constexpr (Traits::has_spare_converters) clear_padding();
         return;
       case 1:

@@ -39,13 +39,13 @@ JIT_DEVICE void sum_index_keys(const IndexLossParams& params) {
 template <class Config>
 JIT_DEVICE void index_loss(const IndexLossParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
-  wait_for_grids_before();  // mutate: IndexLossOfListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: IndexLossOfListsThatAreNotThere
   if (params.step == IndexLossStep::keys) {
     sum_index_keys<Config>(params);
   } else {
     IndexLossPass<Config>(params, smem_address(smem)).run();
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

@@ -123,8 +123,8 @@ class KeyExchangeBegin {
 
 template <class Config>
 JIT_DEVICE void begin_key_exchange(const KeyExchangeParams& params) {
-  wait_for_grids_before();  // mutate: ExchangeOfGridsInFront
-  let_next_grid_start();
+  wait_on_dependent_grids();  // mutate: ExchangeOfGridsInFront
+  launch_dependent_grids();
   KeyExchangeBegin<Config>(params).run();
 }
 

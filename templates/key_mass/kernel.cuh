@@ -84,7 +84,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
   const unsigned smem_base = smem_address(smem);
   const AttentionParams& params = mass_params.attention;
 
-  wait_for_grids_before();  // mutate: MassOfLseThatIsNotThere
+  wait_on_dependent_grids();  // mutate: MassOfLseThatIsNotThere
   const KeyTile<Config> keys = key_tile<Config>(params, static_cast<int>(blockIdx.x));
   if (!keys.is_there()) return write_no_masses<Config>(mass_params, keys);
   const auto sequences = keys.sequences(params);
@@ -132,7 +132,7 @@ JIT_DEVICE void sum_key_mass(const KeyMassParams& mass_params) {
     if (MmaLayout::is_row_leader(lane_id()))
       write_mass<Config>(mass_params, key, seqlen_kv, sum, [&] { return mass + key * strides.seq; });
   });
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

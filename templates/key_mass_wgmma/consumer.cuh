@@ -1,4 +1,4 @@
-// A consumer: the queries of a step by its own keys. Queries are the rows of the products, so that a lane sums its columns
+// The epilogue of key masses: queries of a step by the consumer's own keys. Queries are the rows of the products, so that a lane sums its columns
 // up in registers from step to step, and LSE is one number for each row. The next product runs while exponentials of this one
 // are computed, in other registers.
 #pragma once
@@ -11,7 +11,7 @@
 #include "problem/scores.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
-#include "ptx/wgmma.cuh"
+#include "score_mainloop/mainloop.cuh"
 #include "steps/apply_functors.cuh"
 #include "steps/score_gradients.cuh"
 #include "tiles/shared_words.cuh"
@@ -21,8 +21,6 @@ namespace jit {
 template <class Traits>
 class KeyMassConsumer {
   using Config = typename Traits::Config;
-  using Q = typename Traits::Q;
-  using K = typename Traits::K;
   using Scores = typename Traits::Scores;
   using Score = typename Config::Score;
   using Mask = typename Config::Mask;
@@ -37,13 +35,11 @@ class KeyMassConsumer {
         sequences_(keys.sequences(params.attention)),
         smem_(smem),
         consumer_(consumer),
-        q_(smem, Traits::layout.q),
+        mainloop_(smem, consumer),
         exponent_(score_exponent<Score>(params.attention.softmax_scale)) {}
 
   JIT_DEVICE void run() {
-    typename Traits::KPipeline k(smem_, Traits::layout.k);
-    k.consumer_wait();  // mutate: MassKeysReadEarly
-    k_tile_ = k.tile() + static_cast<unsigned>(consumer_) * K::bytes;
+    mainloop_.wait_for_resident();
 #pragma unroll
     for (int i = 0; i < columns; ++i) sums_[i] = 0;
     sum_steps();
@@ -62,53 +58,36 @@ class KeyMassConsumer {
     Own first, second;
     Scores even, odd;
     if (!take(first)) return;
-    multiply(even);
+    mainloop_.start(even);
     while (true) {
-      if (!take(second)) return sum_last(even, first);
-      multiply(odd);
-      wgmma_wait_group<1>();  // mutate: MassScoresReadEarly
-      sum(even, first, 2);
-      if (!take(first)) return sum_last(odd, second);
-      multiply(even);
-      wgmma_wait_group<1>();  // mutate: OddMassScoresReadEarly
-      sum(odd, second, 2);
+      if (!take(second)) return sum<0>(even, first);
+      mainloop_.start(odd);
+      sum<1>(even, first);
+      if (!take(first)) return sum<0>(odd, second);
+      mainloop_.start(even);
+      sum<1>(odd, second);
     }
   }
 
   // Waits for the queries of a step; false when there are no more.
-  JIT_DEVICE bool take(Own& step) const {
-    q_.consumer_wait();  // mutate: MassQueriesReadEarly
-    const unsigned place = Traits::step(smem_, q_.stage());
+  JIT_DEVICE bool take(Own& step) {
+    mainloop_.wait_for_streamed();
+    const unsigned place = Traits::step(smem_, mainloop_.q.stage());
     step.head = load_shared_by_warp(place);
     if (step.head < 0) return false;
     step.q_begin = load_shared_by_warp(place + 4);
     step.partial = load_shared_by_warp(place + 8);
-    const unsigned lse = Traits::lse(smem_, q_.stage()) + static_cast<unsigned>(own_row() * 4);
+    const unsigned lse = Traits::lse(smem_, mainloop_.q.stage()) + static_cast<unsigned>(own_row() * 4);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r)
       step.lse[r] = lse_exponent(__int_as_float(load_shared(lse + static_cast<unsigned>(r * 32))));
     return true;
   }
 
-  // Issues the product with the queries that were taken, and goes on.
-  JIT_DEVICE void multiply(Scores& scores) {
-    const unsigned q_tile = uniform(q_.tile()), k_tile = uniform(k_tile_);
-    wgmma_fence();  // mutate: NoFenceBeforeMassScores
-    Config::template wgmma_qk<Q, K>(scores.registers[0], lower_word(Q::along_columns(q_tile, 0, 0)),
-                                    lower_word(K::along_columns(k_tile, 0, 0)));
-    wgmma_commit_group();
-    q_.advance();
-  }
-
-  JIT_DEVICE void sum_last(Scores& scores, const Own& step) {
-    wgmma_wait_group<0>();  // mutate: LastMassScoresReadEarly
-    sum(scores, step, 1);
-  }
-
-  // Adds the probabilities of a step whose product is done, and whose stage was so many before.
-  JIT_DEVICE void sum(Scores& scores, const Own& step, int back) {
-    wgmma_hold(scores.registers[0]);
-    q_.consumer_release_before(back);  // mutate: MassQueriesNeverReleased
+  // Adds the probabilities of a step, behind whose product so many others are under way.
+  template <int pending>
+  JIT_DEVICE void sum(Scores& scores, const Own& step) {
+    mainloop_.template finish<pending>(scores);
     apply(scores, step);
 #pragma unroll
     for (int r = 0; r < Scores::rows; ++r) {
@@ -181,9 +160,8 @@ class KeyMassConsumer {
   const SequencesOf<Config> sequences_;
   const unsigned smem_;
   const int consumer_;
-  typename Traits::QPipeline q_;
+  ScoreMainloop<Traits> mainloop_;
   const float exponent_;
-  unsigned k_tile_;
   float sums_[columns];
 };
 

@@ -23,7 +23,11 @@ struct KeyMassWgmmaTraits {
   static constexpr KeyMassWgmmaSmem layout = key_mass_wgmma_smem(Config::head_dim);
   using KPipeline = Pipeline<1, mass_consumers * K::bytes>;
   using QPipeline = Pipeline<layout.q.stages, Q::bytes>;
-  static constexpr int key_box = mass_key_box(Config::page_size);
+  static constexpr bool keys_are_rows = false, keys_stay = true, shares_columns = true;
+  static constexpr int products = 2, consumers = mass_consumers, order_barrier = 0;
+  static constexpr WarpgroupOrder order = WarpgroupOrder::free;
+  static constexpr int q_arrivals = 1 + warp_size, k_arrivals = 1;
+  static constexpr int producer_registers = 40, consumer_registers = 232;
   static constexpr int sums_barrier = 1;  ///< named barrier of the first consumer
 
   static JIT_DEVICE unsigned lse(unsigned smem, int stage) {

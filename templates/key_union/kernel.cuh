@@ -114,10 +114,10 @@ class KeyUnion {
 template <class Config>
 JIT_DEVICE void unite_keys(const KeyUnionParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
-  wait_for_grids_before();  // mutate: UnionOfListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: UnionOfListsThatAreNotThere
   KeyUnion<Config>(params, reinterpret_cast<unsigned*>(smem), reinterpret_cast<int*>(smem + key_union_bytes))
       .run();
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

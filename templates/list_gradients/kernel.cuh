@@ -15,7 +15,7 @@ namespace jit {
 template <class Config>
 JIT_DEVICE void list_gradients(const ListGradientsParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
-  wait_for_grids_before();  // mutate: GradientsOfListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: GradientsOfListsThatAreNotThere
   switch (params.step) {
     case ListGradientStep::lists:
       ListPass<Config>(params, smem_address(smem)).run();
@@ -27,7 +27,7 @@ JIT_DEVICE void list_gradients(const ListGradientsParams& params) {
       sum_sinks<Config>(params, reinterpret_cast<float*>(smem));
       break;
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

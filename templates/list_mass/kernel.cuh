@@ -113,9 +113,9 @@ class ListMassPass {
 template <class Config>
 JIT_DEVICE void list_mass(const ListMassParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
-  wait_for_grids_before();  // mutate: MassOfListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: MassOfListsThatAreNotThere
   ListMassPass<Config>(params, smem_address(smem)).run();
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

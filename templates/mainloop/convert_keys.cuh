@@ -10,7 +10,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "mainloop/pipelines.cuh"
-#include "mainloop/scaled_widener.cuh"
+#include "mainloop/scaled_upcast.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/fp8.cuh"
 #include "ptx/stored_numbers.cuh"
@@ -122,14 +122,13 @@ class KeyConverter {
     write_info(info, thread);
     if (has_tile(info)) {
       if constexpr (converts_scales<Config>) {
-        ScaledTileWidener<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
-                          Config::head_dim, Traits::converter_warps,
-                          converted_scale_bytes<Config>(Config::head_dim)>::upcast(stored_.k.tile(),
-                                                                                   pipelines_.k.tile(),
-                                                                                   stored_k_scales_of<Traits>(
-                                                                                       smem_,
-                                                                                       stored_.k.stage()),
-                                                                                   first_warp_);
+        ScaledTileUpcaster<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
+                           Config::head_dim, Traits::converter_warps,
+                           converted_scale_bytes<Config>(
+                               Config::head_dim)>::upcast(stored_.k.tile(), pipelines_.k.tile(),
+                                                          stored_k_scales_of<Traits>(smem_,
+                                                                                     stored_.k.stage()),
+                                                          first_warp_);
       } else {
         TileUpcaster<Stored, typename Traits::StoredKTile, typename Traits::Key, typename Traits::KTile,
                      Config::head_dim, Traits::converter_warps>::upcast(stored_.k.tile(), pipelines_.k.tile(),
@@ -155,14 +154,13 @@ class KeyConverter {
     stored_.v.consumer_wait();        // mutate: ReadBeforeItHasCome
     pipelines_.v.producer_acquire();  // mutate: HandedOverBeforeItIsRead
     if constexpr (converts_scales<Config>) {
-      ScaledTileWidener<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
-                        Config::head_dim_v, Traits::converter_warps,
-                        converted_scale_bytes<Config>(Config::head_dim_v)>::upcast(stored_.v.tile(),
-                                                                                   pipelines_.v.tile(),
-                                                                                   stored_v_scales_of<Traits>(
-                                                                                       smem_,
-                                                                                       stored_.v.stage()),
-                                                                                   first_warp_);
+      ScaledTileUpcaster<Stored, typename Traits::StoredVTile, typename Traits::Weight,
+                         typename Traits::VTile, Config::head_dim_v, Traits::converter_warps,
+                         converted_scale_bytes<Config>(
+                             Config::head_dim_v)>::upcast(stored_.v.tile(), pipelines_.v.tile(),
+                                                          stored_v_scales_of<Traits>(smem_,
+                                                                                     stored_.v.stage()),
+                                                          first_warp_);
     } else {
       TileUpcaster<Stored, typename Traits::StoredVTile, typename Traits::Weight, typename Traits::VTile,
                    Config::head_dim_v, Traits::converter_warps>::upcast(stored_.v.tile(), pipelines_.v.tile(),

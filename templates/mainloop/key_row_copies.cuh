@@ -22,7 +22,7 @@ class KeyRowCopies {
   using Element = typename Config::Element;
   using Plans = RowPlans<Traits>;
   static constexpr int per_chunk = ElementTraits<Element>::per_chunk;
-  static constexpr int warps = Traits::copy_warps;
+  static constexpr int warps = row_copy_warps;
   static constexpr int quads = Config::tile_kv / quad_rows,  // of a tile
       most_quads = (quads + warps - 1) / warps;
   // As many lanes have a row as a panel of it has chunks.
@@ -105,7 +105,7 @@ class KeyRowCopies {
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  OwnQuads<warps> own_;
+  OwnQuads own_;
 };
 
 }  // namespace jit

@@ -28,7 +28,7 @@ class LatentRowCopies {
   using Plans = RowPlans<Traits>;
   using V = typename Traits::VPart;
   static constexpr int stages = Traits::layout.stored_stages;
-  static constexpr int warps = Traits::copy_warps;
+  static constexpr int warps = row_copy_warps;
   static constexpr int quads = Traits::copied_rows / quad_rows;  // of a tile
   static constexpr int row_stride = stored_row_stride(Latent::row_bytes + Latent::page_end_bytes),
                        quad_bytes = quad_rows * row_stride;
@@ -246,12 +246,12 @@ class LatentRowCopies {
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;               // shared address
-  OwnQuads<warps> copied_, converted_;  // of the tiles that are copied and converted next
-  int quad_;                            // that is converted next
-  const bool expects_;                  // the other block's rows of each stage
-  int slot_ = 0;                        // where the next quad goes
-  int taken_ = 0;                       // stages with quads that have not been converted
+  const unsigned stages_;        // shared address
+  OwnQuads copied_, converted_;  // of the tiles that are copied and converted next
+  int quad_;                     // that is converted next
+  const bool expects_;           // the other block's rows of each stage
+  int slot_ = 0;                 // where the next quad goes
+  int taken_ = 0;                // stages with quads that have not been converted
 };
 
 }  // namespace jit

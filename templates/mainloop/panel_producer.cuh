@@ -95,7 +95,7 @@ class PanelProducer {
     const unsigned full = pipeline.full();
     if constexpr (copies_for_both<Traits>) {
       if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: BytesOfHalfATile
-      start_boxes_for_both<Traits, Tile>(pipeline.tile(), map, full, box, first, pipeline.round());
+      start_boxes_for_both<Traits, Tile>(pipeline.tile(), map, full, box, first, pipeline.phase());
     } else if constexpr (Traits::boxes > 1) {
       if (lane_id() == 0) expect_bytes(map, full, Tile::bytes);
       __syncwarp();

@@ -15,16 +15,15 @@ inline constexpr int quad_rows = 4;
 /// Bytes of a plan: the number of each row, and what all have in common.
 JIT_HOST_DEVICE constexpr int plan_bytes(int tile_rows) { return tile_rows * 4 + 16; }
 
-/// The quads of a tile of so many that are a warp's, first, first + warps, …: warps have quads in turns, from one tile to the
-/// next.
-template <int warps>
+/// The quads of a tile of so many that are a warp's, first, first + row_copy_warps, …: warps have quads in turns, from one tile
+/// to the next.
 struct OwnQuads {
   int first;
 
   /// Goes to the next tile.
   JIT_HOST_DEVICE constexpr void advance(int quads) {
-    const int first_behind = first + (warps - quads % warps);
-    first = first_behind >= warps ? first_behind - warps : first_behind;
+    const int first_behind = first + (row_copy_warps - quads % row_copy_warps);
+    first = first_behind >= row_copy_warps ? first_behind - row_copy_warps : first_behind;
   }
 };
 

@@ -108,7 +108,7 @@ JIT_DEVICE void transpose_values(unsigned smem) {
   while (true) {
     stored.v.consumer_wait();
     if (load_shared_by_warp(value_info<Traits>(smem, stored.v.stage())) == 0) return;
-    pipelines.v.go_with(stored.v);
+    pipelines.v.take_state_of(stored.v);
     pipelines.v.producer_acquire();  // mutate: NoWaitForRoom
     // mutate: RowsReleasedBeforeTheyAreRead
     TileTransposer<Traits>::transpose(stored.v.tile(), pipelines.v.tile());

@@ -147,9 +147,9 @@ class FewStates {
 
 template <class Config>
 JIT_DEVICE void merge_few_states(const MergeParams<Config::views>& params) {
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   FewStates<Config>(params).merge();
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

@@ -170,9 +170,9 @@ class MergeRow {
 
 template <class Config>
 JIT_DEVICE void merge_states(const MergeParams<Config::views>& params) {
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   MergeRow<Config>(params).merge();
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

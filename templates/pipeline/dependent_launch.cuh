@@ -16,14 +16,14 @@
 namespace jit {
 
 /// Waits until all previous grids have ended and their writes are visible. Called before any access.
-JIT_DEVICE void wait_for_grids_before() {
+JIT_DEVICE void wait_on_dependent_grids() {
 #if __CUDA_ARCH__ >= 900
   griddepcontrol_wait();
 #endif
 }
 
 /// Lets the next grid start. Called after the last write; the next grid still waits for the end of this one.
-JIT_DEVICE void let_next_grid_start() {
+JIT_DEVICE void launch_dependent_grids() {
 #if __CUDA_ARCH__ >= 900
   griddepcontrol_launch_dependents();
 #endif
@@ -31,10 +31,10 @@ JIT_DEVICE void let_next_grid_start() {
 
 /// Begins a grid that runs concurrently with its predecessors and is not the call's first one. The grids before the
 /// call have ended; the fence discards what the SM cached before that.
-JIT_DEVICE void start_beside_grids_before() { fence_acq_rel_gpu(); }
+JIT_DEVICE void begin_concurrent_grid() { fence_acq_rel_gpu(); }
 
 /// Keeps the grid from ending before its predecessors: the last block waits for them. By one warp without work.
-JIT_DEVICE void end_behind_grids_before() {
+JIT_DEVICE void end_concurrent_grid() {
 #if __CUDA_ARCH__ >= 900
   if (blockIdx.x == gridDim.x - 1) griddepcontrol_wait();  // mutate: EndsBeforeGridsInFront
 #endif

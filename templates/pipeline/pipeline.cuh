@@ -9,7 +9,7 @@
 
 namespace jit {
 
-/// The state of a producer or a consumer in a pipeline: its stage and parity. Lane 0 arrives for its warp, after a
+/// The state of a producer or a consumer in a pipeline: its stage and phase. Lane 0 arrives for its warp, after a
 /// __syncwarp. With `by_lanes` each lane arrives for itself, for stages that lanes write or read by their own
 /// instructions, since compute-sanitizer's racecheck ignores __syncwarp.
 template <int stages, int stage_bytes, bool by_lanes = false>
@@ -33,7 +33,7 @@ class Pipeline {
 
   JIT_DEVICE int stage() const { return stage_; }
   /// How often all stages were passed, modulo 2.
-  JIT_DEVICE int round() const { return static_cast<int>(round_); }
+  JIT_DEVICE int phase() const { return static_cast<int>(phase_); }
   JIT_DEVICE unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
   JIT_DEVICE unsigned full() const { return full_ + stage_ * 8; }
   JIT_DEVICE unsigned empty() const { return empty_ + stage_ * 8; }
@@ -44,16 +44,16 @@ class Pipeline {
   }
 
   // mutate: ParityOfFull
-  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
+  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), phase_); }
   /// Waits for a stage that other blocks of the cluster fill.
-  JIT_DEVICE void consumer_wait_cluster() const { mbarrier_wait_parity_cluster(full(), round_); }
+  JIT_DEVICE void consumer_wait_cluster() const { mbarrier_wait_parity_cluster(full(), phase_); }
   /// Whether the stage is full. The test is free if its result is needed no sooner than about 40 cycles later.
-  JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), round_); }
+  JIT_DEVICE bool is_full() const { return mbarrier_test_parity(full(), phase_); }
   // mutate: ParityOfEmpty
-  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), round_ ^ 1); }
+  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(empty(), phase_ ^ 1); }
   /// Whether the stage is empty; uniform in the warp. By a whole warp.
   JIT_DEVICE bool is_empty() const {
-    return __all_sync(full_warp, mbarrier_test_parity(empty(), round_ ^ 1));
+    return __all_sync(full_warp, mbarrier_test_parity(empty(), phase_ ^ 1));
   }
 
   /// Waits until every stage is empty, if consumers release stages by instructions that may outlive the block.
@@ -97,15 +97,15 @@ class Pipeline {
 
   /// Copies the state of a pipeline with as many stages, so that registers hold both states once.
   template <int other_bytes>
-  JIT_DEVICE void go_with(const Pipeline<stages, other_bytes, by_lanes>& other) {
+  JIT_DEVICE void take_state_of(const Pipeline<stages, other_bytes, by_lanes>& other) {
     stage_ = other.stage_;
-    round_ = other.round_;
+    phase_ = other.phase_;
   }
 
   JIT_DEVICE void advance() {
     if (++stage_ == stages) {
       stage_ = 0;
-      round_ ^= 1;  // mutate: ParityNeverChanges
+      phase_ ^= 1;  // mutate: ParityNeverChanges
     }
   }
 
@@ -130,15 +130,15 @@ class Pipeline {
   unsigned full_;
   unsigned empty_;
   int stage_ = 0;
-  unsigned round_ = 0;  // parity
+  unsigned phase_ = 0;
 };
 
-/// Initializes the barriers of a pipeline: `full` expects `fillers` arrivals, `empty` expects `readers`. By one thread,
-/// before any other use; fence_mbarrier_init and a __syncthreads must follow.
-JIT_DEVICE void init_pipeline(unsigned smem, const PipelinePlace& place, int fillers, int readers) {
+/// Initializes the barriers of a pipeline: `full` expects so many arrivals of producers, `empty` of consumers. By one
+/// thread, before any other use; fence_mbarrier_init and a __syncthreads must follow.
+JIT_DEVICE void init_pipeline(unsigned smem, const PipelinePlace& place, int producers, int consumers) {
   for (int stage = 0; stage < place.stages; ++stage) {
-    if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, fillers);
-    if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, readers);
+    if (place.full != PipelinePlace::none) mbarrier_init(smem + place.full + stage * 8, producers);
+    if (place.empty != PipelinePlace::none) mbarrier_init(smem + place.empty + stage * 8, consumers);
   }
 }
 

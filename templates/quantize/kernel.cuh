@@ -93,7 +93,7 @@ JIT_DEVICE void quantize_qkv(const QuantizeParams& params) {
     return drawn[iteration % 2];
   };
 
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   int piece = tell(0, has_phases ? draw_behind(0) : static_cast<int>(blockIdx.x));
   start_copies<Config>(params, piece, buffer_of(0));
   int next = tell(1, draw_behind(piece));
@@ -109,7 +109,7 @@ JIT_DEVICE void quantize_qkv(const QuantizeParams& params) {
     next = tell(iteration, later);
     if constexpr (!has_two_buffers) start_copies<Config>(params, piece, buffer_of(0));
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

@@ -45,7 +45,7 @@ JIT_DEVICE void quantize_resident(const ResidentParams& params) {
   ResidentPipeline<Config> pipeline(memory);
   if (threadIdx.x == 0) pipeline.init();
   __syncthreads();
-  wait_for_grids_before();
+  wait_on_dependent_grids();
   const unsigned number = resident_number(params);
   constexpr int first_rounding = resident_statistics_warps, others = first_rounding + resident_rounding_warps;
   const int warp = warp_id();

@@ -39,9 +39,9 @@ class ResidentPipeline {
   JIT_DEVICE int& piece() const { return reinterpret_cast<int*>(memory_ + layout.pieces)[slot_]; }
 
   JIT_DEVICE unsigned full() const { return barrier(slot_, 0); }
-  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), round_); }
-  JIT_DEVICE void wait_ready() const { mbarrier_wait_parity(barrier(slot_, 1), round_); }
-  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(barrier(slot_, 2), round_ ^ 1); }
+  JIT_DEVICE void consumer_wait() const { mbarrier_wait_parity(full(), phase_); }
+  JIT_DEVICE void wait_ready() const { mbarrier_wait_parity(barrier(slot_, 1), phase_); }
+  JIT_DEVICE void producer_acquire() const { mbarrier_wait_parity(barrier(slot_, 2), phase_ ^ 1); }
   /// By whole warps.
   JIT_DEVICE void arrive_ready() const { arrive(barrier(slot_, 1)); }
   JIT_DEVICE void consumer_release() const { arrive(barrier(slot_, 2)); }
@@ -61,7 +61,7 @@ class ResidentPipeline {
   JIT_DEVICE void advance() {
     if (++slot_ == layout.depth) {
       slot_ = 0;
-      round_ ^= 1;
+      phase_ ^= 1;
     }
   }
 
@@ -76,7 +76,7 @@ class ResidentPipeline {
 
   char* memory_;
   int slot_ = 0;
-  unsigned round_ = 0;  // parity
+  unsigned phase_ = 0;
 };
 
 }  // namespace jit

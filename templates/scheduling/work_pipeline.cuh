@@ -142,13 +142,13 @@ class WantedWork {
   }
   /// Waits for the next request.
   JIT_DEVICE void wait() {
-    mbarrier_wait_parity(barrier_, round_);
-    round_ ^= 1;
+    mbarrier_wait_parity(barrier_, phase_);
+    phase_ ^= 1;
   }
 
  private:
   unsigned barrier_;
-  unsigned round_ = 0;
+  unsigned phase_ = 0;
 };
 
 /// The query producer runs the tile scheduler of varying lengths, which takes longer than keys can wait.

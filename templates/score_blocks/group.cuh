@@ -1,17 +1,12 @@
-// Probabilities of blocks of keys, summed over the heads that share keys (NSA): the tile of keys lies still while the tiles of
-// queries of a group's heads go by, so that what leaves the registers is a group's, not a head's.
+// The epilogue of probabilities, summed over the heads that share keys (NSA): the tile of keys stays while the tiles of queries of
+// a group's heads stream by, so that what leaves the registers is a group's, not a head's.
 #pragma once
 
-#include "pipeline/warpgroup_order_barrier.cuh"
-#include "problem/gradients.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
-#include "ptx/wgmma.cuh"
 #include "score_blocks/work.cuh"
-#include "steps/apply_functors.cuh"
-#include "steps/score_gradients.cuh"
-#include "tiles/box_copy.cuh"
-#include "tiles/tile_copy.cuh"
+#include "score_mainloop/mainloop.cuh"
+#include "score_mainloop/roles.cuh"
 
 namespace jit {
 
@@ -47,73 +42,46 @@ struct ScoreGroup {
 template <class Traits>
 JIT_DEVICE void load_groups(const ScoreBlocksParams& params, unsigned smem) {
   using Config = typename Traits::Config;
-  using Q = typename Traits::Q;
-  using K = typename Traits::K;
-  constexpr bool is_varlen_q = Config::sequences_q == SequenceKind::varlen;
-  constexpr bool is_varlen_kv = Config::sequences_kv == SequenceKind::varlen;
   typename Traits::QPipeline q(smem, Traits::layout.q);
   typename Traits::KPipeline k(smem, Traits::layout.k);
-#pragma unroll 1
-  for (int i = static_cast<int>(blockIdx.x); i < params.items; i += static_cast<int>(gridDim.x)) {
+  for_each_item(params.items, [&](int i) {
     const ScoreBlocksItem<Config> item(params, i);
     const ScoreGroup<Config> group(params.attention, item);
     const ScoreBlocksEntry<Config>& entry = group.entry;
-    if (!entry.is_there(item)) continue;
+    if (!entry.is_there(item)) return;
 #pragma unroll 1
     for (int tile = group.tile_begin; tile < item.tile_end; ++tile) {
       if (!entry.sees(tile)) continue;
-      k.producer_acquire();  // mutate: GroupKeysLoadedEarly
-      if (lane_id() == 0) {
-        mbarrier_arrive_expect_tx(k.full(), K::bytes);
-        load_tile<K>(k.tile(), params.k, k.full(),
-                     score_row_place<is_varlen_kv>(entry.sequences.kv(item.batch), item.batch, item.head,
-                                                   tile * score_blocks_keys));
-      }
-      __syncwarp();
-      k.advance();
+      load_stage<typename Traits::K>(k, params.k,
+                                     [&](int) { return entry.key_place(item, item.head, tile); });
 #pragma unroll 1
       for (int g = 0; g < Config::gqa_ratio; ++g) {
-        q.producer_acquire();  // mutate: GroupQueriesLoadedEarly
-        if (lane_id() == 0) {
-          mbarrier_arrive_expect_tx(q.full(), Q::bytes);
-          load_tile<Q>(q.tile(), params.q, q.full(),
-                       score_row_place<is_varlen_q>(entry.sequences.q(item.batch), item.batch,
-                                                    group.first_head + g, item.q_begin));
-        }
-        __syncwarp();
-        q.advance();
+        load_stage<typename Traits::Q>(q, params.q,
+                                       [&](int) { return entry.query_place(item, group.first_head + g); });
       }
     }
-  }
+  });
 }
 
 template <class Traits>
 class ScoreGroupConsumer {
   using Config = typename Traits::Config;
-  using Q = typename Traits::Q;
-  using K = typename Traits::K;
   using Scores = typename Traits::Scores;
-  using Score = typename Config::Score;
-  using Mask = typename Config::Mask;
   using Item = ScoreBlocksItem<Config>;
+  using Group = ScoreGroup<Config>;
   static constexpr int size = Config::block_size;
-  static constexpr MaskQuery mask_query = has_row_range<Mask> ? MaskQuery::shortest : MaskQuery::each_score;
 
  public:
   JIT_DEVICE ScoreGroupConsumer(const ScoreBlocksParams& params, unsigned smem, int consumer)
       : params_(params),
-        exponent_((Score::is_identity ? params.attention.softmax_scale : 1.0f) * log2_e),
-        first_row_(consumer * rows_per_warpgroup),
-        q_(smem, Traits::layout.q),
-        k_(smem, Traits::layout.k),
-        order_(consumer) {}
+        exponent_((Config::Score::is_identity ? params.attention.softmax_scale : 1.0f) * log2_e),
+        mainloop_(smem, consumer) {}
 
   JIT_DEVICE void run() {
-#pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < params_.items; i += static_cast<int>(gridDim.x)) {
+    for_each_item(params_.items, [&](int i) {
       const Item item(params_, i);
-      const ScoreGroup<Config> group(params_.attention, item);
-      if (!group.entry.is_there(item)) continue;
+      const Group group(params_.attention, item);
+      if (!group.entry.is_there(item)) return;
       float left[Scores::rows] = {};
 #pragma unroll 1
       for (int tile = group.tile_begin; tile < item.tile_end; ++tile) {
@@ -123,55 +91,35 @@ class ScoreGroupConsumer {
         spread(sums, left);
         if (tile >= item.tile_begin) write(item, group, tile, sums);
       }
-    }
+    });
   }
 
  private:
-  JIT_DEVICE int first_query(const Item& item) const {
-    return item.q_begin + first_row_ + warp_id() % 4 * MmaLayout::block_rows + MmaLayout::lane_row(lane_id());
-  }
-
-  JIT_DEVICE void add_heads(const Item& item, const ScoreGroup<Config>& group, int tile, Scores& sums) {
-    k_.consumer_wait();  // mutate: GroupKeysReadEarly
+  JIT_DEVICE void add_heads(const Item& item, const Group& group, int tile, Scores& sums) {
+    mainloop_.wait_for_resident();
 #pragma unroll 1
     for (int g = 0; g < Config::gqa_ratio; ++g) {
-      q_.consumer_wait();  // mutate: GroupQueriesReadEarly
+      mainloop_.wait_for_streamed();
       Scores scores;
-      order_.wait();
-      wgmma_fence();  // mutate: NoFenceBeforeGroupScores
-      Config::template wgmma_qk<Q, K>(scores.registers[0],
-                                      lower_word(Q::along_columns(q_.tile(), first_row_, 0)),
-                                      lower_word(K::along_columns(k_.tile(), 0, 0)));
-      wgmma_commit_group();
-      order_.pass();
-      add(item, group, group.first_head + g, tile, scores, sums);
+      mainloop_.start(scores);
+      add(item, group.entry, group.first_head + g, tile, scores, sums);
     }
-    k_.consumer_release();  // mutate: GroupKeysNeverReleased
-    k_.advance();
+    mainloop_.release_resident();
   }
 
   // Adds the probabilities of a head, whose product is under way.
-  JIT_DEVICE void add(const Item& item, const ScoreGroup<Config>& group, int head, int tile, Scores& scores,
-                      Scores& sums) {
-    const ScoreBlocksEntry<Config>& entry = group.entry;
+  JIT_DEVICE void add(const Item& item, const ScoreBlocksEntry<Config>& entry, int head, int tile,
+                      Scores& scores, Scores& sums) {
     const BlockContext context = entry.sequences.context(item.batch, head);
-    const int query = first_query(item), first_key = tile * score_blocks_keys;
-    const int key = first_key + MmaLayout::lane_column(lane_id()), key_end = first_key + score_blocks_keys;
+    const int query = item.first_query(mainloop_.first_row());
     const auto lse_rows = entry.sequences.lse_rows(item.batch, head);
     float lse[Scores::rows];
     Scores::for_each_row(query, [&](int r, int row) {
       lse[r] = lse_exponent(row < context.seqlen_q ? *lse_rows.at(row) : negative_infinity());
     });
-    const Mask mask(context);
-    const ScoreTile asked{item.q_begin, entry.q_end, first_key, minimum(key_end, context.seqlen_kv)};
-    const bool is_partial = mask.classify(asked) != TileClass::full || key_end > context.seqlen_kv;
-    wgmma_wait_group<0>();  // mutate: GroupScoresReadEarly
-    wgmma_hold(scores.registers[0]);
-    q_.consumer_release();  // mutate: GroupQueriesNeverReleased
-    q_.advance();
-    apply_score<QueriesByKeys>(scores, query, key, Score(context), params_.attention.softmax_scale, context);
-    // mutate: MaskedKeysHaveProbabilities
-    if (is_partial) drop_masked<mask_query>(scores, {query, key}, mask, context);
+    const ScoreBlocksTile<Traits> functors(entry, context, item.q_begin, query, tile);
+    mainloop_.finish(scores);
+    functors.apply(scores, params_.attention.softmax_scale);
     Scores::for_each_place([&](int r, int n, int i) {
       sums.at(r, n, i) += ex2(__fmaf_rn(scores.at(r, n, i), exponent_, -lse[r]));
     });
@@ -198,15 +146,11 @@ class ScoreGroupConsumer {
   }
 
   // A block of up to 8 strides lies in a block of columns, of which a lane has two; a larger one in several.
-  JIT_DEVICE void write(const Item& item, const ScoreGroup<Config>& group, int tile,
-                        const Scores& sums) const {
-    const TensorStrides& strides = params_.score_strides;
-    const Sequence rows = group.entry.sequences.q(item.batch);
-    const long long batch = Config::sequences_q == SequenceKind::varlen ? 0 : item.batch;
-    float* const head = params_.scores + batch * strides.batch + item.head * strides.head;
+  JIT_DEVICE void write(const Item& item, const Group& group, int tile, const Scores& sums) const {
+    const DenseRows<float> rows = group.entry.rows(params_, item);
     const int lane = lane_id() % 4, first = tile * Traits::blocks;
-    Scores::for_each_row(first_query(item), [&](int r, int query) {
-      float* const row = head + (rows.begin + static_cast<long long>(query)) * strides.seq;
+    Scores::for_each_row(item.first_query(mainloop_.first_row()), [&](int r, int query) {
+      float* const row = rows.at(query);
       const auto put = [&](bool is_own, int block, float sum) {
         // mutate: GroupBlocksBehindTheLastOne
         if (is_own && query < group.entry.context.seqlen_q && block < params_.blocks) row[block] = sum;
@@ -235,11 +179,7 @@ class ScoreGroupConsumer {
 
   const ScoreBlocksParams& params_;
   const float exponent_;
-  const int first_row_;
-  typename Traits::QPipeline q_;
-  typename Traits::KPipeline k_;
-  // Products of one at a time, as in ScoreBlocksConsumer.
-  const WarpgroupOrderBarrier<Traits> order_;
+  ScoreMainloop<Traits> mainloop_;
 };
 
 }  // namespace jit

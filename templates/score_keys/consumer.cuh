@@ -1,12 +1,12 @@
-// A consumer: 64 keys of each tile by all columns of q, whose products become scores in registers: relu, weights, and the sum
-// over heads, first within a lane and then over the four that share a key.
+// The epilogue of scores of keys: relu of 64 keys by all columns of q, weights, and the sum over heads, first within a lane and
+// then over the four that share a key.
 #pragma once
 
-#include "pipeline/warpgroup_order_barrier.cuh"
 #include "ptx/math.cuh"
 #include "ptx/warpgroup.cuh"
-#include "ptx/wgmma.cuh"
 #include "score_keys/work.cuh"
+#include "score_mainloop/mainloop.cuh"
+#include "score_mainloop/roles.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -14,34 +14,25 @@ namespace jit {
 template <class Traits>
 class ScoreKeysConsumer {
   using Config = typename Traits::Config;
-  using Q = typename Traits::Q;
-  using K = typename Traits::K;
-  using Products = typename Traits::Products;
-  static constexpr int tokens = Traits::tokens, blocks = Products::column_blocks,
+  using Scores = typename Traits::Scores;
+  static constexpr int tokens = Traits::tokens, blocks = Scores::column_blocks,
                        token_blocks = blocks / tokens;
   static constexpr int lane_tokens = (tokens + 1) / 2;  // that a lane writes
 
  public:
   JIT_DEVICE ScoreKeysConsumer(const ScoreKeysParams& params, unsigned smem, int consumer)
-      : params_(params),
-        smem_(smem),
-        first_row_(consumer * rows_per_warpgroup),
-        q_(smem, Traits::layout.q),
-        k_(smem, Traits::layout.k),
-        order_(consumer) {}
+      : params_(params), smem_(smem), mainloop_(smem, consumer) {}
 
   JIT_DEVICE void run() {
-#pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < params_.items; i += static_cast<int>(gridDim.x)) {
+    for_each_item(params_.items, [&](int i) {
       const ScoreKeysItem<Traits> item(params_, i);
-      if (item.is_empty()) continue;
+      if (item.is_empty()) return;
       load_weights(item);
-      q_.consumer_wait();  // mutate: ScoreQueriesReadEarly
+      mainloop_.wait_for_resident();
 #pragma unroll 1
       for (int tile = item.tile_begin; tile < item.tile_end; ++tile) score(item, tile);
-      q_.consumer_release();
-      q_.advance();
-    }
+      mainloop_.release_resident();
+    });
   }
 
  private:
@@ -62,31 +53,22 @@ class ScoreKeysConsumer {
   }
 
   JIT_DEVICE void score(const ScoreKeysItem<Traits>& item, int tile) {
-    const int warp_row = first_row_ + warp_id() % 4 * MmaLayout::block_rows;
-    k_.consumer_wait();  // mutate: KeysReadEarly
-    Products products;
-    order_.wait();
-    wgmma_fence();  // mutate: NoFenceBeforeScores
-    Config::template wgmma_keys<K, Q>(products.registers[0],
-                                      lower_word(K::along_columns(k_.tile(), first_row_, 0)),
-                                      lower_word(Q::along_columns(q_.tile(), 0, 0)));
-    wgmma_commit_group();
-    order_.pass();
+    mainloop_.wait_for_streamed();
+    Scores scores;
+    mainloop_.start(scores);
     // The lane writes rows of one half alone.
-    const int lane = lane_id(), half = lane % 2, row = warp_row + MmaLayout::lane_row(lane) + half * 8;
+    const int lane = lane_id(), warp_row = mainloop_.first_row() + warp_id() % 4 * MmaLayout::block_rows;
+    const int row = warp_row + MmaLayout::lane_row(lane) + lane % 2 * 8;
     const int scale = load_shared(smem_ + Traits::layout.scales +
-                                  static_cast<unsigned>((k_.stage() * score_keys_tile + row) * 4));
-    wgmma_wait_group<0>();  // mutate: ProductsReadEarly
-    wgmma_hold(products.registers[0]);
-    k_.consumer_release();  // mutate: ScoredKeysNeverReleased
-    k_.advance();
+                                  static_cast<unsigned>((mainloop_.k.stage() * score_keys_tile + row) * 4));
+    mainloop_.finish(scores);
     float sums[lane_tokens];
-    sum_over_heads(products, sums);
+    sum_over_heads(scores, sums);
     write(item, tile * score_keys_tile + row, scale, sums);
   }
 
   // Sums for the tokens that the lane writes: bit 1 of the lane names one of each two, and bit 0 the half of rows.
-  JIT_DEVICE void sum_over_heads(const Products& products, float (&sums)[lane_tokens]) const {
+  JIT_DEVICE void sum_over_heads(const Scores& scores, float (&sums)[lane_tokens]) const {
     const bool is_lower = (threadIdx.x & 1) != 0, is_second = (threadIdx.x & 2) != 0;
     float of_token[2 * lane_tokens] = {};
 #pragma unroll
@@ -100,7 +82,7 @@ class ScoreKeysConsumer {
           for (int j = 0; j < 2; ++j)
             // NaN stays NaN.
             part[r] =
-                __fmaf_rn(weights_[n][j], max_nan(products.at(r, n, j), 0.0f), part[r]);  // mutate: NoRelu
+                __fmaf_rn(weights_[n][j], max_nan(scores.at(r, n, j), 0.0f), part[r]);  // mutate: NoRelu
         }
       }
       const float received = __shfl_xor_sync(full_warp, is_lower ? part[0] : part[1], 1);
@@ -144,11 +126,7 @@ class ScoreKeysConsumer {
 
   const ScoreKeysParams& params_;
   const unsigned smem_;
-  const int first_row_;
-  typename Traits::QPipeline q_;
-  typename Traits::KPipeline k_;
-  // Products of one at a time: else all would multiply together, and then all sum.
-  const WarpgroupOrderBarrier<Traits> order_;
+  ScoreMainloop<Traits> mainloop_;
   float weights_[blocks][2];
 };
 

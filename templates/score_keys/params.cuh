@@ -18,8 +18,8 @@ struct ScoreKeysParams {
   const float* k_scale;  ///< null: 1
   long long scale_page;
   long long scale_key;
-  const int* starts;       ///< (tokens); null: 0
-  const int* ends;         ///< (tokens); null: columns
+  const int* starts;      ///< (tokens); null: 0
+  const int* ends;        ///< (tokens); null: columns
   const int* page_table;  ///< (entries, table_pages); null: dense keys
   long long table_stride;
   float* scores;  ///< (tokens, columns)

@@ -1,10 +1,11 @@
 // The producer: q and k by TMA, scales of keys by cp.async. By one warp.
 #pragma once
 
-#include "ptx/bulk_copy.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "score_keys/work.cuh"
+#include "score_mainloop/mainloop.cuh"
+#include "score_mainloop/roles.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
@@ -15,7 +16,6 @@ class ScoreKeysProducer {
   using Q = typename Traits::Q;
   using K = typename Traits::K;
   static constexpr int box_keys = score_keys_box(Config::page_size), boxes = score_keys_tile / box_keys;
-  static_assert(boxes <= warp_size, "a lane has a box");
   static constexpr bool is_paged = Config::page_size > 0;
 
  public:
@@ -23,52 +23,44 @@ class ScoreKeysProducer {
       : params_(params), smem_(smem), q_(smem, Traits::layout.q), k_(smem, Traits::layout.k) {}
 
   JIT_DEVICE void run() {
-#pragma unroll 1
-    for (int i = static_cast<int>(blockIdx.x); i < params_.items; i += static_cast<int>(gridDim.x)) {
+    for_each_item(params_.items, [&](int i) {
       const ScoreKeysItem<Traits> item(params_, i);
-      if (item.is_empty()) continue;
-      load_queries(item);
+      if (item.is_empty()) return;
+      load_stage<Q, score_keys_columns, Config::heads>(q_, params_.q, [&](int row) {
+        return RowPlace{0, item.first_token + row / Config::heads, item.entry};
+      });
 #pragma unroll 1
       for (int tile = item.tile_begin; tile < item.tile_end; ++tile) load_keys(item, tile);
-    }
+    });
   }
 
  private:
-  JIT_DEVICE void load_queries(const ScoreKeysItem<Traits>& item) {
-    q_.producer_acquire();  // mutate: ScoreQueriesLoadedEarly
-    if (lane_id() == 0) {
-      mbarrier_arrive_expect_tx(q_.full(), Q::bytes);
-#pragma unroll 1
-      for (int token = 0; token < Traits::tokens; ++token) {
-#pragma unroll
-        for (int panel = 0; panel < Q::panels; ++panel) {
-          cp_async_bulk_tensor_load(q_.tile() + panel * Q::panel_bytes + token * Config::heads * Q::row_bytes,
-                                    params_.q, q_.full(), panel * Q::columns, 0, item.first_token + token,
-                                    item.entry);
-        }
-      }
-    }
-    __syncwarp();
-    q_.advance();
-  }
-
   JIT_DEVICE void load_keys(const ScoreKeysItem<Traits>& item, int tile) {
     // A lane has the page of a box. The table is read ahead of the wait for room.
-    const int lane = lane_id(), first = tile * score_keys_tile;
-    int page = 0, row = first + lane % boxes * box_keys;
+    const int first = tile * score_keys_tile;
+    int page = 0, row = first + lane_id() % boxes * box_keys;
     if constexpr (is_paged) {
       const int place = row / Config::page_size;
-      page =
-          place < params_.table_pages ? params_.page_table[item.entry * params_.table_stride + place] : -1;
+      page = place < params_.table_pages ? params_.page_table[item.entry * params_.table_stride + place] : -1;
       row %= Config::page_size;
     }
     const bool is_there = page >= 0 && page < params_.pages;
-    k_.producer_acquire();  // mutate: KeysLoadedEarly
+    // A page that is not there is read as zeros.
+    load_stage<K, score_keys_tile, box_keys, BoxesBy::lanes>(
+        k_, params_.k,
+        [&](int) {
+          return RowPlace{row, 0, is_there ? page : params_.pages};
+        },
+        [&] { load_scales(first, page, row, is_there); });
+  }
+
+  // Loads the scales of the keys from `first` on, of which each lane has the place of a box.
+  JIT_DEVICE void load_scales(int first, int page, int row, bool is_there) const {
     const unsigned scales = smem_ + Traits::layout.scales + k_.stage() * score_keys_tile * 4;
     const float* const own = params_.k_scale;
 #pragma unroll 1
     for (int i = 0; i < score_keys_tile / warp_size; ++i) {
-      const int key = i * warp_size + lane, box = key / box_keys, in_box = key % box_keys;
+      const int key = i * warp_size + lane_id(), box = key / box_keys, in_box = key % box_keys;
       const int box_page = __shfl_sync(full_warp, page, box), box_row = __shfl_sync(full_warp, row, box);
       const bool has_page = __shfl_sync(full_warp, is_there, box) != 0;
       const unsigned target = scales + static_cast<unsigned>(key * 4);
@@ -82,18 +74,6 @@ class ScoreKeysProducer {
     }
     if constexpr (Config::has_scales) cp_async_mbarrier_arrive(k_.full());  // mutate: NobodyWaitsForScales
     __syncwarp();                                                           // mutate: ScalesOfOtherLanes
-    if (lane == 0) mbarrier_arrive_expect_tx(k_.full(), K::bytes);
-    __syncwarp();
-    if (lane < boxes) {
-      // A page that is not there is read as zeros.
-#pragma unroll
-      for (int panel = 0; panel < K::panels; ++panel) {
-        cp_async_bulk_tensor_load(k_.tile() + panel * K::panel_bytes + lane * box_keys * K::row_bytes,
-                                  params_.k, k_.full(), panel * K::columns, row, 0,
-                                  is_there ? page : params_.pages);
-      }
-    }
-    k_.advance();
   }
 
   const ScoreKeysParams& params_;

@@ -17,12 +17,14 @@ struct ScoreKeysTraits {
   using Element = typename Config::Element;
   using Q = PanelTile<Element, score_keys_columns, Config::head_dim>;
   using K = PanelTile<Element, score_keys_tile, Config::head_dim>;
-  using Products = Accumulator<MmaLayout, MmaLayout::block_rows, score_keys_columns>;
+  using Scores = Accumulator<MmaLayout, MmaLayout::block_rows, score_keys_columns>;
   static constexpr ScoreKeysSmem layout = score_keys_smem(Config::head_dim, sizeof(Element));
-  static constexpr int consumers = score_keys_consumers, order_barrier = 1;
+  static constexpr bool keys_are_rows = true, keys_stay = false, shares_columns = false;
+  static constexpr int products = 1, consumers = score_keys_consumers, order_barrier = 1;
   static constexpr WarpgroupOrder order = WarpgroupOrder::ping_pong;
+  static constexpr int q_arrivals = 1, k_arrivals = Config::has_scales ? 1 + warp_size : 1;
+  static constexpr int producer_registers = 32, consumer_registers = 112;
   static constexpr int tokens = score_keys_columns / Config::heads;  ///< of a tile
-  static constexpr int steps = Config::head_dim / ElementTraits<Element>::mma_k;
   using QPipeline = Pipeline<layout.q.stages, Q::bytes>;
   using KPipeline = Pipeline<layout.k.stages, K::bytes>;
 };

@@ -14,6 +14,7 @@
 #include "ptx/math.cuh"
 #include "ptx/mma.cuh"
 #include "ptx/stored_numbers.cuh"
+#include "split_keys/tile_chunks.cuh"
 #include "split_keys/warp_layout.cuh"
 #include "steps/fp16_rows.cuh"
 #include "tiles/shared_words.cuh"
@@ -152,7 +153,6 @@ struct PackedProducts {
   static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile,
                                      unsigned stage, int first_key) {
     using Scores = typename Traits::Scores;
-    constexpr int even_chunks = KTile::chunks / 2 * 2;
     const int lane = lane_id();
     const unsigned both = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
@@ -160,36 +160,24 @@ struct PackedProducts {
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; n += 2) {
       typename Numbers::Key keys[2] = {{stage, first_key + 8 * n}, {stage, first_key + 8 * n + 8}};
-      const auto multiply = [&](int block, int chunk, unsigned word) {
-        unsigned pairs[4];
-        keys[block].pairs(word, chunk, pairs);
-        float(&sums)[4] = scores.registers[0][n + block];
-        mma_m16n8k16<fp16>(sums, q.registers[2 * chunk], pairs[0], pairs[1]);
-        mma_m16n8k16<fp16>(sums, q.registers[2 * chunk + 1], pairs[2], pairs[3]);
+      const auto multiply = [&](int chunk, unsigned first, unsigned second) {
+#pragma unroll
+        for (int block = 0; block < 2; ++block) {
+          unsigned pairs[4];
+          keys[block].pairs(block == 0 ? first : second, chunk, pairs);
+          float(&sums)[4] = scores.registers[0][n + block];
+          mma_m16n8k16<fp16>(sums, q.registers[2 * chunk], pairs[0], pairs[1]);
+          mma_m16n8k16<fp16>(sums, q.registers[2 * chunk + 1], pairs[2], pairs[3]);
+        }
       };
-#pragma unroll
-      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
-        unsigned words[4];
-        ldmatrix_x4(words, KTile::advance(both, 8 * n, chunk));
-        keys[0].go_to(chunk);
-        keys[1].go_to(chunk);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) multiply(i / 2, chunk + i % 2, words[i]);
-      }
-      if constexpr (even_chunks < KTile::chunks) {
-        unsigned words[2];
-        ldmatrix_x2(words[0], words[1], KTile::advance(singles, 8 * n, even_chunks));
-        keys[0].go_to(even_chunks);
-        keys[1].go_to(even_chunks);
-        for (int i = 0; i < 2; ++i) multiply(i, even_chunks, words[i]);
-      }
+      for_each_chunk<KTile, KTile::chunks, ChunkRows::along>(both, singles, 8 * n, keys, multiply);
     }
   }
 
   /// O += P V over these keys.
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
                                      unsigned v_tile, unsigned stage, int first_key) {
-    constexpr int chunks = Traits::Output::column_blocks / 4, even_chunks = chunks / 2 * 2;
+    constexpr int chunks = Traits::Output::column_blocks / 4;
     const int lane = lane_id();
     const unsigned both = v_tile + VTile::offset(lane % 16, lane / 16);
     const unsigned singles = v_tile + VTile::offset(lane % 16, 0);
@@ -207,22 +195,7 @@ struct PackedProducts {
         for (int i = 0; i < 4; ++i)
           mma_m16n8k16<Weight>(output.registers[0][4 * chunk + i], a, pairs[0][i], pairs[1][i]);
       };
-#pragma unroll
-      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
-        unsigned words[4];
-        ldmatrix_x4_trans(words, VTile::advance(both, 16 * step, chunk));
-        values[0].go_to(chunk);
-        values[1].go_to(chunk);
-        multiply(chunk, words[0], words[1]);
-        multiply(chunk + 1, words[2], words[3]);
-      }
-      if constexpr (even_chunks < chunks) {
-        unsigned words[2];
-        ldmatrix_x2_trans(words[0], words[1], VTile::advance(singles, 16 * step, even_chunks));
-        values[0].go_to(even_chunks);
-        values[1].go_to(even_chunks);
-        multiply(even_chunks, words[0], words[1]);
-      }
+      for_each_chunk<VTile, chunks, ChunkRows::across>(both, singles, 16 * step, values, multiply);
     }
   }
 

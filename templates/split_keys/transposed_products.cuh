@@ -14,6 +14,7 @@
 #include "ptx/stored_numbers.cuh"
 #include "split_keys/kv_products.cuh"
 #include "split_keys/packed_products.cuh"
+#include "split_keys/tile_chunks.cuh"
 #include "tiles/accumulator.cuh"
 
 namespace jit {
@@ -74,7 +75,6 @@ struct TransposedProducts {
   /// `first_key` on.
   static JIT_DEVICE void multiply_qk(typename Traits::Scores& scores, const Queries& q, unsigned k_tile,
                                      unsigned stage, int first_key) {
-    constexpr int even_chunks = KTile::chunks / 2 * 2;
     const int lane = lane_id();
     const unsigned both = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
@@ -93,29 +93,14 @@ struct TransposedProducts {
           multiply_add<fp16>(scores.registers[0][n], a, b[0], b[2]);
         }
       };
-#pragma unroll
-      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
-        unsigned words[4];
-        ldmatrix_x4(words, KTile::advance(both, 16 * n, chunk));
-        keys[0].go_to(chunk);
-        keys[1].go_to(chunk);
-        multiply(chunk, words[0], words[2]);
-        multiply(chunk + 1, words[1], words[3]);
-      }
-      if constexpr (even_chunks < KTile::chunks) {
-        unsigned words[2];
-        ldmatrix_x2(words[0], words[1], KTile::advance(singles, 16 * n, even_chunks));
-        keys[0].go_to(even_chunks);
-        keys[1].go_to(even_chunks);
-        multiply(even_chunks, words[0], words[1]);
-      }
+      for_each_chunk<KTile, KTile::chunks, ChunkRows::along>(both, singles, 16 * n, keys, multiply);
     }
   }
 
   /// O += P V over these keys.
   static JIT_DEVICE void multiply_pv(typename Traits::Output& output, const typename Traits::Scores& p,
                                      unsigned v_tile, unsigned stage, int first_key) {
-    constexpr int chunks = Traits::warp_columns / chunk_columns, even_chunks = chunks / 2 * 2;
+    constexpr int chunks = Traits::warp_columns / chunk_columns;
     const int lane = lane_id();
     const unsigned both = v_tile + VTile::offset(lane % 16, lane / 16);
     const unsigned singles = v_tile + VTile::offset(lane % 16, 0);
@@ -135,22 +120,7 @@ struct TransposedProducts {
           multiply_add<Weight>(output.registers[0][chunk_steps * chunk + i], a, b[0], b[1]);
         }
       };
-#pragma unroll
-      for (int chunk = 0; chunk < even_chunks; chunk += 2) {
-        unsigned words[4];
-        ldmatrix_x4_trans(words, VTile::advance(both, 16 * n, chunk));
-        values[0].go_to(chunk);
-        values[1].go_to(chunk);
-        multiply(chunk, words[0], words[1]);
-        multiply(chunk + 1, words[2], words[3]);
-      }
-      if constexpr (even_chunks < chunks) {
-        unsigned words[2];
-        ldmatrix_x2_trans(words[0], words[1], VTile::advance(singles, 16 * n, even_chunks));
-        values[0].go_to(even_chunks);
-        values[1].go_to(even_chunks);
-        multiply(even_chunks, words[0], words[1]);
-      }
+      for_each_chunk<VTile, chunks, ChunkRows::across>(both, singles, 16 * n, values, multiply);
     }
   }
 

@@ -200,15 +200,16 @@ JIT_DEVICE unsigned kept_by_positions(int row, int column, const BlockContext& c
   return kept;
 }
 
-/// Sets values to −inf whose bits, in the order of registers, are not set.
+/// Sets values to −inf whose bits, in the order of registers from bit `first` on, are not set.
 template <class Product>
-JIT_DEVICE void drop_all_but(Product& scores, unsigned kept) {
+JIT_DEVICE void drop_all_but(Product& scores, unsigned kept, int first = 0) {
 #pragma unroll
   for (int n = 0; n < Product::column_blocks; ++n) {
 #pragma unroll
     for (int i = 0; i < Product::Layout::block_values; ++i) {
       float& score = scores.registers[0][n][i];
-      score = (kept >> (n * Product::Layout::block_values + i) & 1) != 0 ? score : negative_infinity();
+      score =
+          (kept >> (first + n * Product::Layout::block_values + i) & 1) != 0 ? score : negative_infinity();
     }
   }
 }

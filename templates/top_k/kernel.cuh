@@ -108,7 +108,7 @@ JIT_DEVICE void choose_by_block(const TopKParams& params, int unit, unsigned* sm
 template <class Config>
 JIT_DEVICE void choose_top_k(const TopKParams& params) {
   extern __shared__ __align__(16) unsigned smem[];
-  wait_for_grids_before();  // mutate: TopKOfScoresThatAreNotThere
+  wait_on_dependent_grids();  // mutate: TopKOfScoresThatAreNotThere
   if (params.columns <= top_k_warp_columns) {
     const int unit = static_cast<int>(blockIdx.x) * (top_k_threads / warp_size) + warp_id();
     if (unit >= params.rows * params.heads) return;
@@ -121,7 +121,7 @@ JIT_DEVICE void choose_top_k(const TopKParams& params) {
   } else {
     choose_by_block<Config>(params, static_cast<int>(blockIdx.x) / Config::cluster, smem);
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

@@ -149,7 +149,7 @@ JIT_DEVICE void transpose_lists(const TransposeListsParams& params) {
   extern __shared__ __align__(128) unsigned char smem[];
   int* const sums = reinterpret_cast<int*>(smem);
   const int head = static_cast<int>(blockIdx.y);
-  wait_for_grids_before();  // mutate: TransposesListsThatAreNotThere
+  wait_on_dependent_grids();  // mutate: TransposesListsThatAreNotThere
   switch (params.step) {
     case TransposeStep::clear: {
       const long long own = static_cast<long long>(blockIdx.x) * transpose_threads + threadIdx.x;
@@ -174,7 +174,7 @@ JIT_DEVICE void transpose_lists(const TransposeListsParams& params) {
       order_places(params, head, reinterpret_cast<unsigned*>(smem + warp_size * sizeof(int)), sums);
       break;
   }
-  let_next_grid_start();
+  launch_dependent_grids();
 }
 
 }  // namespace jit

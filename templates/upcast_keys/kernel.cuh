@@ -203,9 +203,9 @@ JIT_DEVICE void upcast_latents(const StoredRows<Config>& stored, const RowsOfHea
 /// By a grid of a block for each head of each chunk of each entry, heads first.
 template <class Config>
 JIT_DEVICE void upcast_keys(const AttentionParams& params, const UpcastKeys& upcast) {
-  wait_for_grids_before();  // mutate: UpcastingDoesNotWait
+  wait_on_dependent_grids();  // mutate: UpcastingDoesNotWait
   // The grid behind waits for the end of this one, and finds room when the last blocks of this one are on their way.
-  let_next_grid_start();
+  launch_dependent_grids();
   const int index = static_cast<int>(blockIdx.x), chunk = index / params.heads_kv;
   const int entry = chunk / upcast.chunks, first = chunk % upcast.chunks * rows_at_once;
   const StoredRows<Config> stored(params, entry);

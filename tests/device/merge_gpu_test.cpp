@@ -13,6 +13,7 @@
 #include "tests/support/captured_graph.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/error_of.h"
+#include "tests/support/fresh_folder.h"
 #include "tests/support/seed.h"
 
 namespace jit::testing {
@@ -314,6 +315,21 @@ TEST_F(MergeTest, FewAndManyStatesHaveKernelsOfTheirOwn) {
   const Context early = fresh();
   merge(spec, early).prepare();
   EXPECT_EQ(compiled, 3);
+}
+
+TEST_F(MergeTest, OfflineItIsPreparedWithoutFasterKernels) {
+  const FreshFolder cache;
+  Settings settings;
+  settings.cache_dir = cache.path();
+  const CurrentDevice current(0);
+  const MergeSpec spec{.dtype = DType::bf16, .head_dim_v = 24};
+  merge(spec, Context(settings));
+  settings.offline = true;
+  const Merge kernel = merge(spec, Context(settings));
+  kernel.prepare();
+  MergeRun run({.spec = spec});  // of few states, which have a kernel of their own where it can be compiled
+  kernel(run.arguments());
+  EXPECT_EQ(run.check(), "");
 }
 
 TEST_F(MergeTest, RefusedArgumentsLaunchNothing) {

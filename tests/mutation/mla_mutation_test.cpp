@@ -54,7 +54,6 @@ const Subject room_for_more = [] {
   return subject;
 }();
 
-<<<<<<< HEAD
 // Pairs of blocks, of which each has half of the heads of five queries, and half of the keys is copied by the other.
 const Subject in_pairs = [] {
   Subject subject = in_parts;
@@ -73,14 +72,9 @@ const Subject on_strands = [] {
   return subject;
 }();
 
-TEST(Mla, IsRightUnmutated) {
+UNMUTATED_TEST(Mla, IsRightUnmutated) {
   for (const Subject& subject : reference::some_of<Subject>(
            {by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more, in_pairs, on_strands}, 2))
-=======
-UNMUTATED_TEST(Mla, IsRightUnmutated) {
-  for (const Subject& subject :
-       reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more}, 2))
->>>>>>> af2611226b305dbf805fe28486623c22e3ee5b75
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 

@@ -285,22 +285,22 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     ScoresOfKeys, SelectionMutationTest,
     ::testing::Values(
-        SelectionMutation{{"ScoreQueriesLoadedEarly", removed, {race, in_flight}}},
-        SelectionMutation{{"KeysLoadedEarly", removed, {race, in_flight}}},
+        SelectionMutation{{"ScoreTilesLoadedEarly", removed, {race, in_flight}}},
         SelectionMutation{{"NobodyWaitsForScales",
                            {"cp_async_mbarrier_arrive", "mbarrier_arrive"},
                            {race, in_flight, unwritten}}},
         SelectionMutation{{"ScalesOfOtherLanes", removed, {race}}, nullptr, false},
-        SelectionMutation{{"ScoreQueriesReadEarly", removed, {race, in_flight, unwritten}}},
-        SelectionMutation{{"KeysReadEarly", removed, {race, in_flight, unwritten}}},
+        SelectionMutation{{"ResidentTileReadEarly", removed, {race, in_flight, unwritten}}},
+        SelectionMutation{{"ResidentTileNeverReleased", removed, {deadlock}}},
+        SelectionMutation{{"StreamedTileReadEarly", removed, {race, in_flight, unwritten}}},
+        SelectionMutation{{"StreamedTileNeverReleased", removed, {deadlock}}},
         SelectionMutation{{"NoFenceBeforeScores", removed, {"missing wgmma fence", in_flight, race}}},
-        SelectionMutation{{"ProductsReadEarly", removed, {in_flight}}},
-        SelectionMutation{{"ScoredKeysNeverReleased", removed, {deadlock}}},
-        SelectionMutation{{"NoRelu", {"max_nan(products.at(r, n, j), 0.0f)", "products.at(r, n, j)"}}},
+        SelectionMutation{{"ScoresReadEarly", removed, {in_flight}}},
+        SelectionMutation{{"NoRelu", {"max_nan(scores.at(r, n, j), 0.0f)", "scores.at(r, n, j)"}}},
         SelectionMutation{
             {"ScoresOfOthersKeys", {"key >= start && key < end", "true"}, {outside, race}, {}, true}},
         SelectionMutation{{"ScoresNoFenceBehindInit", removed, {fence}}},
-        SelectionMutation{{"ScoresOfKeysThatAreNotThere", removed, {no_wait}}},
+        SelectionMutation{{"ScoresOfTensorsThatAreNotThere", removed, {no_wait}}},
         SelectionMutation{{"ScoresNoBarrierBehindInit", removed, {race, unwritten}}}),
     ::testing::PrintToStringParamName());
 
@@ -312,32 +312,10 @@ SelectionMutation of_groups(const TemplateMutation& mutation) {
 INSTANTIATE_TEST_SUITE_P(
     ScoresOfBlocks, SelectionMutationTest,
     ::testing::Values(
-        of_blocks({"BlockQueriesLoadedEarly", removed, {race, in_flight}}),
-        of_blocks({"BlockKeysLoadedEarly", removed, {race, in_flight}}),
-        of_blocks({"BlockQueriesReadEarly", removed, {race, in_flight, unwritten}}),
-        of_blocks({"BlockKeysReadEarly", removed, {race, in_flight, unwritten}}),
-        of_blocks({"NoFenceBeforeBlockScores", removed, {"missing wgmma fence", in_flight, race}}),
-        of_blocks({"BlockScoresReadEarly", removed, {in_flight}}),
-        of_blocks({"BlockKeysNeverReleased", removed, {deadlock}}),
-        of_blocks({"MaskedKeysHaveScores", {"if (is_partial)", "if (false)"}}),
+        of_blocks({"MaskedKeysHaveScores", {"if (is_partial_)", "if (false)"}}),
         of_blocks({"BlocksBehindTheLastOne", {" && block < params_.blocks", ""}, {race, outside}, {}, true}),
-        of_blocks({"BlocksNoFenceBehindInit", removed, {fence}}),
-        of_blocks({"ScoresOfBlocksThatAreNotThere", removed, {no_wait}}),
-        of_blocks({"BlocksNoBarrierBehindInit", removed, {race, unwritten}})),
-    ::testing::PrintToStringParamName());
-
-INSTANTIATE_TEST_SUITE_P(
-    ProbabilitiesOfBlocks, SelectionMutationTest,
-    ::testing::Values(
-        of_groups({"GroupQueriesLoadedEarly", removed, {race, in_flight}}),
-        of_groups({"GroupKeysLoadedEarly", removed, {race, in_flight}}),
-        of_groups({"GroupQueriesReadEarly", removed, {race, in_flight, unwritten}}),
-        of_groups({"GroupKeysReadEarly", removed, {race, in_flight, unwritten}}),
-        of_groups({"NoFenceBeforeGroupScores", removed, {"missing wgmma fence", in_flight, race}}),
-        of_groups({"GroupScoresReadEarly", removed, {in_flight}}),
-        of_groups({"GroupQueriesNeverReleased", removed, {deadlock}}),
-        of_groups({"GroupKeysNeverReleased", removed, {deadlock}}),
-        of_groups({"MaskedKeysHaveProbabilities", {"if (is_partial)", "if (false)"}}),
+        of_groups({"ResidentTileReadEarly", removed, {race, in_flight, unwritten}}),
+        of_groups({"ResidentTileNeverReleased", removed, {deadlock}}),
         of_groups(
             {"GroupBlocksBehindTheLastOne", {" && block < params_.blocks", ""}, {race, outside}, {}, true})),
     ::testing::PrintToStringParamName());

@@ -16,9 +16,7 @@ SourceFile backward_wgmma::wgmma_products(const AttentionSpec& spec, bool roles,
   const int mma_k = facts(spec.dtype).mma_k;
   const int d = padded_head_dim(spec.head_dim), dv = padded_head_dim(spec.value_head_dim());
   const bool queries = has_query_consumer(spec.head_dim, spec.value_head_dim(), roles);
-  std::string text =
-      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-      "#pragma once\n\nstruct WgmmaProducts {\n";
+  std::string text;
   WgmmaProduct scores{.dtype = spec.dtype, .n = backward_wgmma::step_queries, .steps = d / mma_k};
   text += wgmma_function("wgmma_scores", "D = A B: 64 rows of K, tile_q rows of Q.", scores);
   if (queries && !roles) {
@@ -45,7 +43,7 @@ SourceFile backward_wgmma::wgmma_products(const AttentionSpec& spec, bool roles,
       "wgmma_dq", "D = A B: the block's columns of dS, its rows of K, some of the columns of these.", dq);
   dq.accumulate = true;
   if (pair) text += wgmma_function("wgmma_dq_of_peer", "D += A B: the same of the other block's keys.", dq);
-  return {"wgmma_products.cuh", text + "};\n"};
+  return wgmma_products_file(text);
 }
 
 namespace {

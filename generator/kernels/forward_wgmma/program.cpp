@@ -20,9 +20,7 @@ namespace {
 SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int mma_k = facts(spec.dtype).mma_k, columns = padded_head_dim(spec.value_head_dim());
   const int sums = forward_wgmma::sum_columns_of(spec, config);
-  std::string text =
-      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-      "#pragma once\n\nstruct WgmmaProducts {\n";
+  std::string text;
   const DType multiplied = forward_wgmma::upcasts(spec, config) && !has_converted_scales(spec)
                                ? DType::fp16  // represents every 8-bit number
                                : spec.dtype;
@@ -42,7 +40,7 @@ SourceFile wgmma_products(const AttentionSpec& spec, const ForwardWgmma& config)
   text += wgmma_function("wgmma_pv", "D += A B: tile_kv columns of P, tile_kv rows of V.", pv);
   pv.steps = forward_wgmma::lower_key_steps(config.tile_kv, mma_k);
   text += wgmma_function("wgmma_pv_lower", "The same without the upper half of the keys.", pv);
-  return {"wgmma_products.cuh", text + "};\n"};
+  return wgmma_products_file(text);
 }
 
 }  // namespace

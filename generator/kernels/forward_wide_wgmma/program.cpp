@@ -31,9 +31,7 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
     product.a_in_registers = true;
     return product;
   };
-  const std::string text =
-      "// Products of panels by wgmma, for one kernel. Generated: change the spec, not this file.\n"
-      "#pragma once\n\nstruct WgmmaProducts {\n" +
+  return wgmma_products_file(
       wgmma_function("wgmma_qk_first", "D = A B: the first panel of Q, and of tile_kv rows of K.", first) +
       wgmma_function("wgmma_qk", "D += A B: a further panel of both.", of_panel) +
       wgmma_function("wgmma_qk_last", "D += A B: the last one, which may be narrower.", last) +
@@ -45,8 +43,7 @@ SourceFile wgmma_products(const AttentionSpec& spec) {
                       .n = part_columns(spec.value_head_dim()),
                       .steps = tile_kv / mma_k,
                       .accumulate = true,
-                      .b_along_rows = true});
-  return {"wgmma_products.cuh", text + "};\n"};
+                      .b_along_rows = true}));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void KeyMass::operator()(const KeyMassArguments& arguments, Stream stream) const
 
 void KeyMass::prepare() const {
   const LoadedKernel& kernel = prepared_kernel(*state_);
-  if (has_wgmma(*state_, kernel.image->target.arch)) prepared_kernel(*state_, OperationProgram::some_sizes);
+  if (has_wgmma(*state_, kernel.image->target.arch)) faster_kernel(*state_, OperationProgram::some_sizes);
 }
 
 const std::string& KeyMass::source() const { return state_->programs.every_size.source; }

@@ -74,11 +74,8 @@ Program key_mass_wgmma_program(const KeyMassSpec& spec) {
   const WgmmaProduct qk{.dtype = scores.dtype,
                         .n = mass_consumer_keys,
                         .steps = padded_head_dim(scores.head_dim) / facts(scores.dtype).mma_k};
-  program.headers = {
-      {"wgmma_products.cuh",
-       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n#pragma "
-       "once\n\nstruct WgmmaProducts {\n" +
-           wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, a consumer's rows of K.", qk) + "};\n"}};
+  program.headers = {wgmma_products_file(
+      wgmma_function("wgmma_scores", "D = A B: 64 rows of Q, a consumer's rows of K.", qk))};
   std::string& source = program.source;
   source =
       fmt::format("// Mass of keys: {}. Generated: change the spec, not this file.\n", to_string(scores));

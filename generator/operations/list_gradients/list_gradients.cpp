@@ -111,7 +111,7 @@ void ListGradients::operator()(const BackwardArguments& arguments, Stream stream
 
 void ListGradients::prepare() const {
   if (has_faster(spec_, *state_, prepared_kernel(*state_)))
-    prepared_kernel(*state_, OperationProgram::some_sizes);
+    faster_kernel(*state_, OperationProgram::some_sizes);
   prepared_kernel(transposing_state(state_->context));
 }
 

@@ -36,8 +36,8 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
 
 void Merge::prepare() const {
   prepared_kernel(*state_);
-  prepared_kernel(*state_, OperationProgram::some_sizes);
-  if (state_->programs.other_sizes) prepared_kernel(*state_, OperationProgram::other_sizes);
+  faster_kernel(*state_, OperationProgram::some_sizes);
+  if (state_->programs.other_sizes) faster_kernel(*state_, OperationProgram::other_sizes);
 }
 
 const std::string& Merge::source() const { return state_->programs.every_size.source; }

@@ -117,7 +117,7 @@ void QuantizeQkv::operator()(const QuantizeArguments& arguments, Stream stream) 
 void QuantizeQkv::prepare() const {
   const LoadedKernel& kernel = prepared_kernel(*state_);
   if (state_->programs.some_sizes && can_keep_rows(kernel.image->target.arch))
-    prepared_kernel(*state_, OperationProgram::some_sizes);
+    faster_kernel(*state_, OperationProgram::some_sizes);
 }
 
 const std::string& QuantizeQkv::source() const { return state_->programs.every_size.source; }

@@ -65,16 +65,11 @@ Program score_blocks_program(const ScoreBlocksSpec& spec) {
   program.smem_bytes = score_blocks_smem(scores.head_dim, is_probability).total;
   program.name = fmt::format("score_blocks_{}_{}", reduction, problem_name(scores));
   program.facts = {{"spec", "score_blocks " + what}};
-  program.headers = {
-      {"wgmma_products.cuh",
-       "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this file.\n#pragma "
-       "once\n\n"
-       "struct WgmmaProducts {\n" +
-           wgmma_function("wgmma_qk", "D = A B: 64 rows of Q, a tile of K.",
-                          {.dtype = scores.dtype,
-                           .n = score_blocks_keys,
-                           .steps = padded_head_dim(scores.head_dim) / facts(scores.dtype).mma_k}) +
-           "};\n"}};
+  program.headers = {wgmma_products_file(
+      wgmma_function("wgmma_scores", "D = A B: 64 rows of Q, a tile of K.",
+                     {.dtype = scores.dtype,
+                      .n = score_blocks_keys,
+                      .steps = padded_head_dim(scores.head_dim) / facts(scores.dtype).mma_k}))};
   std::string& source = program.source;
   source = fmt::format("// Scores of blocks: {}. Generated: change the spec, not this file.\n", what);
   source +=

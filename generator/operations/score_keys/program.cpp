@@ -40,15 +40,9 @@ Program score_keys_program(const ScoreKeysSpec& spec) {
   program.smem_bytes = score_keys_smem(spec.head_dim, size_of(spec.dtype)).total;
   program.name = fmt::format("score_keys_{}_h{}_d{}", to_string(spec.dtype), spec.heads, spec.head_dim);
   program.facts = {{"spec", "score_keys " + what}};
-  program.headers = {{"wgmma_products.cuh",
-                      "// Products of tiles by wgmma, for one kernel. Generated: change the spec, not this "
-                      "file.\n#pragma once\n\n"
-                      "struct WgmmaProducts {\n" +
-                          wgmma_function("wgmma_keys", "D = A B: 64 keys, rows of q.",
-                                         {.dtype = spec.dtype,
-                                          .n = score_keys_columns,
-                                          .steps = spec.head_dim / facts(spec.dtype).mma_k}) +
-                          "};\n"}};
+  program.headers = {wgmma_products_file(wgmma_function(
+      "wgmma_scores", "D = A B: 64 keys, rows of q.",
+      {.dtype = spec.dtype, .n = score_keys_columns, .steps = spec.head_dim / facts(spec.dtype).mma_k}))};
   std::string& source = program.source;
   source = fmt::format("// Scores of keys: {}. Generated: change the spec, not this file.\n", what);
   source += "#include \"score_keys/kernel.cuh\"\n#include \"wgmma_products.cuh\"\n\nusing namespace jit;\n\n";

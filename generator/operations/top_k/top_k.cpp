@@ -47,7 +47,7 @@ void TopK::operator()(const TopKArguments& arguments, Stream stream) const {
 }
 
 void TopK::prepare() const {
-  if (can_share_rows(prepared_kernel(*state_))) prepared_kernel(*state_, OperationProgram::some_sizes);
+  if (can_share_rows(prepared_kernel(*state_))) faster_kernel(*state_, OperationProgram::some_sizes);
 }
 
 const std::string& TopK::source() const { return state_->programs.every_size.source; }

@@ -109,7 +109,7 @@ class BlockMultiplier {
 
 /// As TileUpcaster (mainloop/convert_keys.cuh), of rows whose scales lie side by side in shared memory, so many bytes a row.
 template <class Stored, class From, class Number, class To, int columns, int warps, int scale_bytes>
-class ScaledTileWidener {
+class ScaledTileUpcaster {
   static constexpr int numbers = 16 * numbers_of<Stored>;  // of a chunk
   static constexpr bool is_packed = numbers_of<Stored> > 1, has_blocks = scale_columns_of<Stored> != 0;
   static constexpr int chunks = (columns + numbers - 1) / numbers;
