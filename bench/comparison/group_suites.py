@@ -89,8 +89,8 @@ def over_ranks(cell, ranks):
 
 
 def tiny(cell):
-    """The problem in a size for emulated devices, by which a program is tried; others as they are."""
-    seqlen = 64 * cell.ranks
+    """The problem in a size for emulated devices, by which a program is tried: a FlexAttention block for each rank."""
+    seqlen = 128 * cell.ranks
     return dataclasses.replace(cell, seqlen_q=seqlen, seqlen_kv=seqlen, heads_q=2 * cell.ranks, heads_kv=cell.ranks, head_dim=32,
                                head_dim_v=32, window=seqlen // 4, granule=16)
 

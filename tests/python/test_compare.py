@@ -104,10 +104,10 @@ def test_the_suite_over_gpus_holds_what_it_is_for():
         assert one.flops() == forward.flops() * (3.5 if one.gradients else 1) and one.speed(10.0) == pytest.approx(one.flops() / 2e7)
         assert max(one.document_lengths()) <= one.seqlen_q // 4 and sum(one.document_lengths()) == one.seqlen_q
         small = group_suites.tiny(one)
-        assert small.seqlen_q == 128 and small.ranks == 2 and small.gradients == one.gradients
-        keep = np.tril(np.ones((128, 128), bool)) if one.mask != "none" else np.ones((128, 128), bool)
+        assert small.seqlen_q == 256 and small.ranks == 2 and small.gradients == one.gradients
+        keep = np.tril(np.ones((256, 256), bool)) if one.mask != "none" else np.ones((256, 256), bool)
         if one.mask == "window":
-            keep &= ~np.tril(np.ones((128, 128), bool), -small.window - 1)
+            keep &= ~np.tril(np.ones((256, 256), bool), -small.window - 1)
         if one.documents_of_call:
             ids = np.repeat(np.arange(len(small.document_lengths())), small.document_lengths())
             keep &= ids[:, None] == ids[None]

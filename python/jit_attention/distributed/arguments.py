@@ -61,7 +61,7 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
         method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
     scale = None if softmax_scale is None else float(softmax_scale)
     return q, k, v, rng_state, Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p),
-                                    bool(deterministic), timeout)
+                                    bool(deterministic), timeout, {})
 
 
 def _refuse_types(q: Any, k: Any, v: Any) -> None:

@@ -108,10 +108,7 @@ class Control:
         the same fields, which the first one formats by `written`. `check` raises when this rank's arguments are
         invalid; such a call is compared again, since other ranks would wait. Returns a dict that calls with this key
         share."""
-        if self.broken:
-            way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
-                "make a new one with torch.distributed.new_group")
-            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
+        self._refuse_broken()
         self.calls += 1
         known = self._known.get(key)
         if known is not None:
@@ -129,6 +126,19 @@ class Control:
             self._known.clear()
         _, kept = self._known[key] = self.fields, {}
         return kept
+
+    def repeat(self, fields: dict[str, str]) -> None:
+        """Counts a call of a kind that `begin` has seen, with its fields."""
+        if self.broken:
+            self._refuse_broken()
+        self.calls += 1
+        self.fields = fields
+
+    def _refuse_broken(self) -> None:
+        if self.broken:
+            way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
+                "make a new one with torch.distributed.new_group")
+            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
 
     def refuse(self, error: Exception) -> None:
         """Counts a call that this rank does not begin, because of its arguments, and tells ranks that do."""
@@ -287,8 +297,14 @@ def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float
     """A time-out in seconds; None: the group's, for tensors on a device."""
     if timeout is not None:
         return float(timeout)
-    own = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
-    return own.total_seconds() if own is not None else distributed_c10d.default_pg_timeout.total_seconds()
+    options = options_of(group, device)
+    return (distributed_c10d.default_pg_timeout if options is None else options._timeout).total_seconds()
+
+
+def options_of(group: Any, device: torch.device) -> Any:
+    """The options of a group's backend, which have its time-out; None: it has none."""
+    options = getattr(group._get_backend(device), "options", None)
+    return options if getattr(options, "_timeout", None) is not None else None
 
 
 def start_rows(control: Ranks, given: torch.Tensor, sent: list[int],
