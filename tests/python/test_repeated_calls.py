@@ -145,6 +145,16 @@ def test_a_repeated_call_that_fails_leaves_as_any_other(made, monkeypatch):
         operator.compute_directly(call, *tensors())
 
 
+def test_ranks_of_several_hosts_need_a_mesh(made, monkeypatch):
+    call, exchange, given, control = made
+    monkeypatch.setattr(groups.Control, "_texts", lambda control, what, text, timeout: ["a, sm_90a", "b, sm_90a"])
+    for _ in range(2):
+        with pytest.raises(ja.InvalidArgumentError, match=r'group: its ranks are on 2 hosts \(a, b\).*DeviceMesh of two dimensions'
+                                                          r'.*or method="gather"'):
+            operator.compute_directly(call, *tensors())
+    assert not exchange.asked and not control.broken
+
+
 def known_and_anew(rank):
     """Whether results of known calls are those of calls that are checked; shapes, strides, masks, types and groups change."""
     import contextlib

@@ -14,7 +14,7 @@ import os
 import socket
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -91,10 +91,10 @@ class _Workspace:
         _words.append(word)
         self._broken = ctypes.c_uint32.from_address(word.data_ptr())
         where = f"{socket.gethostname()}, {_core.device_of(self.shared.memory, 'q').arch}"
-        places = set(control.meet(where, timeout))
-        self.refusal = ""
+        places = sorted(set(control.meet(where, timeout)))
+        self.refusal, self.hosts = "", sorted({place.split(",")[0] for place in places})
         if len(places) > 1:
-            self.refusal = f"ranks on different hosts or GPUs ({'; '.join(sorted(places))})"
+            self.refusal = f"ranks on GPUs of one kind ({'; '.join(places)})"
         elif not where.endswith("sm_90a"):
             self.refusal = f"kernels that wait for keys, which are of sm_90a alone ({where})"
 
@@ -196,8 +196,8 @@ def _stream(device: torch.device) -> int:
 
 #: Fault words of workspaces, never freed: a copy to one may be pending when its workspace is freed.
 _words: list[torch.Tensor] = []
-_workspaces: weakref.WeakKeyDictionary[Control, dict[torch.device, _Workspace]] = weakref.WeakKeyDictionary()
-_said: weakref.WeakSet[Control] = weakref.WeakSet()
+_workspaces: weakref.WeakKeyDictionary[Any, dict[tuple[torch.device, Any], _Workspace]] = weakref.WeakKeyDictionary()
+_said: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _gathers(problem: Problem, why: str) -> None:
@@ -232,25 +232,29 @@ def _dense(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
     return _dense(x.clone(memory_format=torch.contiguous_format))
 
 
-def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
-    """The reason why calls of a kind use "gather", or the group's workspace and its exchange's sizes."""
+def _workspace_of(problem: Problem, purpose: Any) -> tuple[str, Any, tuple[Any, ...]]:
+    """The reason why calls of a kind use "gather", or the group's workspace for a purpose and its exchange's sizes."""
     why = _refusal(problem)
     if why:
         return why, None, ()
     k, v, device = problem.k, problem.v, problem.q.device
     of_group = _workspaces.setdefault(problem.control, {})
-    if device not in of_group:
-        of_group[device] = _Workspace(problem.control, device, problem.timeout)
-    return "", of_group[device], ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3],
+    if (device, purpose) not in of_group:
+        of_group[device, purpose] = _Workspace(problem.control, device, problem.timeout)
+    return "", of_group[device, purpose], ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3],
                                   v.shape[3])
 
 
-def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
+def _shared_of(problem: Problem, purpose: Any = None) -> tuple[_Workspace, _Shared] | None:
     """The exchange of a call; None, with a log message, when it uses "gather"."""
     found = problem.kept.get("workspace")
     if found is None:
-        found = problem.kept["workspace"] = _workspace_of(problem)
+        found = problem.kept["workspace"] = _workspace_of(problem, purpose)
     why, workspace, sizes = found
+    if workspace is not None and len(workspace.hosts) > 1:
+        raise InvalidArgumentError(f"group: its ranks are on {len(workspace.hosts)} hosts ({', '.join(workspace.hosts)}), and "
+                                   "\"arrive\" copies within one; give a DeviceMesh of two dimensions, (hosts, ranks of each), "
+                                   'or method="gather"', "arguments", "group")
     if workspace is not None and not workspace.refusal:
         shared = workspace.shared_of(problem, sizes, is_captured(problem.q))
     if workspace is None or workspace.refusal:
@@ -273,6 +277,13 @@ def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, com
         raise
     finally:
         shared.exchange.end(stream)
+
+
+def over(problem: Problem, purpose: Any, compute: Callable[..., _Results]) -> _Results | None:
+    """compute(keys, values, arrivals=) over the rows of problem.placement, whose ranks keep memory for each purpose; None:
+    they gather."""
+    found = _shared_of(problem, purpose)
+    return None if found is None else _with_arrivals(problem, *found, compute)
 
 
 def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
@@ -311,7 +322,7 @@ class _Repeated:
             found = self.views.get(addresses)
             if found is None:
                 whole_k, whole_v, arrivals = shared.tensors(addresses, k, v, self.problem.placement.seqlen)
-                options = _problem.arriving(self.problem, True, arrivals)
+                options = _problem.arriving(self.problem, None, True, arrivals)
                 found = self.views[addresses] = whole_k, whole_v, options | {"return_lse": True}
             return _problem._attention(q, found[0], found[1], **found[2])
         except BaseException as error:
@@ -340,13 +351,19 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
     return gather.returned(problem, gradients)
 
 
+def _all_workspaces(control: Control) -> Iterator[_Workspace]:
+    """Those of a group, and of its hosts."""
+    for ranks in (control, *(hosts.inner for hosts in control.parts.values())):
+        yield from _workspaces.get(ranks, {}).values()
+
+
 def check(control: Control) -> None:
     """Waits for all calls of a group, and raises PeerTimeoutError if one has failed."""
-    for workspace in _workspaces.get(control, {}).values():
+    for workspace in _all_workspaces(control):
         workspace.raise_fault(waits=True)
 
 
 def reset(control: Control, timeout: float) -> None:
     """Makes the next calls and replays restart, with all ranks."""
-    for workspace in _workspaces.get(control, {}).values():
+    for workspace in _all_workspaces(control):
         workspace.reset(timeout)

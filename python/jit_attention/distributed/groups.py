@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
@@ -95,6 +95,7 @@ class Control:
         self.calls = 0
         self.broken = ""
         self.meetings = self.restarts = 0
+        self._meetings_of: dict[tuple[int, ...], int] = {}
         self._may_restart = False
         self.fields: dict[str, str] = {}
         self._known: dict[Hashable, tuple[dict[str, str], dict[Any, Any]]] = {}
@@ -176,6 +177,11 @@ class Control:
         self.meetings += 1
         return self._texts(f"meeting {self.meetings}", text, timeout)
 
+    def meet_some(self, ranks: tuple[int, ...], text: str, timeout: float) -> list[str]:
+        """Waits until these ranks, of which this is one, have arrived. Returns the text of each."""
+        count = self._meetings_of[ranks] = self._meetings_of.get(ranks, 0) + 1
+        return self._texts(f"meeting {self.restarts}.{count} of ranks {ranks[0]} to {ranks[-1]}", text, timeout, ranks)
+
     def give_up(self, why: str) -> None:
         """Raises PeerTimeoutError for a kernel's failed wait, after which ranks may restart."""
         self.leave(why)
@@ -194,13 +200,15 @@ class Control:
         counts = [json.loads(text) for text in self._texts(f"restart {self.restarts}",
                                                            json.dumps([self.calls, self.meetings]), timeout)]
         self.calls, self.meetings = (max(values) for values in zip(*counts))
+        self._meetings_of.clear()
         self.broken, self._may_restart = "", False
 
-    def _texts(self, what: str, text: str, timeout: float) -> list[str]:
+    def _texts(self, what: str, text: str, timeout: float, ranks: Iterable[int] | None = None) -> list[str]:
+        ranks = range(self.size) if ranks is None else ranks
         self.store.set(f"{what}/{self.rank}", text)
         end = time.monotonic() + timeout
         missing = []
-        for rank in range(self.size):
+        for rank in ranks:
             try:
                 self.store.wait([f"{what}/{rank}"], timedelta(seconds=max(end - time.monotonic(), 0.01)))
             except RuntimeError:
@@ -208,7 +216,7 @@ class Control:
         if missing:
             raise PeerTimeoutError(f"group: {_ranks(missing)} not come to {what} within {timeout:g} s: dead, asleep, or in "
                                    "another call", "exchange", "group")
-        return [self.store.get(f"{what}/{rank}").decode() for rank in range(self.size)]
+        return [self.store.get(f"{what}/{rank}").decode() for rank in ranks]
 
     def _asks(self, what: str) -> bool:
         try:

@@ -37,7 +37,7 @@ METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
 def _method_of(name: str) -> tuple[Any, int]:
     """A method's module, and the number of hosts: "gather/2" gathers within each of 2."""
     method, _, count = name.partition("/")
-    return (hosts, int(count)) if count else (METHODS[method], 1)
+    return (hosts.OverHosts(method), int(count)) if count else (METHODS[method], 1)
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:

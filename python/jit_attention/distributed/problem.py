@@ -125,13 +125,13 @@ def _options(problem: Problem, source: Source, with_sinks: bool) -> dict[str, An
     return options
 
 
-def arriving(problem: Problem, with_sinks: bool, arrivals: torch.Tensor) -> dict[str, Any]:
+def arriving(problem: Problem, source: Source, with_sinks: bool, arrivals: torch.Tensor) -> dict[str, Any]:
     """The options of a call whose keys arrive; those of a call without other tensors are kept."""
     key = "arriving", id(arrivals)
     kept = problem.kept.get(key)
     if kept is not None and kept[0] is arrivals:
         return kept[1]
-    options = _options(problem, None, with_sinks)
+    options = _options(problem, source, with_sinks)
     options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
     if not problem.tensors and problem.sinks is None and problem.dropout_p == 0:
         problem.kept[key] = arrivals, options
@@ -161,7 +161,7 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source =
         if with_sinks and problem.sinks is not None:
             lse += problem.sinks[:, None]
         return q.new_zeros((*q.shape[:3], v.shape[3])), lse
-    options = _options(problem, source, with_sinks) if arrivals is None else arriving(problem, with_sinks, arrivals)
+    options = _options(problem, source, with_sinks) if arrivals is None else arriving(problem, source, with_sinks, arrivals)
     if source is not None and _parts_are_wide(problem):
         options["out_dtype"] = "fp32"
         q, k, v = map(_aligned, (q, k, v))
@@ -187,7 +187,7 @@ def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tenso
         dk, dv = apart(torch.empty((k.shape[1], k.shape[0], k.shape[2] * k.shape[3] + v.shape[2] * v.shape[3]),
                                    dtype=torch.float32, device=k.device), k, v)
         results = dict(dq=torch.empty(q.shape, dtype=torch.float32, device=q.device), dk=dk, dv=dv)
-    options = _options(problem, source, want_sinks) if arrivals is None else arriving(problem, want_sinks, arrivals)
+    options = _options(problem, source, want_sinks) if arrivals is None else arriving(problem, source, want_sinks, arrivals)
     dq, dk, dv, by_name, *of_sinks = _attention_backward(
         do, q, k, v, o, lse, **results, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
         **options)
