@@ -47,8 +47,8 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         k: (batch, rows, heads_kv, head_dim), the keys at the same positions.
         v: (batch, rows, heads_kv, head_dim_v), the values there.
         group: A ProcessGroup, or a 1-d DeviceMesh. None: the default group, or the mesh of DTensors. Or a 2-d
-            DeviceMesh (hosts, ranks of a host): keys are sent once to each other host, whose ranks gather them from
-            each other; method is then "auto" or "gather".
+            DeviceMesh (hosts, ranks of a host): keys are sent once to each other host, whose ranks copy them from
+            each other; method is then "auto", "gather" or "arrive".
         placement: The rows of each rank, made by `balance`; if it was made for packed sequences, each sees itself
             alone, with positions in the whole. "contiguous" and "zigzag" name the placement of that mode, for equally
             many rows on all ranks; None: "contiguous".
