@@ -89,6 +89,8 @@ def test_a_repeated_call_is_the_one_before_it(made, monkeypatch):
         assert given[-1][1].data_ptr() == given[-3][1].data_ptr() != given[-2][1].data_ptr(), "halves take turns"
         assert now["tensors"]["key_arrivals"].data_ptr() == given[-1][1].data_ptr() + 2048
     assert runs == [("o", "lse")] * 3 and control.calls == 7 and control.fields["pass"] == "forward"
+    workspace = known.run.workspace  # arguments stand beside the memory that they are views of, and go with it
+    assert len(workspace.shared.arguments) == 2
     # A tensor whose rows TMA cannot read is copied, and the copy lives until keys are on their way.
     odd = torch.zeros(1, 128, 1, 72, dtype=torch.bfloat16)[..., 4:68]
     operator.compute_directly(call, q, odd, v)

@@ -43,6 +43,8 @@ class _Shared:
         self.exchange: Any = None
         self.timeout = 0.0
         self.views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
+        #: Arguments of kernels for repeated calls, here as they hold views of the memory.
+        self.arguments: dict[Any, tuple[Any, ...]] = {}
         self.is_captured = False
 
     def share(self, nbytes: int, control: Control) -> None:
@@ -123,7 +125,7 @@ class _Workspace:
                 self.refusal = f"memory that all ranks can write to ({failures[0]})"
                 return
         shared.memory.zero_()
-        shared.views = {}
+        shared.views, shared.arguments = {}, {}
         self.generation += 1
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # all ranks have stopped clearing words
@@ -297,7 +299,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
 class _Repeated:
     """A forward call as the one before it: what the host still does while sizes, memory and time-out are the same."""
 
-    __slots__ = ("problem", "control", "fields", "workspace", "shared", "generation", "on_gpu", "views")
+    __slots__ = ("problem", "control", "fields", "workspace", "shared", "generation", "on_gpu")
 
     def __init__(self, problem: Problem, workspace: _Workspace, shared: _Shared) -> None:
         q, k, v = (x.new_empty((x.shape[0], 0, *x.shape[2:])) for x in (problem.q, problem.k, problem.v))
@@ -305,7 +307,6 @@ class _Repeated:
         self.control, self.fields = problem.control, problem.control.fields
         self.workspace, self.shared, self.generation = workspace, shared, workspace.generation
         self.on_gpu = problem.q.is_cuda
-        self.views: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
                  timeout: float) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -319,11 +320,11 @@ class _Repeated:
         stream = _stream(workspace.device)
         addresses = shared.begin(k, v, stream)
         try:
-            found = self.views.get(addresses)
+            found = shared.arguments.get((self, addresses))
             if found is None:
                 whole_k, whole_v, arrivals = shared.tensors(addresses, k, v, self.problem.placement.seqlen)
                 options = _problem.arriving(self.problem, None, True, arrivals)
-                found = self.views[addresses] = whole_k, whole_v, options | {"return_lse": True}
+                found = shared.arguments[self, addresses] = whole_k, whole_v, options | {"return_lse": True}
             return _problem._attention(q, found[0], found[1], **found[2])
         except BaseException as error:
             control.leave(f"this rank failed: {error}")

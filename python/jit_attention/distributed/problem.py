@@ -126,15 +126,9 @@ def _options(problem: Problem, source: Source, with_sinks: bool) -> dict[str, An
 
 
 def arriving(problem: Problem, source: Source, with_sinks: bool, arrivals: torch.Tensor) -> dict[str, Any]:
-    """The options of a call whose keys arrive; those of a call without other tensors are kept."""
-    key = "arriving", id(arrivals)
-    kept = problem.kept.get(key)
-    if kept is not None and kept[0] is arrivals:
-        return kept[1]
+    """The options of a call whose keys arrive."""
     options = _options(problem, source, with_sinks)
     options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
-    if not problem.tensors and problem.sinks is None and problem.dropout_p == 0:
-        problem.kept[key] = arrivals, options
     return options
 
 
