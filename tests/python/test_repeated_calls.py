@@ -6,7 +6,7 @@ from rank_processes import Ranks
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 import torch.distributed as dist  # noqa: E402
-from jit_attention.distributed import arrive, groups, operator, problem  # noqa: E402
+from jit_attention.distributed import arrive, arrive_again, groups, operator, problem  # noqa: E402
 
 if not ja.devices()[0].emulated:
     pytest.skip("ranks of these tests are emulated devices", allow_module_level=True)
@@ -78,7 +78,7 @@ def test_a_repeated_call_is_the_one_before_it(made, monkeypatch):
     known = call.kinds["forward", False]
     runs = []
     real = type(known.run).__call__
-    monkeypatch.setattr(arrive._Repeated, "__call__", lambda run, *of_call: runs.append(found := real(run, *of_call)) or found)
+    monkeypatch.setattr(arrive_again.Repeated, "__call__", lambda run, *of_call: runs.append(found := real(run, *of_call)) or found)
     for _ in range(3):
         q, k, v = tensors()
         assert operator.compute_directly(call, q, k, v) == ("o", "lse")
@@ -100,8 +100,8 @@ def test_a_repeated_call_is_the_one_before_it(made, monkeypatch):
 def test_what_changes_is_seen(made, monkeypatch):
     call, exchange, given, control = made
     runs = []
-    real = arrive._Repeated.__call__
-    monkeypatch.setattr(arrive._Repeated, "__call__", lambda run, *of_call: runs.append(found := real(run, *of_call)) or found)
+    real = arrive_again.Repeated.__call__
+    monkeypatch.setattr(arrive_again.Repeated, "__call__", lambda run, *of_call: runs.append(found := real(run, *of_call)) or found)
     compute = lambda: operator.compute_directly(call, *tensors())
     for _ in range(3):
         compute()

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -208,7 +208,7 @@ def _arriving(problem: Problem, hosts: _Hosts, source: int, step: _Step, held: t
     placement, results = _placement_of_step(problem.placement, hosts.count, hosts.own, source), None
     if placement is not None:
         k, v = apart(held, problem.k, problem.v)
-        inner = dataclasses.replace(problem, k=k, v=v, control=hosts.inner, placement=placement,
+        inner = dataclasses.replace(problem, k=k, v=v, control=cast(Any, hosts.inner), placement=placement,
                                     kept=problem.kept.setdefault(("exchange", source), {}))
         results = arrive.over(inner, source, compute)
     return _gathered(problem, hosts, source, step, held, compute) if results is None else results

@@ -23,7 +23,7 @@ from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from ..torch.eager import is_watched
-from . import arrive, gather, heads, hosts, ring
+from . import arrive, arrive_again, gather, heads, hosts, ring
 from .groups import Control, control_of, group_of, is_captured, options_of, seconds_of, sum_over_ranks
 from .placement import Placement
 from .problem import Problem
@@ -194,7 +194,7 @@ def _forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tens
     problem = _begin(call, "forward", q, k, v, tensors, sinks, rng_state)
     results = method.forward(problem)
     if known is not None and method is arrive:
-        known.run = arrive.repeated(problem)
+        known.run = arrive_again.repeated(problem)
     return results
 
 
