@@ -1581,6 +1581,19 @@ def _at_exit() -> None: ...
 def _key_union(
     indices: ArrayT, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
+def _choose_keys(
+    q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Array | None = None, starts: Array | None = None,
+    ends: Array | None = None, page_table: Array | None = None, columns: int = ..., score_bytes: int = ...,
+    dtype: str | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]: ...
+def _list_mass(
+    q: ArrayT, k: Array, lse: Array, indices: Array, counts: Array | None = None, *, softmax_scale: float | None = None,
+    dtype: str | None = None, stream: Stream | None = None,
+) -> ArrayT: ...
+def _index_loss(
+    q: Array, k: Array, weights: Array, indices: Array, targets: Array, counts: Array | None = None, *,
+    d_loss: Array | None = None, part_bytes: int = ..., dtype: str | None = None, stream: Stream | None = None,
+) -> Any: ...
 def _list_gradients(
     do: Array, q: ArrayT, k: Array, v: Array | None, o: Array, lse: Array, spec: AttentionSpec, *,
     tensors: Mapping[str, Array], cu_seqlens_q: Array, cu_seqlens_k: Array, seqused_q: Array | None = None,

@@ -96,6 +96,50 @@ class DeepseekSparseAttnBackend(AttentionBackend):
             topk_length=self.forward_metadata.dsa_cache_seqlens_int32, attn_sink=attn_sink)
 
 
+class MiniMaxSparseKVPool:
+    pass
+
+
+class MiniMaxSparseAttnBackend(AttentionBackend):
+    """What it does of a step on a GPU where neither MSA nor dense decoding is at hand, with lists that are given as `idx_q`."""
+
+    def __init__(self, runner):
+        self.kv_pool = runner.token_to_kv_pool
+        assert isinstance(self.kv_pool, MiniMaxSparseKVPool)
+        self.req_to_token, self.page_size, self.block_size_k = runner.req_to_token_pool.req_to_token, self.kv_pool.page_size, 128
+        self.use_msa = self._use_msa_decode = self._msa_owns_decode = self.use_dense_sparse_decode = True
+        self.dense_backend = None
+
+    def init_forward_metadata_in_graph(self, forward_batch):
+        pass
+
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, *, idx_q, idx_k, idx_v):
+        """Rows of q behind those of requests are padding."""
+        assert not self.use_msa
+        self.kv_pool.set_fused_kv_index_buffer(layer, forward_batch.out_cache_loc, k, v, idx_k, idx_v)
+        k_cache, v_cache = self.kv_pool.get_kv_buffer(layer.layer_id)
+        tokens = int(sum(forward_batch.extend_seq_lens_cpu))
+        o = sys.modules[_MINIMAX].flash_prefill_with_gqa_share_sparse(
+            q=q[:tokens], k_cache=k_cache, v_cache=v_cache, sink=None, req_to_token=self.req_to_token,
+            slot_ids=forward_batch.req_pool_indices, topk_idx=idx_q, block_size_q=1, block_size_k=128, cu_seqlens=None,
+            seq_lens=forward_batch.seq_lens, prefix_lens=None, max_seqlen_q=8, sm_scale=None, cu_seqblocks_q=None,
+            max_seqblock_q=None, q_scale=None, k_scale=None, v_scale=None, loc_mapping=None)  # fmt: skip
+        return None, torch.cat([o, o.new_zeros(q.shape[0] - tokens, *o.shape[1:])]).flatten(1)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, *, idx_q, idx_k, idx_v):
+        assert not (self._use_msa_decode or self._msa_owns_decode or self.use_dense_sparse_decode)
+        self.kv_pool.set_fused_kv_index_buffer(layer, forward_batch.out_cache_loc, k, v, idx_k, idx_v)
+        k_cache, v_cache = self.kv_pool.get_kv_buffer(layer.layer_id)
+        o = sys.modules[_MINIMAX].flash_decode_with_gqa_share_sparse(
+            q=q, sink=None, k_cache=k_cache, v_cache=v_cache, req_to_token=self.req_to_token, seq_lens=forward_batch.seq_lens,
+            slot_ids=forward_batch.req_pool_indices, block_size=128, topk_idx=idx_q, sm_scale=None, page_size=self.page_size,
+            q_scale=None, k_scale=None, v_scale=None, hisparse_slots=None)  # fmt: skip
+        return None, o.flatten(1)
+
+
+_MINIMAX = "sglang.srt.layers.attention.minimax_sparse_ops.minimax_sparse"
+
+
 class AttentionBackendRegistry:
     _handlers = {}
 
@@ -156,6 +200,11 @@ def install():
         "sglang.srt.layers.attention.dsa": {},
         "sglang.srt.layers.attention.dsa.dsa_topk_backend": dict(TopkTransformMethod=TopkTransformMethod),
         "sglang.srt.layers.attention.dsa_backend": dict(DeepseekSparseAttnBackend=DeepseekSparseAttnBackend),
+        "sglang.srt.layers.attention.minimax_sparse_backend": dict(
+            MiniMaxSparseAttnBackend=MiniMaxSparseAttnBackend, MiniMaxSparseKVPool=MiniMaxSparseKVPool
+        ),
+        "sglang.srt.layers.attention.minimax_sparse_ops": {},
+        _MINIMAX: dict(flash_prefill_with_gqa_share_sparse="SGLang's own", flash_decode_with_gqa_share_sparse="SGLang's own"),
         "sglang.srt.layers.dcp": dict(
             cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha, cp_lse_ag_out_rs_mla=cp_lse_ag_out_rs_mla
         ),
@@ -163,7 +212,7 @@ def install():
         "sglang.srt.mem_cache": {},
         "sglang.srt.mem_cache.memory_pool": dict(
             KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool,
-            DSATokenToKVPool=DSATokenToKVPool
+            DSATokenToKVPool=DSATokenToKVPool, MiniMaxSparseKVPool=MiniMaxSparseKVPool
         ),
         "sglang.srt.models": {},
         "sglang.srt.models.deepseek_common": {},

@@ -39,10 +39,16 @@ def create(model_runner):
     import sglang
 
     check_version("SGLang", sglang.__version__, SERVED_VERSIONS)
-    from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool
+    from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool, MiniMaxSparseKVPool
 
-    if type(model_runner.token_to_kv_pool) is DSATokenToKVPool:
+    pool = type(model_runner.token_to_kv_pool)
+    if pool is DSATokenToKVPool:
         from .sparse import JitAttentionSparseBackend as Backend
+    elif pool is MiniMaxSparseKVPool:
+        from .minimax_m3 import JitAttentionDenseBackend as Backend
+        from .minimax_m3 import take_part
+
+        take_part()
     else:
         from .backend import JitAttentionBackend as Backend
     return Backend(model_runner)

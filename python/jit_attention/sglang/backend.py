@@ -24,6 +24,7 @@ class JitAttentionBackend(AttentionBackend):
     """
 
     needs_cpu_seq_lens = False
+    pools = MHATokenToKVPool, MLATokenToKVPool  #: that it reads
 
     def __init__(self, model_runner):
         super().__init__()
@@ -32,7 +33,7 @@ class JitAttentionBackend(AttentionBackend):
         self.page_size = model_runner.page_size
         self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
         self.is_latent = type(self.pool) is MLATokenToKVPool
-        if not self.is_latent and type(self.pool) is not MHATokenToKVPool:
+        if type(self.pool) not in self.pools:
             refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
                     "windows, and another --attention-backend to those that pick keys")
         parallel = get_parallel()
