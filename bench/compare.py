@@ -14,6 +14,9 @@ q, k and v are checked against fp32 autograd; forward is in the times of trainin
 many calls is not in the times: plan(), FlashAttention-3's schedule over pages, block masks, torch.compile, our
 compiling and tuning. Compare figures of one run only.
 
+Suite distributed times calls that all ranks of a group begin at the same moment, by themselves and in bursts, beside one
+GPU; efficiencies are explained in bench/comparison/group_measure.py. --emulated tries it without a GPU.
+
 Cells are measured in a process of its own. A contender that loses the GPU there fails in that cell; one that gives no
 answer for --limit seconds, in all cells of the suite that are left; another process goes on with the others.
 
@@ -26,6 +29,7 @@ answer for --limit seconds, in all cells of the suite that are left; another pro
     bench/compare.py --suite tree                                       a prompt and its answers, packed or in rows
     bench/compare.py --suite decode paged ragged mixed fp8-cache mla append merge     serving, in microseconds
     bench/compare.py --suite engine-shapes --tuning off                 what vLLM's benchmark of attention has
+    bench/compare.py --suite distributed --tuning off --ranks 2         a sequence over two GPUs, one process for each
     bench/compare.py --suite all --results bench/results --charts docs/images      all that the documentation shows
     bench/compare.py --from bench/results/*-compare-*.jsonl.gz --charts docs/images   its charts again, without a GPU
     bench/compare.py --from … --suite paged mixed --charts docs/images --into docs/records/performance.md   and its tables
@@ -49,6 +53,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from comparison import chart, document, environment, records, report  # noqa: E402
 from comparison.cells import RUN_MODES, in_mode, titled  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
+from comparison.group_processes import GroupProcesses  # noqa: E402
+from comparison.group_suites import GroupCell, over_ranks, tiny  # noqa: E402
 from comparison.isolation import Lost, MeasuringProcess, measure_all  # noqa: E402
 from comparison.suites import SUITES  # noqa: E402
 
@@ -102,6 +108,9 @@ def parse(arguments):
                      help="time for the samples of a cell, unless sustained (1)")
     how.add_argument("--limit", type=seconds, default=150.0, metavar="S",
                      help="time to prepare one contender for one cell, its compiling included, or to sample all (150)")
+    how.add_argument("--ranks", type=int, choices=range(2, 65), metavar="N", default=2, help="GPUs of suite distributed (2)")
+    how.add_argument("--emulated", action="store_true",
+                     help="suite distributed over emulated devices and gloo, in tiny sizes: a trial, whose times mean nothing")
     how.add_argument("--seed", type=int, default=0, help="of the random inputs (0)")
     to = parser.add_argument_group("where to")
     to.add_argument("--out", type=pathlib.Path, metavar="FILE.jsonl", help="all measurements as JSON lines")
@@ -127,7 +136,13 @@ def parse(arguments):
         options.suite = options.suite or ["forward"]
         options.selected = {suite: [in_mode(cell, options.mode) for cell in SUITES[suite]
                                     if options.cells in cell.name] for suite in options.suite}
-        options.selected = {suite: cells for suite, cells in options.selected.items() if cells}
+        options.selected = {suite: [over_ranks(cell, options.ranks) for cell in cells]
+                            for suite, cells in options.selected.items() if cells}
+        if options.emulated:
+            others = [suite for suite, cells in options.selected.items() if not isinstance(cells[0], GroupCell)]
+            if others:
+                parser.error(f"--emulated measures suite distributed alone, not {', '.join(others)}")
+            options.selected = {suite: list(map(tiny, cells)) for suite, cells in options.selected.items()}
         if not options.selected:
             suites = ", ".join(options.suite)
             parser.error(f'no cell of {suites} has "{options.cells}" in its name; --list shows them')
@@ -188,7 +203,8 @@ def measure_cell(cell, present, options, process, silent):
 def measure(options, chosen):
     """Measures `chosen` contenders in all selected cells, writing lines as they come. Returns the Run."""
     command = shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])
-    header = environment.describe(command, chosen, mode=options.mode, tuning=options.tuning, seconds=options.seconds,
+    device = "cpu" if options.emulated else "cuda"
+    header = environment.describe(command, chosen, device, mode=options.mode, tuning=options.tuning, seconds=options.seconds,
                                   seed=options.seed)
     run = records.Run(header)
     for line in report.absent(run):
@@ -196,10 +212,13 @@ def measure(options, chosen):
     present = [one for one, reason in chosen if reason is None]
     everything = records.Writer(options.out)
     everything.write(header)
-    process = MeasuringProcess(functools.partial(all_contenders, options.tuning), options.limit)
+    make = functools.partial(all_contenders, options.tuning)
+    of_one, of_group = (kind(make, options.limit, device) for kind in (MeasuringProcess, GroupProcesses))
     number, count = 0, sum(map(len, options.selected.values()))
     for suite, cells in options.selected.items():
         silent = {}
+        process, other = (of_group, of_one) if isinstance(cells[0], GroupCell) else (of_one, of_group)
+        other.end()
         own = records.Writer(result_path(options, header, titled(suite, cells[0].mode), ".jsonl"))
         own.write(header)
         for cell in cells:
@@ -214,7 +233,8 @@ def measure(options, chosen):
                 everything.write(one)
                 own.write(one)
             progress(number, count, cell, results, time.monotonic() - begin)
-    process.end()
+    of_one.end()
+    of_group.end()
     return run
 
 
@@ -282,7 +302,8 @@ def main(arguments=None):
     if options.list:
         show_list(options)
         return 0
-    reason = environment.no_gpu()
+    cells = [cell for cells in options.selected.values() for cell in cells]
+    reason = None if options.emulated else environment.no_gpu() or environment.too_few_gpus(cells)
     if reason:
         parser.exit(1, f"{parser.prog}: {reason}\n")
     chosen = choose(options)

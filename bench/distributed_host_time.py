@@ -4,7 +4,8 @@
 One process stands for a rank: other ranks, the driver's GPU and the collective do nothing, and tensors that kernels would
 read are stand-ins, so that what a call does beside its launches is left. For "arrive" that is all of it but the time of the
 driver's calls, which are counted; for "gather" PyTorch's copies work on small tensors of the CPU. Figures mean something
-beside others of the same machine only. "calls" counts functions of Python and of C that Python calls.
+beside others of the same machine only. "calls" counts functions of Python and of C that Python calls. "cold": 4 MB are
+written between calls, so that little is left in the first two caches.
 
     bench/distributed_host_time.py --idle build/default/tests/bench/idle
 
@@ -41,17 +42,18 @@ class Stands:
         dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=ranks)
         torch.set_num_threads(1)
         self.torch, self._make = torch, importlib.import_module("idle_arrays").IdleArray
-        self._attention, self._arrays, self._results = problem._attention, {}, {}
+        self._attention, self._gradients = problem._attention, problem._attention_backward
+        self._arrays, self._results = {}, {}
         wait = groups.Control.wait
         groups.Control.wait = lambda control, work, timeout, on_gpu: wait(control, work, timeout, True)
         groups.Control._compare = lambda *of_call: None
         groups.Control._texts = lambda control, what, text, timeout: [text] * control.size
         _core.device_of = lambda tensor, name: types.SimpleNamespace(arch="sm_90a")
-        torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0)
+        torch._C._cuda_getCurrentRawStream = lambda index: 0
         torch.cuda.synchronize = lambda device=None: None
         arrive._refusal = lambda problem: arrive._refusal_of(problem.placement)
         arrive._Shared.share = lambda shared, nbytes, control: self._share(shared, nbytes, control)
-        problem._attention = self.attend
+        problem._attention, problem._attention_backward = self.attend, self.differentiate
 
     def _share(self, shared, nbytes, control):
         whole = self.torch.zeros(nbytes + 256, dtype=self.torch.uint8)
@@ -73,8 +75,17 @@ class Stands:
         named = {name: self.array(name, x) for name, x in tensors.items()}
         self._attention(**options | arrays, tensors=named)
         if q.shape not in self._results:
-            self._results[q.shape] = q.new_zeros((*q.shape[:3], v.shape[3])), q.new_zeros((*q.shape[:1], q.shape[2], q.shape[1]))
+            self._results[q.shape] = q.new_zeros((*q.shape[:3], v.shape[3])), q.new_zeros((*q.shape[:1], q.shape[2], q.shape[1]), dtype=self.torch.float32)
         return self._results[q.shape]
+
+    def differentiate(self, do, q, k, v, o, lse, dq, dk, dv, tensors, dlse, **options):
+        """The library's call of gradients, likewise."""
+        given = dict(do=do, q=q, k=k, v=v, o=o, lse=lse, dq=dq, dk=dk, dv=dv,
+                     **{name: x for name, x in options.items() if isinstance(x, self.torch.Tensor)})
+        arrays = {name: self.array(name, x) for name, x in given.items()}
+        named = {name: self.array(name, x) for name, x in tensors.items()}
+        self._gradients(**options | arrays, tensors=named)
+        return dq, dk, dv, {}
 
     def driver_calls(self):
         return self.driver.idle_driver_launches(), self.driver.idle_driver_other_work()
@@ -95,6 +106,18 @@ def calls_of(function):
     return count[0] - 1  # the last one is setprofile
 
 
+def samples_of(function, repeats, between=lambda: None):
+    """Microseconds of calls, but of the first three."""
+    samples = []
+    for step in range(repeats + 3):
+        between()
+        began = time.perf_counter_ns()
+        function()
+        if step >= 3:
+            samples.append((time.perf_counter_ns() - began) / 1e3)
+    return samples
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--idle", type=pathlib.Path, required=True, metavar="FOLDER", help="of the driver that does nothing")
@@ -108,29 +131,30 @@ def main(arguments=None):
     import jit_attention as ja
 
     torch, mask = stands.torch, ja.mask.causal()
-    print("| µs, median (fastest) | call | calls | launches | other calls of the driver |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print("| µs, median (fastest) | call | cold | calls | launches | other calls of the driver |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    flush = torch.zeros(1 << 20, dtype=torch.int32)
     for mode in MODES:
         placement = ja.distributed.balance(mask, seqlen=2 * SEQLEN, ranks=options.ranks, mode=mode)
         rows = placement.rows(0)
         q, k, v = (torch.zeros(1, rows, heads, HEAD_DIM, dtype=torch.bfloat16) for heads in (HEADS_Q, HEADS_KV, HEADS_KV))
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        do = torch.zeros_like(q)
         for method in ("arrive", "gather"):
-            def call(q=q, k=k, v=v, placement=placement, method=method):
+            def forward(q=q, k=k, v=v, placement=placement, method=method):
                 return ja.distributed.attention(q, k, v, placement=placement, mask=mask, method=method)
 
-            samples = []
-            with torch.no_grad():
-                for step in range(options.repeats + 3):
-                    began = time.perf_counter_ns()
-                    call()
-                    if step >= 3:
-                        samples.append((time.perf_counter_ns() - began) / 1e3)
+            def gradients(forward=forward, leaves=leaves, do=do):
+                return torch.autograd.grad(forward(*leaves), leaves, do)
+
+            for name, call in ((method, forward), (f"{method} with gradients", gradients)):
+                warm = samples_of(call, options.repeats)
+                cold = samples_of(call, options.repeats // 4 + 1, lambda: flush.fill_(1))
                 before = stands.driver_calls()
                 call()
                 launches, others = (b - a for a, b in zip(before, stands.driver_calls()))
-                calls = calls_of(call)
-            print(f"| {method}, {mode} | {statistics.median(samples):.1f} ({min(samples):.1f}) | {calls} | {launches} "
-                  f"| {others} |", flush=True)
+                figures = (f"{statistics.median(x):.1f} ({min(x):.1f})" for x in (warm, cold))
+                print(f"| {name}, {mode} | {' | '.join(figures)} | {calls_of(call)} | {launches} | {others} |", flush=True)
     return 0
 
 

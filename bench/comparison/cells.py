@@ -8,7 +8,7 @@ from dataclasses import dataclass
 MASKS = ("none", "causal", "window", "prefix", "document", "causal_document")
 SCORES = ("none", "softcap", "alibi", "bias")
 RUN_MODES = ("cold", "sustained")  # modes of a whole run
-MODES = (*RUN_MODES, "eager", "graph", "replay")
+MODES = (*RUN_MODES, "eager", "graph", "replay", "together")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from .records import OK
 from .report import contenders, geometric_mean, heading, label, ratio
 
 FALLBACK = "#8a8f98"
-WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o", "TFLOP/s": "TFLOP/s of useful work"}
+WORDS = {"µs": "µs per call (less is better)", "GB/s": "GB/s of q, k, v and o", "TFLOP/s": "TFLOP/s of useful work",
+         "TFLOP/s a GPU": "TFLOP/s of useful work, of one GPU"}
 FLOOR_WORDS = "the floor's time over the time, %"
 
 FONT = "'DejaVu Sans',Verdana,sans-serif"

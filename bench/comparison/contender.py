@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .cells import BackwardCell, Cell, TrainingCell
 from .chosen_suites import ChosenBlocks, ChosenLatents, IndexKeys
 from .fp8_suites import Fp8Cell
+from .group_suites import GroupCell
 from .operations import Append, Merge
 from .serving import Requests
 from .sparse_suites import SparseCell
@@ -19,7 +20,7 @@ from .tree_suites import TreeCell, TreeTrainingCell
 PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
              TrainingCell: "train", TreeCell: "make_tree", TreeTrainingCell: "train_tree", Requests: "serve",
              Append: "append", Merge: "merge", ChosenLatents: "attend_to_latents", IndexKeys: "score_index",
-             ChosenBlocks: "attend_to_blocks"}
+             ChosenBlocks: "attend_to_blocks", GroupCell: "spread"}
 
 
 class Unsupported(Exception):
@@ -61,6 +62,8 @@ class Contender:
     gradients in one call, the first and the last of trees, problems of serving,
     those of operations beside attention, and those of chosen keys: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.
+
+    spread(cell, rank) prepares one rank's part of a GroupCell: a group_shards.Shards.
 
     make_quantized(cell, inputs), of those that have it, prepares a problem of fp8 from inputs of 16 bits, with the
     scales that its own users would give it: what bench/fp8_accuracy.py measures.

@@ -21,6 +21,14 @@ def no_gpu():
     return None
 
 
+def too_few_gpus(cells):
+    """The reason why one of these problems lacks GPUs, one sentence; None: there are enough."""
+    import torch
+
+    most, here = max((getattr(cell, "ranks", 1) for cell in cells), default=1), torch.cuda.device_count()
+    return f"suite distributed needs {most} GPUs, and PyTorch sees {here}" if most > here else None
+
+
 def require_gpu(parser):
     """Exits with one sentence and status 2 when nothing can be measured."""
     if reason := no_gpu():
@@ -51,15 +59,20 @@ def driver_version():
         return "unknown"
 
 
-def describe(command, contenders, **options):
-    """The "run" record. contenders: [(contender, reason why it is absent, or None)]; options: the run's settings."""
+def describe(command, contenders, device="cuda", **options):
+    """The "run" record. contenders: [(contender, reason why it is absent, or None)]; device: "cpu" for emulated devices;
+    options: the run's settings."""
     import torch
 
-    properties = torch.cuda.get_device_properties(0)
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        gpu, sm_count = properties.name, properties.multi_processor_count
+    else:
+        gpu, sm_count = "emulated devices", 0
     return dict(
         kind="run", date=datetime.date.today().isoformat(),
         time=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        gpu=properties.name, sm_count=properties.multi_processor_count, driver=driver_version(),
+        gpu=gpu, sm_count=sm_count, driver=driver_version(),
         versions=dict(python=platform.python_version(), torch=torch.__version__, cuda=torch.version.cuda,
                       cudnn=torch.backends.cudnn.version()),
         contenders={one.name: dict(label=one.label, version=None if reason else one.version(), absent=reason)

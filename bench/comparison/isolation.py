@@ -1,6 +1,7 @@
 """Measurement in a separate process: a contender that hangs, loses the GPU or ends the process only costs its own
 results."""
 
+import functools
 import multiprocessing
 import sys
 import traceback
@@ -41,7 +42,7 @@ class MeasuringProcess:
             if self.process is None:
                 self.begin()
                 self.answer(START_SECONDS, busy)
-            self.connection.send((cell, names, seconds, seed))
+            self.send((cell, names, seconds, seed))
             while True:
                 kind, value = self.answer(self.limit, busy)
                 if kind == RESULTS:
@@ -68,6 +69,9 @@ class MeasuringProcess:
         if not self.connection.poll(limit):
             raise Lost(busy, f"no answer for {limit:g} s", silent=True)
         return self.connection.recv()
+
+    def send(self, task):
+        self.connection.send(task)
 
     def begin(self):
         context = multiprocessing.get_context("spawn")
@@ -132,6 +136,11 @@ def is_full(device):
 def _serve(connection, make_contenders, device):
     import torch  # noqa: F401, slower than the first answer may be
 
+    serve(connection, make_contenders, device, functools.partial(measure, device=device))
+
+
+def serve(connection, make_contenders, device, measured):
+    """Answers what comes until nothing does. measured(cell, contenders, seconds, seed, begins): the results."""
     everyone = {one.name: one for one in make_contenders()}
     connection.send((READY, None))
     while True:
@@ -141,7 +150,7 @@ def _serve(connection, make_contenders, device):
             return
         try:
             contenders = [everyone[name] for name in names]
-            results = measure(cell, contenders, seconds, seed, device, lambda name: connection.send((BEGINS, name)))
+            results = measured(cell, contenders, seconds, seed, begins=lambda name: connection.send((BEGINS, name)))
             connection.send((RESULTS, (results, is_full(device))))
         except DeviceLost as lost:
             connection.send((LOST, str(lost)))

@@ -3,6 +3,7 @@
 from .by_autograd import ByAutograd, Forward
 from .contender import Contender, Runner, Unsupported, import_failure, missing
 from .fp8_suites import COARSER, Fp8Cell, as_fp8
+from .group_ours import OursOverRanks
 from .ours_chosen import OursOfChosen
 from .ours_sparse import block_mask, text_mask
 from .serving import Requests
@@ -10,7 +11,7 @@ from .sparse_suites import SparseCell
 from .stored_keys import KINDS
 
 
-class JitAttention(OursOfChosen, ByAutograd, Contender):
+class JitAttention(OursOverRanks, OursOfChosen, ByAutograd, Contender):
     name, label, color = "ours", "jit-attention", "#d6402b"
     kv_dtypes = ("bf16", "fp8_e4m3", *KINDS)
     reads_values_in_keys = True

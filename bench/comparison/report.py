@@ -103,7 +103,14 @@ def _value(one):
     if one["status"] != OK:
         return SHOWN[one["status"]]
     text = f"{one['speed']:.1f}"
+    if "burst_us" in one:
+        return f"{text} ({one['speed'] * one['us']['median'] / one['burst_us']:.1f})"
     return f"{text} ({one['host_us']['median']:.1f})" if one["unit"] == "µs" and "host_us" in one else text
+
+
+def _pair(values):
+    """Two figures, of calls by themselves and in bursts."""
+    return "" if not values else f"{values[0]:.2f} ({values[1]:.2f})"
 
 
 def rows(run, suite):
@@ -114,14 +121,17 @@ def rows(run, suite):
     results = [one for row in cells.values() for one in row.values()]
     host = " (of which host)" * any("host_us" in one for one in results)
     what = f"µs per call{host}" if results[0]["unit"] == "µs" else results[0]["unit"]
+    shares = sorted({name for one in results for name in one.get("efficiencies", ())})
+    what += " (in bursts)" * bool(shares)
     bounded = any(floor(row) is not None for row in cells.values())
     table = [[what, *["floor"] * bounded, *(label(run, name) for name in names), "best peer", "ratio",
-              *["over floor"] * bounded]]
+              *["over floor"] * bounded, *shares]]
     for cell, row in cells.items():
         peer = best_peer(row)
         table.append([cell.split("/", 1)[1], *[_number(floor(row), 1)] * bounded,
                       *(_value(row.get(name)) for name in names), label(run, peer) if peer else "",
-                      _number(ratio(row)), *[_number(over_floor(row))] * bounded])
+                      _number(ratio(row)), *[_number(over_floor(row))] * bounded,
+                      *(_pair(row.get(OURS, {}).get("efficiencies", {}).get(share)) for share in shares)])
     if texts(cells):
         mean = f"{geometric_mean(texts(cells).values()):.2f} of built in"
         table.append(["texts", *[""] * bounded, mean, *[""] * (len(table[0]) - 2 - bounded)])

@@ -6,6 +6,7 @@ from .chosen_suites import CHOSEN_SUITES
 from .engine_suites import ENGINE_SUITES
 from .fp8_suites import FP8_SUITES
 from .grid import grid
+from .group_suites import GROUP_SUITES
 from .operations import OPERATION_SUITES
 from .serving_suites import SERVING_SUITES
 from .sparse_suites import SPARSE_SUITES
@@ -69,5 +70,6 @@ SUITES = {
     **SERVING_SUITES,
     **ENGINE_SUITES,
     **OPERATION_SUITES,
+    **GROUP_SUITES,
 }
 CELLS = {one.name: one for cells in SUITES.values() for one in cells}

@@ -96,6 +96,29 @@ TEST_F(KeyExchangeTest, DocumentsTreesSinksAndDropout) {
                                       problem.ranks, problem.sinks, problem.dropout_p));
 }
 
+// A host's keys, at their positions in a sequence that several hosts share, and queries of one of these: o and LSE of some of
+// the keys, and gradients.
+TEST_F(KeyExchangeTest, KeysOfAnotherHost) {
+  const PlacementOptions runs{.mode = PlacementMode::contiguous};
+  const std::vector<KeyExchangeCase> problems = {
+      {.seqlen = 390, .of_other_host = true},
+      {.mask = mask::sliding_window(150),
+       .seqlen = 512,
+       .ranks = 3,
+       .placement = runs,
+       .of_other_host = true},
+      {.mask = mask::causal() && mask::document(), .seqlen = 384, .head_dim = 128, .of_other_host = true}};
+  for (const KeyExchangeCase& problem : reference::some_of(problems, 6))
+    expect_right(problem, problem.mask.to_string());
+  KeyExchangeRun run({.seqlen = 300, .of_other_host = true}, next_seed(), context());
+  const Attention kernel = kernel_of(run);
+  for (int rank = 0; rank < run.ranks(); ++rank) run.prepare_backward(rank, kernel);
+  run.call_all(kernel);
+  ASSERT_EQ(run.check_all(), "");
+  run.backward_all(kernel);
+  EXPECT_EQ(run.check_all_gradients(), "");
+}
+
 // Nobody waits for the host between calls: a rank may be one ahead. Bits repeat, whatever comes when.
 TEST_F(KeyExchangeTest, CallsFollowEachOtherAndBitsRepeat) {
   KeyExchangeRun run({.seqlen = 384, .ranks = 3}, next_seed(), context());

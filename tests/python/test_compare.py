@@ -14,7 +14,18 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cells, chart, document, engine_suites, records, report, serving, serving_suites, suites  # noqa: E402  # noqa: E402
+from comparison import (  # noqa: E402
+    cells,
+    chart,
+    document,
+    engine_suites,
+    group_suites,
+    records,
+    report,
+    serving,
+    serving_suites,
+    suites,
+)
 from comparison.backward_suites import BACKWARD_SUITES  # noqa: E402
 from comparison.contenders import COLORS, NAMES, all_contenders  # noqa: E402
 from comparison.inputs import alibi_slopes  # noqa: E402
@@ -43,7 +54,7 @@ def test_suites_have_the_expected_cells():
                      "masks": 8, "fp8": 24, "sparse": 10, "gqa": 8,
                      "odd-shapes": 14, "latency": 10, "decode": 15, "paged": 18, "ragged": 8, "mixed": 6, "fp8-cache": 16,
                      "int8": 10, "int4": 10, "nvfp4": 9, "mxfp4": 9, "mla": 10, "engine-shapes": 32, "append": 7, "merge": 9, "wide": 12, "backward-wide": 6, "tree": 4,
-                     "dsa": 10, "block-topk": 4, "video-sparse": 2}
+                     "dsa": 10, "block-topk": 4, "video-sparse": 2, "distributed": 13}
 
 
 def test_names_are_unique_and_begin_with_the_suite():
@@ -78,6 +89,29 @@ def test_the_grid_keeps_tokens_and_width(suite):
     assert {cell.heads_q * cell.head_dim for cell in cells} == {2048}
     assert {(cell.head_dim, cell.seqlen_q) for cell in cells} == {
         (d, s) for d in (64, 128, 256) for s in (512, 1024, 2048, 4096, 8192, 16384)}
+
+
+def test_the_suite_over_gpus_holds_what_it_is_for():
+    distributed = suites.SUITES["distributed"]
+    assert {(one.mask, one.gradients) for one in distributed} >= {
+        (mask, gradients) for mask in ("causal", "causal_document") for gradients in (False, True)}
+    assert {"none", "window"} <= {one.mask for one in distributed} and {1, 4} == {one.gqa_ratio for one in distributed}
+    four = [group_suites.over_ranks(one, 4) for one in distributed]
+    assert {one.ranks for one in four} == {4} and all("4 GPUs" in one.panel for one in four)
+    for one in distributed:
+        assert one.mode == "together" and cells.in_mode(one, "sustained") is one
+        forward = dataclasses.replace(one, gradients=False)
+        assert one.flops() == forward.flops() * (3.5 if one.gradients else 1) and one.speed(10.0) == pytest.approx(one.flops() / 2e7)
+        assert max(one.document_lengths()) <= one.seqlen_q // 4 and sum(one.document_lengths()) == one.seqlen_q
+        small = group_suites.tiny(one)
+        assert small.seqlen_q == 256 and small.ranks == 2 and small.gradients == one.gradients
+        keep = np.tril(np.ones((256, 256), bool)) if one.mask != "none" else np.ones((256, 256), bool)
+        if one.mask == "window":
+            keep &= ~np.tril(np.ones((256, 256), bool), -small.window - 1)
+        if one.documents_of_call:
+            ids = np.repeat(np.arange(len(small.document_lengths())), small.document_lengths())
+            keep &= ids[:, None] == ids[None]
+        assert small.kept_pairs() == keep.sum()
 
 
 def test_ratios_and_odd_dims_are_there():
@@ -490,6 +524,8 @@ def test_tables_are_put_where_a_document_has_a_place_for_them(tmp_path):
     (["--into", "/nowhere/page.md"], "page.md"),
     (["--chart", "picture.bmp"], ".svg"),
     (["--suite", "all", "--chart", "picture.svg"], "--charts"),
+    (["--suite", "forward", "--emulated"], "not forward"),
+    (["--suite", "distributed", "--ranks", "1"], "--ranks"),
 ])
 def test_wrong_arguments_are_one_sentence_and_exit_2(arguments, words):
     done = compare(*arguments)
@@ -523,5 +559,5 @@ def test_contenders_have_one_shape():
         reason = one.absent()
         assert reason is None or ("\n" not in reason and reason)
         assert set(one.left_out) <= set(suites.SUITES)
-        served = ("forward", "sparse", "tree", "mixed", "fp8", "fp8-cache", "dsa", "block-topk")
+        served = ("forward", "sparse", "tree", "mixed", "fp8", "fp8-cache", "dsa", "block-topk", "distributed")
         assert any(one.preparing(cell) for suite in served for cell in suites.SUITES[suite])

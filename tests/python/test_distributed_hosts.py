@@ -7,6 +7,7 @@ import numpy
 import pytest
 import rank_processes
 from rank_processes import Ranks, compute, inputs
+from seeded import some
 from test_distributed import CAUSAL, SIZES, TABLE, causal_keep, check, exact
 
 SHARE = 3  # ranks take long to compile
@@ -94,7 +95,7 @@ def compiled(rank, seed, placement):
     q, k, v = (placement.shard(x, 1, rank) for x in inputs(seed, 64, *SIZES)[:3])
     call = lambda q, k, v: ja.distributed.attention(q, k, v, group=rank_processes.GROUP, placement=placement, mask=CAUSAL)  # noqa: E731
     said = []
-    for method in ("ring", "heads", "arrive"):
+    for method in ("ring", "heads"):
         with pytest.raises(ja.InvalidArgumentError) as refused:
             ja.distributed.attention(q, k, v, group=rank_processes.GROUP, placement=placement, method=method)
         said.append(str(refused.value))
@@ -105,7 +106,71 @@ def test_compiled_calls_and_other_methods(ranks, rng):
     placement = ja.distributed.balance(CAUSAL, seqlen=64, ranks=4, granule=16)
     for is_equal, said in ranks.run(compiled, int(rng.integers(2**31)), placement):
         assert is_equal
-        assert all('the group a mesh of 2 hosts, within which ranks gather; give "gather"' in text for text in said)
+        assert all('a mesh of 2 hosts, within which ranks gather or keys arrive; give "gather" or "arrive"' in text for text in said)
+
+
+def with_keys_that_have_arrived(rank, *arguments):
+    """compute, with an exchange in place of that between GPUs: needed keys of a host's ranks are there, others are wrong."""
+    import torch.distributed as dist
+    from jit_attention.distributed import arrive
+
+    over, purposes = arrive.over, []
+
+    def exchanged(problem, purpose, attend):
+        placement, part = problem.placement, problem.control
+        purposes.append(purpose)
+        assert placement.ranks == part.size and [placement.rows(part.rank)] * 2 == [problem.k.shape[1], problem.v.shape[1]]
+        wholes = []
+        for x in (problem.k, problem.v):
+            sent = torch.full((x.shape[0], placement.seqlen, *x.shape[2:]), 7.0)
+            sent[:, : x.shape[1]] = x.float()
+            shards = [torch.empty_like(sent) for _ in range(part.size)]
+            dist.all_gather(shards, sent, group=part.group)
+            whole = placement.unshard([shard[:, : placement.rows(other)] for other, shard in enumerate(shards)], 1)
+            is_needed = torch.zeros(placement.seqlen, dtype=torch.bool)
+            for begin, end in placement.needs[part.rank]:
+                is_needed[begin * placement.granule: end * placement.granule] = True
+            wholes.append(whole.masked_fill(~is_needed[:, None, None], 7).to(x.dtype))
+        arrivals = torch.zeros(64, 4, dtype=torch.int32)  # no pieces: all keys are there
+        return attend(*wholes, arrivals=arrivals)
+
+    arrive.over = exchanged
+    try:
+        return compute(rank, *arguments), purposes
+    finally:
+        arrive.over = over
+
+
+@pytest.mark.parametrize("case", some(["zigzag with sinks", "documents", "a window in stripes", "a tree"]))
+def test_keys_of_a_host_that_arrive(ranks, rng, case):
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("kernels of sm_90a wait for keys")
+    seed, seqlen, sinks, leaf, mask, more, tensors = int(rng.integers(2**31)), 205, None, None, CAUSAL, {}, {}
+    keep = causal_keep(seqlen)
+    if case == "zigzag with sinks":
+        sinks = (3 + rng.standard_normal(6)).astype("float32")
+        leaf, more = torch.from_numpy(sinks).double().requires_grad_(), dict(mode="zigzag")
+    elif case == "documents":
+        more = dict(documents=[70, 135])
+        ids = torch.repeat_interleave(torch.arange(2), torch.tensor([70, 135]))
+        keep = keep & (ids[:, None] == ids[None])
+    elif case == "a tree":
+        tree = ja.tree([61, 50, 30, 40, 24], [-1, 0, 0, 2, 2])
+        tensors, mask = {"tree_ends": tree.ends[None]}, ja.mask.tree()
+        more, keep = dict(tensors=tensors), keep & (torch.arange(seqlen)[:, None] < torch.from_numpy(tree.ends))
+    else:
+        mask, more = ja.mask.sliding_window(40, 0), dict(mode="striped")
+        keep = keep & ~torch.ones(seqlen, seqlen, dtype=torch.bool).tril(-41)
+    placement = ja.distributed.balance(mask, seqlen=seqlen, ranks=4, granule=16, **more)
+    options = dict(mask=mask, method="arrive", tensors=tensors) | (dict(sinks=sinks) if sinks is not None else {})
+    expected = exact(seed, seqlen, keep, sinks=leaf, leaves=[leaf] if leaf is not None else [])
+    found = ranks.run(with_keys_that_have_arrived, seed, (seqlen, *SIZES), placement, options)
+    results = [result for result, _ in found]
+    check(placement, results, expected, ["sinks"] if leaf is not None else [])
+    for rank, (_, purposes) in enumerate(found):
+        assert set(purposes) <= {0, 1} and rank // 2 in purposes and purposes == found[rank // 2 * 2][1], "ranks of a host alike"
+    by_gather = ranks.run(compute, seed, (seqlen, *SIZES), placement, options)  # these ranks reach no GPU's memory
+    check(placement, by_gather, expected, ["sinks"] if leaf is not None else [])
 
 
 def test_a_host_of_one_rank_each(ranks, rng):

@@ -1,4 +1,5 @@
-"""examples/distributed_training.py, bench/distributed.py and bench/distributed_decode.py, with ranks that are emulated devices."""
+"""examples/distributed_training.py, bench/compare.py's suite distributed, bench/distributed.py and bench/distributed_decode.py,
+with ranks that are emulated devices."""
 
 import importlib.util
 import json
@@ -52,30 +53,39 @@ def test_the_benchmark_writes_lines(tmp_path):
     assert "causal and full" in lines[3]["failed"]
 
 
-def test_other_libraries_by_stand_ins(tmp_path):
-    """Their shards, and how results become whole: errors of o and gradients are those of other kernels."""
-    import distributed_peers
-
-    ways = [f"{package}-{way}" for package in ("ring_flash_attn", "yunchang") for way in distributed_peers.PEERS[package]]
-    command = [sys.executable, ROOT / "bench" / "distributed.py", "--device", "cpu", "--seqlen", "64", "--heads", "4",
-               "--heads-kv", "2", "--head-dim", "32", "--repeats", "1", "--warmups", "0", "--case", "causal", "documents",
-               "--which", "fwd+bwd", "--contender", *ways, "--out", tmp_path / "lines"]
+def test_the_suite_measures_ours_and_other_libraries_by_stand_ins(tmp_path):
+    """Their shards, and how results become whole: errors of o and gradients are those of other kernels. The table, its place
+    in a page and the chart are made as of any suite."""
+    names = ["ring_flash_attn-zigzag", "ring_flash_attn-llama3", "yunchang-ulysses", "yunchang-zigzag"]
+    page = tmp_path / "page.md"
+    page.write_text("<!-- compare.py: distributed -->\nold\n<!-- compare.py: end -->\n")
+    command = [sys.executable, ROOT / "bench" / "compare.py", "--suite", "distributed", "--emulated", "--cells", "s65536-gradients",
+               "--peers", ",".join(names), "--seconds", "0.01", "--tuning", "off", "--out", tmp_path / "lines.jsonl",
+               "--into", page, "--charts", tmp_path]
     paths = os.pathsep.join([str(ROOT / "tests" / "python" / "peer_stand_ins"), *filter(None, sys.path)])
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, timeout=240)
-    lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
-    found = {(line["case"], line["contender"]): line for line in lines if line["contender"] != "one GPU"}
-    assert len(found) == 8
-    for (case, way), line in found.items():
-        if case == "causal" or way == "ring_flash_attn-llama3":
-            assert "failed" not in line and line["error"] < 0.02 and line["time_ms"] > 0, line
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    header, *lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert header["gpu"] == "emulated devices"
+    found = {(line["cell"].split("/")[1].split("-")[0], line["contender"]): line for line in lines}
+    assert len(found) == len(lines) == 2 * (len(names) + 4)
+    for (case, contender), line in found.items():
+        if case == "causal" or "ours" in contender or contender == "ring_flash_attn-llama3":
+            assert line["status"] == "ok" and line["error"] < 0.02 and min(line["us"]["min"], line["burst_us"]) > 0, line
+            assert set(line["efficiencies"]) == {"E1", "E3", *["E2"] * ("ours" in contender)}
+            assert line["speed"] == pytest.approx(line["flops"] / 2 / line["us"]["median"] * 1e-6, abs=1e-3)
         else:
-            assert "causal" in line["failed"]
+            assert line["status"] == "unsupported" and "causal" in line["reason"]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("|")]
+    assert head[0] == "TFLOP/s a GPU (in bursts)" and head[-3:] == ["E1", "E2", "E3"] and len(rows) == 2
+    assert all("(" in text for row in rows for text in row[-3:])
+    assert "ring-flash-attn, llama3" in (tmp_path / "compare-distributed.svg").read_text()
 
 
 def test_flash_attn_of_pytorch(rng):
     """PyTorch's kernels, or arithmetic, in its place: o and gradients of packed sequences, some with more keys than queries."""
-    import distributed_peers as peers
     import torch
+    from comparison import flash_attn_stand_in as peers
 
     make = lambda rows, heads: torch.from_numpy(rng.standard_normal((1, rows, heads, 16), "float32"))  # noqa: E731
     lengths = [(9, 9), (5, 20), (12, 12)]
@@ -110,34 +120,40 @@ def test_the_benchmark_of_decoding_compares_with_one_device(tmp_path):
 
 
 def wrong_and_right(rank):
-    """The benchmark's errors of a contender that computes its shard alone, which ran before unnoticed, and of ours."""
-    import types
-
+    """Errors of a contender that computes its shard alone, which ran before unnoticed, and of ours; and what the suite says."""
     import torch
-    import torch.distributed as dist
+    from comparison import group_measure, group_ours, group_rank, group_shards, group_suites
 
-    bench = program("bench/distributed.py", "bench_distributed")
-    sizes = dict(heads=2, heads_kv=2, head_dim=32, granule=16, deterministic=True)
-    own = bench.Rank(rank, types.SimpleNamespace(device="cpu", ranks=dist.get_world_size(), **sizes))
-    case = bench.Case("causal", 64)
-    q, k, v, do = own.inputs(64)
-    leaves = [x.requires_grad_() for x in (q, k, v)]
-    o = ja.torch.attention(*leaves, mask=case.mask)
-    expected = [o.detach(), *torch.autograd.grad(o, leaves, do)]
-    contender = bench.ours(own, case, "fwd+bwd", "gather", "zigzag")
-    right = bench.errors_of(own, contender, "fwd+bwd", expected)
-    contender.local()
-    contender.forward = lambda q, k, v: ja.torch.attention(q, k, v, mask=case.mask)
-    return right, bench.errors_of(own, contender, "fwd+bwd", expected), bench.TOLERANCE
+    own = group_rank.Rank("cpu", repeats=1, warm_up=0)
+    cell = group_suites.tiny(group_suites.group_cell("causal", 8192, gradients=True))
+    expected = group_ours.one_gpu(cell, own).expected
+
+    class Wrong(group_ours.Gather):
+        def spread(self, cell, rank):
+            shards = super().spread(cell, rank)
+            shards.forward = lambda q, k, v: ja.torch.attention(q, k, v, mask=ja.mask.causal())
+            return shards
+
+    class OnOneRank(group_ours.Gather):
+        def spread(self, cell, rank):
+            if rank.rank == 1:
+                raise ValueError("of this rank")
+            return super().spread(cell, rank)
+
+    right, wrong = (group_shards.errors_of(own, one().spread(cell, own), expected) for one in (group_ours.Gather, Wrong))
+    torch.distributed.barrier()
+    lines = group_measure.GroupMeasurement(own).measure(cell, [group_ours.Gather(), Wrong()], 0.01)
+    return right, wrong, group_shards.TOLERANCE, [line["status"] for line in lines]
 
 
-def test_the_benchmark_refuses_what_computes_its_shard_alone():
+def test_the_suite_refuses_what_computes_its_shard_alone():
     import jit_attention.torch  # noqa: F401
 
     ranks = Ranks(2)
     try:
-        for right, wrong, tolerance in ranks.run(wrong_and_right):
+        for right, wrong, tolerance, said in ranks.run(wrong_and_right):
             assert len(right) == len(wrong) == 4
             assert max(right) < 0.02 and min(wrong) > tolerance
+            assert said == ["ok", "wrong"]
     finally:
         ranks.close()

@@ -1,6 +1,7 @@
 #include "tests/support/key_exchange_run.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -12,11 +13,14 @@
 namespace jit::testing {
 namespace {
 
+int length_of(const KeyExchangeCase& problem) { return problem.seqlen * (problem.of_other_host ? 2 : 1); }
+
 // The tensors of the mask, equal for queries and keys.
 std::shared_ptr<const reference::FunctorProblem> whole_problem(const KeyExchangeCase& problem,
                                                                std::mt19937_64& random) {
-  auto whole = std::make_shared<reference::FunctorProblem>(reference::random_functor_problem(
-      {.mask = problem.mask}, problem.batch, problem.heads_q, problem.seqlen, problem.seqlen, random));
+  auto whole = std::make_shared<reference::FunctorProblem>(
+      reference::random_functor_problem({.mask = problem.mask}, problem.batch, problem.heads_q,
+                                        length_of(problem), length_of(problem), random));
   if (whole->tensors.contains("document_ids_q"))
     whole->tensors["document_ids_q"] = whole->tensors["document_ids_kv"];
   return whole;
@@ -38,6 +42,7 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
            .sinks = problem.sinks,
            .dropout = problem.dropout_p > 0,
            .q_positions = true,
+           .k_positions = problem.of_other_host,
            .key_arrivals = true,
            .mask = problem.mask};
   whole_ = whole_problem(problem, random_);
@@ -69,17 +74,10 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     own.dq = tensor(problem.dtype, {batch, rows, problem.heads_q, problem.head_dim});
     own.dk = tensor(problem.dtype, {batch, problem.seqlen, problem.heads_kv, problem.head_dim});
     own.dv = tensor(problem.dtype, {batch, problem.seqlen, problem.heads_kv, problem.head_dim});
-    const std::vector<PositionPiece> pieces = placement_.pieces(rank);
-    own.positions = tensor(DType::int32, {1, static_cast<std::int64_t>(pieces.size()), 4});
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      own.positions->set({0, at, 0}, static_cast<double>(pieces[i].row));
-      own.positions->set({0, at, 1}, static_cast<double>(pieces[i].position));
-      own.positions->set({0, at, 2}, static_cast<double>(pieces[i].run));
-      own.positions->set({0, at, 3}, static_cast<double>(pieces[i].stride));
-    }
+    own.positions = positions_of(placement_.runs(rank), 0);
+    own.k_positions = positions_of({{0, problem.seqlen}}, 1);
     own.lengths = tensor(DType::int32, {1, 2});
-    own.lengths->fill([&](std::int64_t) { return problem.seqlen; });
+    own.lengths->fill([&](std::int64_t) { return length_of(problem); });
     own.sinks = tensor(DType::fp32, {problem.heads_q});
     own.sinks->fill([&](std::int64_t head) { return sinks_[static_cast<std::size_t>(head)]; });
     own.rng_state = tensor(DType::int64, {2});
@@ -96,7 +94,8 @@ KeyExchangeRun::KeyExchangeRun(const KeyExchangeCase& problem, std::uint64_t see
     }
     own.rng_state->fill(
         [&](std::int64_t i) { return static_cast<double>(i == 0 ? dropout_.seed : dropout_.offset); });
-    for (auto* given : {&own.positions, &own.lengths, &own.sinks, &own.rng_state}) (*given)->upload();
+    for (auto* given : {&own.positions, &own.k_positions, &own.lengths, &own.sinks, &own.rng_state})
+      (*given)->upload();
     for (const IndexRange& run : placement_.runs(rank)) {
       for (std::int64_t position = run.begin; position < run.end; ++position) own.at.push_back(position);
     }
@@ -129,6 +128,34 @@ KeyExchangeRun::~KeyExchangeRun() {
 }
 
 int KeyExchangeRun::device_of(int rank) const { return rank % static_cast<int>(devices().size()); }
+
+int KeyExchangeRun::at_of_host(std::int64_t place, int host) const {
+  if (!problem_.of_other_host) return static_cast<int>(place);
+  return static_cast<int>((place / problem_.granule * 2 + host) * problem_.granule +
+                          place % problem_.granule);
+}
+
+std::unique_ptr<DeviceTensor> KeyExchangeRun::positions_of(const std::vector<IndexRange>& runs,
+                                                           int host) const {
+  std::vector<std::array<std::int64_t, 4>> pieces;
+  std::int64_t row = 0;
+  for (const IndexRange& run : runs) {
+    for (std::int64_t place = run.begin; place < run.end; ++place, ++row) {
+      const std::int64_t at = at_of_host(place, host);
+      if (pieces.empty() || at != pieces.back()[1] + row - pieces.back()[0])
+        pieces.push_back({row, at, 1, 1});
+    }
+  }
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    pieces[i][2] = pieces[i][3] = (i + 1 < pieces.size() ? pieces[i + 1][0] : row) - pieces[i][0];
+  auto tensor = std::make_unique<DeviceTensor>(
+      DType::int32, std::vector<std::int64_t>{1, static_cast<std::int64_t>(pieces.size()), 4});
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    for (std::size_t j = 0; j < 4; ++j)
+      tensor->set({0, static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)},
+                  static_cast<double>(pieces[i][j]));
+  return tensor;
+}
 
 // Where tensors tell what a mask keeps, by its blocks of granules.
 PlacementWork KeyExchangeRun::work() const {
@@ -185,6 +212,7 @@ NamedTensors KeyExchangeRun::tensors_of(int rank, const ArrivingKeys& keys) {
   NamedTensors tensors{{"key_arrivals", keys.arrivals},
                        {"q_positions", own.positions->view()},
                        {"global_seqlens", own.lengths->view()}};
+  if (problem_.of_other_host) tensors.add({"k_positions", own.k_positions->view()});
   for (const auto& [name, tensor] : own.of_mask) tensors.add({name, tensor->view()});
   return tensors;
 }
@@ -288,16 +316,15 @@ std::string KeyExchangeRun::check(int rank) {
       double largest = -std::numeric_limits<double>::infinity();
       for (const Rank& source : ranks_) {
         for (std::size_t i = 0; i < source.at.size(); ++i) {
-          if (keep && !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q),
-                            static_cast<int>(source.at[i])))
-            continue;
+          const int at_q = query_at(q), at_k = key_at(source.at[i]);
+          if (keep && !keep(static_cast<int>(b), static_cast<int>(h), at_q, at_k)) continue;
           double score = 0;
           for (int c = 0; c < d; ++c)
             score +=
                 own.q->get({b, row, h, c}) * source.k->get({b, static_cast<std::int64_t>(i), h / ratio, c});
-          const bool is_kept = problem_.dropout_p == 0 ||
-                               dropout_.keeps(problem_.heads_q, static_cast<int>(b), static_cast<int>(h),
-                                              static_cast<int>(q), static_cast<int>(source.at[i]));
+          const bool is_kept =
+              problem_.dropout_p == 0 ||
+              dropout_.keeps(problem_.heads_q, static_cast<int>(b), static_cast<int>(h), at_q, at_k);
           seen.push_back({&source, static_cast<std::int64_t>(i), score / std::sqrt(d),
                           is_kept ? 1 / (1 - static_cast<double>(problem_.dropout_p)) : 0.0});
           largest = std::max(largest, seen.back().score);
@@ -343,7 +370,7 @@ std::string KeyExchangeRun::check_gradients(int rank) {
   const auto sizes = std::make_shared<reference::FunctorProblem>();
   sizes->batch = problem_.batch;
   sizes->heads_q = problem_.heads_q;
-  sizes->seqlen_q = sizes->seqlen_kv = problem_.seqlen;
+  sizes->seqlen_q = sizes->seqlen_kv = length_of(problem_);
   const reference::Keep keep = reference::host_mask(problem_.mask, sizes);
   // The rank and row of each position.
   std::vector<std::pair<const Rank*, std::int64_t>> places(static_cast<std::size_t>(problem_.seqlen));
@@ -372,9 +399,7 @@ std::string KeyExchangeRun::check_gradients(int rank) {
           for (int c = 0; c < d; ++c) delta += own.d_o->get({b, row, h, c}) * own.o->get({b, row, h, c});
           Sum dq[2];
           for (std::int64_t key = 0; key < problem_.seqlen; ++key) {
-            if (keep &&
-                !keep(static_cast<int>(b), static_cast<int>(h), static_cast<int>(q), static_cast<int>(key)))
-              continue;
+            if (keep && !keep(static_cast<int>(b), static_cast<int>(h), query_at(q), key_at(key))) continue;
             const auto [source, at] = places[static_cast<std::size_t>(key)];
             double score = 0, dp = 0;
             for (int c = 0; c < d; ++c) {

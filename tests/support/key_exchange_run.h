@@ -33,6 +33,8 @@ struct KeyExchangeCase {
   bool sinks = false;
   bool deterministic = false;  ///< gradients
   float dropout_p = 0;
+  /// The sequence is twice as long: granules of two hosts take turns in it, and queries of the first see keys of the second.
+  bool of_other_host = false;
 };
 
 /// Ranks take turns on the devices, which see each other, each with a stream of its own.
@@ -87,13 +89,19 @@ class KeyExchangeRun {
  private:
   struct Rank {
     std::unique_ptr<TestStream> stream;
-    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, lengths, d_o, dq, dk, dv, sinks, rng_state;
+    std::unique_ptr<DeviceTensor> q, k, v, o, lse, positions, k_positions, lengths, d_o, dq, dk, dv, sinks,
+        rng_state;
     std::vector<std::pair<std::string, std::unique_ptr<DeviceTensor>>> of_mask;
     std::unique_ptr<DeviceBuffer> buffer, fault;
     std::unique_ptr<KeyExchange> exchange;
     std::vector<std::int64_t> at;  // position of each row
   };
   PlacementWork work() const;
+  /// The position in the sequence of a query, and of a key, by its place among those of its host.
+  int query_at(std::int64_t place) const { return at_of_host(place, 0); }
+  int key_at(std::int64_t place) const { return at_of_host(place, 1); }
+  int at_of_host(std::int64_t place, int host) const;
+  std::unique_ptr<DeviceTensor> positions_of(const std::vector<IndexRange>& runs, int host) const;
   std::vector<int> shuffled_ranks();
   BackwardArguments gradients_of(int rank, const ArrivingKeys& keys, const NamedTensors& tensors);
   NamedTensors tensors_of(int rank, const ArrivingKeys& keys);

@@ -61,7 +61,7 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
         method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
     scale = None if softmax_scale is None else float(softmax_scale)
     return q, k, v, rng_state, Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p),
-                                    bool(deterministic), timeout)
+                                    bool(deterministic), timeout, {})
 
 
 def _refuse_types(q: Any, k: Any, v: Any) -> None:
@@ -143,7 +143,7 @@ def _cheapest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, pla
 
 def _within_hosts(method: str, hosts: int) -> str:
     """A method as the operator is told it, over several hosts."""
-    if method not in ("auto", "gather"):
-        raise InvalidArgumentError(f'method: is {method!r}, and the group a mesh of {hosts} hosts, within which ranks gather; '
-                                   'give "gather", or a group of one dimension', "arguments", "method")
-    return f"gather/{hosts}"
+    if method not in ("auto", "gather", "arrive"):
+        raise InvalidArgumentError(f'method: is {method!r}, and the group a mesh of {hosts} hosts, within which ranks gather or '
+                                   'keys arrive; give "gather" or "arrive", or a group of one dimension', "arguments", "method")
+    return f"{'gather' if method == 'auto' else method}/{hosts}"

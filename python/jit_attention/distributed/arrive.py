@@ -13,7 +13,7 @@ import os
 import socket
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -42,6 +42,8 @@ class _Shared:
         self.exchange: Any = None
         self.timeout = 0.0
         self.views: dict[tuple[int, ...], tuple[torch.Tensor, ...]] = {}
+        #: Arguments of kernels for repeated calls, here as they hold views of the memory.
+        self.arguments: dict[Any, tuple[Any, ...]] = {}
         self.is_captured = False
 
     def share(self, nbytes: int, control: Control) -> None:
@@ -52,9 +54,13 @@ class _Shared:
         offset = self.memory.data_ptr() - handle.buffer_ptrs[control.rank]
         self.peers = [address + offset for address in handle.buffer_ptrs]
 
-    def tensors(self, k: torch.Tensor, v: torch.Tensor, seqlen: int, stream: int) -> tuple[torch.Tensor, ...]:
-        """Begins a call: returns the whole sequence's keys and values, and the arrival state for kernels."""
-        addresses = self.exchange.begin((k.data_ptr(), k.stride(0)), (v.data_ptr(), v.stride(0)), stream)
+    def begin(self, k: torch.Tensor, v: torch.Tensor, stream: int) -> tuple[int, ...]:
+        """Begins a call, with this rank's keys and values: returns addresses, and the rows of arrivals."""
+        (k, of_k), (v, of_v) = _dense(k), _dense(v)
+        return self.exchange.begin(of_k, of_v, stream)
+
+    def tensors(self, addresses: tuple[int, ...], k: torch.Tensor, v: torch.Tensor, seqlen: int) -> tuple[torch.Tensor, ...]:
+        """The whole sequence's keys and values at what `begin` returned, and the arrival state for kernels."""
         views = self.views.get(addresses)
         if views is None:
             row = k.shape[2] * k.shape[3] + v.shape[2] * v.shape[3]
@@ -86,10 +92,10 @@ class _Workspace:
         _words.append(word)
         self._broken = ctypes.c_uint32.from_address(word.data_ptr())
         where = f"{socket.gethostname()}, {_core.device_of(self.shared.memory, 'q').arch}"
-        places = set(control.meet(where, timeout))
-        self.refusal = ""
+        places = sorted(set(control.meet(where, timeout)))
+        self.refusal, self.hosts = "", sorted({place.split(",")[0] for place in places})
         if len(places) > 1:
-            self.refusal = f"ranks on different hosts or GPUs ({'; '.join(sorted(places))})"
+            self.refusal = f"ranks on GPUs of one kind ({'; '.join(places)})"
         elif not where.endswith("sm_90a"):
             self.refusal = f"kernels that wait for keys, which are of sm_90a alone ({where})"
 
@@ -118,7 +124,7 @@ class _Workspace:
                 self.refusal = f"memory that all ranks can write to ({failures[0]})"
                 return
         shared.memory.zero_()
-        shared.views = {}
+        shared.views, shared.arguments = {}, {}
         self.generation += 1
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # all ranks have stopped clearing words
@@ -186,13 +192,13 @@ class _Workspace:
 
 
 def _stream(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
+    return torch._C._cuda_getCurrentRawStream(device.index)  # no object of it is made
 
 
 #: Fault words of workspaces, never freed: a copy to one may be pending when its workspace is freed.
 _words: list[torch.Tensor] = []
-_workspaces: weakref.WeakKeyDictionary[Control, dict[torch.device, _Workspace]] = weakref.WeakKeyDictionary()
-_said: weakref.WeakSet[Control] = weakref.WeakSet()
+_workspaces: weakref.WeakKeyDictionary[Any, dict[tuple[torch.device, Any], _Workspace]] = weakref.WeakKeyDictionary()
+_said: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _gathers(problem: Problem, why: str) -> None:
@@ -219,31 +225,37 @@ def _refusal_of(placement: Placement) -> str:
     return ""
 
 
-def _dense(x: torch.Tensor) -> torch.Tensor:
-    """A tensor with contiguous rows per batch entry, aligned to 16 bytes."""
-    is_dense = x.stride()[1:] == (x.shape[2] * x.shape[3], x.shape[3], 1) and x.stride(0) % 8 == 0 and x.data_ptr() % 16 == 0
-    return x if is_dense else x.clone(memory_format=torch.contiguous_format)
+def _dense(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
+    """A tensor with contiguous rows per batch entry, aligned to 16 bytes; its address, and its stride between entries."""
+    (_, _, heads, head_dim), (entry, row, head, element), address = x.shape, x.stride(), x.data_ptr()
+    if element == 1 and head == head_dim and row == heads * head_dim and entry % 8 == 0 and address % 16 == 0:
+        return x, (address, entry)
+    return _dense(x.clone(memory_format=torch.contiguous_format))
 
 
-def _workspace_of(problem: Problem) -> tuple[str, Any, tuple[Any, ...]]:
-    """The reason why calls of a kind use "gather", or the group's workspace and its exchange's sizes."""
+def _workspace_of(problem: Problem, purpose: Any) -> tuple[str, Any, tuple[Any, ...]]:
+    """The reason why calls of a kind use "gather", or the group's workspace for a purpose and its exchange's sizes."""
     why = _refusal(problem)
     if why:
         return why, None, ()
     k, v, device = problem.k, problem.v, problem.q.device
     of_group = _workspaces.setdefault(problem.control, {})
-    if device not in of_group:
-        of_group[device] = _Workspace(problem.control, device, problem.timeout)
-    return "", of_group[device], ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3],
+    if (device, purpose) not in of_group:
+        of_group[device, purpose] = _Workspace(problem.control, device, problem.timeout)
+    return "", of_group[device, purpose], ("bf16" if k.dtype == torch.bfloat16 else "fp16", k.shape[0], k.shape[2], k.shape[3],
                                   v.shape[3])
 
 
-def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
+def _shared_of(problem: Problem, purpose: Any = None) -> tuple[_Workspace, _Shared] | None:
     """The exchange of a call; None, with a log message, when it uses "gather"."""
     found = problem.kept.get("workspace")
     if found is None:
-        found = problem.kept["workspace"] = _workspace_of(problem)
+        found = problem.kept["workspace"] = _workspace_of(problem, purpose)
     why, workspace, sizes = found
+    if workspace is not None and len(workspace.hosts) > 1:
+        raise InvalidArgumentError(f"group: its ranks are on {len(workspace.hosts)} hosts ({', '.join(workspace.hosts)}), and "
+                                   "\"arrive\" copies within one; give a DeviceMesh of two dimensions, (hosts, ranks of each), "
+                                   'or method="gather"', "arguments", "group")
     if workspace is not None and not workspace.refusal:
         shared = workspace.shared_of(problem, sizes, is_captured(problem.q))
     if workspace is None or workspace.refusal:
@@ -255,7 +267,8 @@ def _shared_of(problem: Problem) -> tuple[_Workspace, _Shared] | None:
 def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
     """compute(keys, values, arrivals) over the whole sequence, whose keys arrive meanwhile."""
     stream = _stream(workspace.device)
-    whole_k, whole_v, arrivals = shared.tensors(_dense(problem.k), _dense(problem.v), problem.placement.seqlen, stream)
+    addresses = shared.begin(problem.k, problem.v, stream)
+    whole_k, whole_v, arrivals = shared.tensors(addresses, problem.k, problem.v, problem.placement.seqlen)
     if workspace.may_compile(problem):
         shared.exchange.send()
     try:
@@ -265,6 +278,13 @@ def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, com
         raise
     finally:
         shared.exchange.end(stream)
+
+
+def over(problem: Problem, purpose: Any, compute: Callable[..., _Results]) -> _Results | None:
+    """compute(keys, values, arrivals=) over the rows of problem.placement, whose ranks keep memory for each purpose; None:
+    they gather."""
+    found = _shared_of(problem, purpose)
+    return None if found is None else _with_arrivals(problem, *found, compute)
 
 
 def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
@@ -286,13 +306,19 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
     return gather.returned(problem, gradients)
 
 
+def _all_workspaces(control: Control) -> Iterator[_Workspace]:
+    """Those of a group, and of its hosts."""
+    for ranks in (control, *(hosts.inner for hosts in control.parts.values())):
+        yield from _workspaces.get(ranks, {}).values()
+
+
 def check(control: Control) -> None:
     """Waits for all calls of a group, and raises PeerTimeoutError if one has failed."""
-    for workspace in _workspaces.get(control, {}).values():
+    for workspace in _all_workspaces(control):
         workspace.raise_fault(waits=True)
 
 
 def reset(control: Control, timeout: float) -> None:
     """Makes the next calls and replays restart, with all ranks."""
-    for workspace in _workspaces.get(control, {}).values():
+    for workspace in _all_workspaces(control):
         workspace.reset(timeout)

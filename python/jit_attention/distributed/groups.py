@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
@@ -95,6 +95,7 @@ class Control:
         self.calls = 0
         self.broken = ""
         self.meetings = self.restarts = 0
+        self._meetings_of: dict[tuple[int, ...], int] = {}
         self._may_restart = False
         self.fields: dict[str, str] = {}
         self._known: dict[Hashable, tuple[dict[str, str], dict[Any, Any]]] = {}
@@ -108,10 +109,7 @@ class Control:
         the same fields, which the first one formats by `written`. `check` raises when this rank's arguments are
         invalid; such a call is compared again, since other ranks would wait. Returns a dict that calls with this key
         share."""
-        if self.broken:
-            way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
-                "make a new one with torch.distributed.new_group")
-            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
+        self._refuse_broken()
         self.calls += 1
         known = self._known.get(key)
         if known is not None:
@@ -129,6 +127,19 @@ class Control:
             self._known.clear()
         _, kept = self._known[key] = self.fields, {}
         return kept
+
+    def repeat(self, fields: dict[str, str]) -> None:
+        """Counts a call of a kind that `begin` has seen, with its fields."""
+        if self.broken:
+            self._refuse_broken()
+        self.calls += 1
+        self.fields = fields
+
+    def _refuse_broken(self) -> None:
+        if self.broken:
+            way = "call jit_attention.distributed.reset on all ranks" if self._may_restart else (
+                "make a new one with torch.distributed.new_group")
+            raise PeerTimeoutError(f"group: was left in the middle of a call ({self.broken}); {way}", "exchange", "group")
 
     def refuse(self, error: Exception) -> None:
         """Counts a call that this rank does not begin, because of its arguments, and tells ranks that do."""
@@ -166,6 +177,11 @@ class Control:
         self.meetings += 1
         return self._texts(f"meeting {self.meetings}", text, timeout)
 
+    def meet_some(self, ranks: tuple[int, ...], text: str, timeout: float) -> list[str]:
+        """Waits until these ranks, of which this is one, have arrived. Returns the text of each."""
+        count = self._meetings_of[ranks] = self._meetings_of.get(ranks, 0) + 1
+        return self._texts(f"meeting {self.restarts}.{count} of ranks {ranks[0]} to {ranks[-1]}", text, timeout, ranks)
+
     def give_up(self, why: str) -> None:
         """Raises PeerTimeoutError for a kernel's failed wait, after which ranks may restart."""
         self.leave(why)
@@ -184,13 +200,15 @@ class Control:
         counts = [json.loads(text) for text in self._texts(f"restart {self.restarts}",
                                                            json.dumps([self.calls, self.meetings]), timeout)]
         self.calls, self.meetings = (max(values) for values in zip(*counts))
+        self._meetings_of.clear()
         self.broken, self._may_restart = "", False
 
-    def _texts(self, what: str, text: str, timeout: float) -> list[str]:
+    def _texts(self, what: str, text: str, timeout: float, ranks: Iterable[int] | None = None) -> list[str]:
+        ranks = range(self.size) if ranks is None else ranks
         self.store.set(f"{what}/{self.rank}", text)
         end = time.monotonic() + timeout
         missing = []
-        for rank in range(self.size):
+        for rank in ranks:
             try:
                 self.store.wait([f"{what}/{rank}"], timedelta(seconds=max(end - time.monotonic(), 0.01)))
             except RuntimeError:
@@ -198,7 +216,7 @@ class Control:
         if missing:
             raise PeerTimeoutError(f"group: {_ranks(missing)} not come to {what} within {timeout:g} s: dead, asleep, or in "
                                    "another call", "exchange", "group")
-        return [self.store.get(f"{what}/{rank}").decode() for rank in range(self.size)]
+        return [self.store.get(f"{what}/{rank}").decode() for rank in ranks]
 
     def _asks(self, what: str) -> bool:
         try:
@@ -287,8 +305,14 @@ def seconds_of(group: Any, timeout: float | None, device: torch.device) -> float
     """A time-out in seconds; None: the group's, for tensors on a device."""
     if timeout is not None:
         return float(timeout)
-    own = getattr(getattr(group._get_backend(device), "options", None), "_timeout", None)
-    return own.total_seconds() if own is not None else distributed_c10d.default_pg_timeout.total_seconds()
+    options = options_of(group, device)
+    return (distributed_c10d.default_pg_timeout if options is None else options._timeout).total_seconds()
+
+
+def options_of(group: Any, device: torch.device) -> Any:
+    """The options of a group's backend, which have its time-out; None: it has none."""
+    options = getattr(group._get_backend(device), "options", None)
+    return options if getattr(options, "_timeout", None) is not None else None
 
 
 def start_rows(control: Ranks, given: torch.Tensor, sent: list[int],

@@ -1,5 +1,5 @@
-"""Method "gather" over several hosts: shards travel a ring of hosts, each rank sending to its counterpart on the next
-one, and a host's ranks copy the rows that they need from each other.
+"""Methods "gather" and "arrive" over several hosts: shards travel a ring of hosts, each rank sending to its counterpart on
+the next one, and a host's ranks copy the rows that they need from each other, ahead of the kernel or while it computes.
 
 So each shard reaches each other host once. O and LSE are summed in fp32 over the hosts. In the backward pass, sums of
 dK and dV follow their keys, in fp32 and in a fixed order, so that every run is bitwise identical.
@@ -7,13 +7,16 @@ dK and dV follow their keys, in fp32 and in a fixed order, so that every run is 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 
+from . import arrive
 from . import problem as _problem
 from .balance import balance
 from .exchange import Places, Route, gather_rows, positions_of_runs, return_rows
@@ -24,14 +27,27 @@ from .ring import State
 from .rows import apart, beside
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Part:
     """Some ranks of a group, for their collectives. The whole group's control waits, and names missing ranks."""
 
     group: Any
     rank: int
-    size: int
+    ranks: tuple[int, ...]
     control: Control
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def meet(self, text: str, timeout: float) -> list[str]:
+        return self.control.meet_some(self.ranks, text, timeout)
+
+    def leave(self, why: str) -> None:
+        self.control.leave(why)
+
+    def give_up(self, why: str) -> None:
+        self.control.give_up(f"among ranks {self.ranks[0]} to {self.ranks[-1]}, which are counted from 0, {why}")
 
     def wait(self, work: Any, timeout: float, on_gpu: bool) -> None:
         self.control.wait(work, timeout, on_gpu)
@@ -40,7 +56,7 @@ class _Part:
 def _part(control: Control, ranks: range) -> _Part:
     every = dist.get_process_group_ranks(control.group)
     group = dist.new_group([every[rank] for rank in ranks], use_local_synchronization=True)
-    return _Part(group, ranks.index(control.rank), len(ranks), control)
+    return _Part(group, ranks.index(control.rank), tuple(ranks), control)
 
 
 class _Hosts:
@@ -71,11 +87,12 @@ def _of_hosts(placement: Placement, hosts: int) -> Placement:
 
 @dataclass(frozen=True)
 class _Step:
-    """The rows that a rank copies for a host's keys, and whether its queries need any."""
+    """The rows that a rank copies for a host's keys, and whether its queries, or any of its host, need some."""
 
     route: Route
-    rows: int  # of the host
+    rows: int  # of the source
     has_work: bool
+    any_has_work: bool
 
 
 @functools.lru_cache(maxsize=256)
@@ -84,10 +101,7 @@ def _step_of(placement: Placement, hosts: int, rank: int, source: int, device: t
     lead to the host's rows, by ascending positions."""
     each = placement.ranks // hosts
     host, place = divmod(rank, each)
-    needed = torch.zeros((each, -(-placement.seqlen // placement.granule)), dtype=torch.bool)
-    for other in range(each):
-        for begin, end in placement.needs[host * each + other]:
-            needed[other, begin:end] = True
+    needed = _needed(placement, hosts, host)
     shards = [positions_of_runs(placement.runs[source * each + other]) for other in range(each)]
     union = torch.cat(shards).sort().values
     wanted = [[needed[to, shard // placement.granule] for shard in shards] for to in range(each)]
@@ -106,7 +120,41 @@ def _step_of(placement: Placement, hosts: int, rank: int, source: int, device: t
     travels = any(wanted[to][of].any() for to in range(each) for of in range(each) if to != of)
     route = Route(own.numel(), sent, received, Places(own, device), Places(is_absent.nonzero()[:, 0], device), travels,
                   [places.count for places in sent], [places.count for places in received])
-    return _Step(route, union.numel(), any(bool(rows.any()) for rows in wanted[place]))
+    works = [any(bool(rows.any()) for rows in of_rank) for of_rank in wanted]
+    return _Step(route, union.numel(), works[place], any(works))
+
+
+def _needed(placement: Placement, hosts: int, host: int) -> torch.Tensor:
+    """Whether each rank of a host needs each granule."""
+    each = placement.ranks // hosts
+    needed = torch.zeros((each, -(-placement.seqlen // placement.granule)), dtype=torch.bool)
+    for other in range(each):
+        for begin, end in placement.needs[host * each + other]:
+            needed[other, begin:end] = True
+    return needed
+
+
+@functools.lru_cache(maxsize=256)
+def _placement_of_step(placement: Placement, hosts: int, host: int, source: int) -> Placement | None:
+    """The placement of a source's rows, by ascending positions, of which each rank of a host has its counterpart's and needs
+    some; None: some rank has none."""
+    each, granule = placement.ranks // hosts, placement.granule
+    shards = [positions_of_runs(placement.runs[source * each + other]) for other in range(each)]
+    if not all(shard.numel() for shard in shards):
+        return None
+    union, needed = torch.cat(shards).sort().values, _needed(placement, hosts, host)
+    chunks = [[(granule * i, min(granule * (i + 1), union.numel()))
+               for i in (torch.searchsorted(union, shard[::granule]) // granule).tolist()] for shard in shards]
+    own = balance(None, seqlen=union.numel(), ranks=len(shards), granule=granule, mode="chunks", chunks=chunks)
+    granules = union[::granule] // granule  # of the sequence, by those of the source
+    needs = []
+    for rank, runs in enumerate(own.runs):
+        wants = needed[rank, granules].clone()
+        for begin, end in runs:
+            wants[begin // granule:-(-end // granule)] = True
+        places = Places(wants.nonzero()[:, 0], wants.device)
+        needs.append(tuple((first, first + count) for first, count, _ in places.runs))
+    return dataclasses.replace(own, needs=tuple(needs), digest=f"{placement.digest}, of {hosts} hosts {source} at {host}")
 
 
 class _Ring:
@@ -131,58 +179,92 @@ class _Ring:
 
 
 def _steps(problem: Problem, hosts: _Hosts, ring: _Ring):
-    """For each host: its number, its step, and its rows if some are needed; the next shard is received meanwhile."""
+    """For each host: its number, its step, and this rank's part of its rows; the next shard is received meanwhile."""
     placement = problem.placement
     held = beside(problem.k, problem.v)
     for number in range(hosts.count):
         source = (hosts.own - number) % hosts.count
         started = ring.start(held, source) if number + 1 < hosts.count else None
         step = _step_of(placement, hosts.count, problem.rank, source, problem.k.device)
-        rows = held[:0]
-        if step.has_work or step.route.travels or number == 0:  # sinks count with the own keys
-            rows = gather_rows(hosts.inner, step.route, held, step.rows, problem.timeout)
         keep_places(problem, ("host", source), positions_of(_of_hosts(placement, hosts.count), source, problem.k.device))
-        yield source, step, *apart(rows, problem.k, problem.v)
+        yield source, step, held
         if started is not None:
             held = ring.finish(started)
 
 
-def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
-    """O and LSE of this rank's queries."""
-    hosts, state = _hosts_of(problem), State()
-    for source, step, k, v in _steps(problem, hosts, _Ring(problem, hosts)):
-        is_own = source == hosts.own
-        if step.has_work or is_own:
-            state.add(*_problem.forward(problem, k, v, ("host", source), with_sinks=is_own))
-    assert state.o is not None and state.lse is not None
-    return state.o.to(problem.q.dtype), state.lse
+def _gathered(problem: Problem, hosts: _Hosts, source: int, step: _Step, held: torch.Tensor, compute: Callable[..., Any]) -> Any:
+    """compute(k, v) of the source's rows that this rank needs; None: it needs none."""
+    is_own = source == hosts.own  # sinks count with the own keys
+    rows = held[:0]
+    if step.has_work or step.route.travels or is_own:
+        rows = gather_rows(hosts.inner, step.route, held, step.rows, problem.timeout)
+    return compute(*apart(rows, problem.k, problem.v)) if step.has_work or is_own else None
 
 
-def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
-             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
-    """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
-    hosts = _hosts_of(problem)
-    ring = _Ring(problem, hosts)
-    tensors = problem.tensors or {}
-    dq = torch.zeros(problem.q.shape, dtype=torch.float32, device=problem.q.device)
-    by_name = {name: torch.zeros_like(tensors[name], dtype=torch.float32) for name in wanted}
-    of_sinks = None
-    sums = torch.zeros_like(beside(problem.k, problem.v), dtype=torch.float32)
-    for source, step, k, v in _steps(problem, hosts, ring):
-        is_own = source == hosts.own
-        rows = torch.zeros((step.rows, *sums.shape[1:]), dtype=torch.float32, device=sums.device)
-        if step.has_work or is_own:
-            part = _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks and is_own, ("host", source))
-            dq += part.dq
-            rows = beside(part.dk, part.dv).float()
-            for name, gradient in part.tensors.items():
-                by_name[name] += gradient.float()
-            of_sinks = part.sinks if is_own else of_sinks
-        if k.shape[1] == step.rows:
-            returned = torch.empty_like(sums)
-            return_rows(hosts.inner, step.route, rows, [(slice(None), returned)], problem.timeout)
-            sums += returned
-        sums = ring.finish(ring.start(sums, source))  # the sums follow their keys, and finally reach the owner
-    dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
-    return Gradients(dq.to(problem.q.dtype), dk, dv,
-                     {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)
+def _arriving(problem: Problem, hosts: _Hosts, source: int, step: _Step, held: torch.Tensor, compute: Callable[..., Any]) -> Any:
+    """_gathered, while the kernel computes. Each rank takes part if one of its host has work."""
+    if not step.any_has_work and source != hosts.own:
+        return None
+    placement, results = _placement_of_step(problem.placement, hosts.count, hosts.own, source), None
+    if placement is not None:
+        k, v = apart(held, problem.k, problem.v)
+        inner = dataclasses.replace(problem, k=k, v=v, control=cast(Any, hosts.inner), placement=placement,
+                                    kept=problem.kept.setdefault(("exchange", source), {}))
+        results = arrive.over(inner, source, compute)
+    return _gathered(problem, hosts, source, step, held, compute) if results is None else results
+
+
+_INNER = {"gather": _gathered, "arrive": _arriving}
+
+
+@dataclass(frozen=True)
+class OverHosts:
+    """The method whose ranks of a host exchange rows by `inner`."""
+
+    inner: str
+
+    def forward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        """O and LSE of this rank's queries."""
+        hosts, state = _hosts_of(problem), State()
+        for source, step, held in _steps(problem, hosts, _Ring(problem, hosts)):
+            results = _INNER[self.inner](problem, hosts, source, step, held, functools.partial(
+                _problem.forward, problem, source=("host", source), with_sinks=source == hosts.own))
+            if results is not None:
+                state.add(*results)
+        assert state.o is not None and state.lse is not None
+        return state.o.to(problem.q.dtype), state.lse
+
+    def backward(self, problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
+                 wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+        """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
+        hosts = _hosts_of(problem)
+        ring = _Ring(problem, hosts)
+        tensors = problem.tensors or {}
+        dq = torch.zeros(problem.q.shape, dtype=torch.float32, device=problem.q.device)
+        by_name = {name: torch.zeros_like(tensors[name], dtype=torch.float32) for name in wanted}
+        of_sinks = None
+        sums = torch.zeros_like(beside(problem.k, problem.v), dtype=torch.float32)
+        for source, step, held in _steps(problem, hosts, ring):
+            is_own = source == hosts.own
+
+            def compute(k: torch.Tensor, v: torch.Tensor, source: int = source, is_own: bool = is_own, **arrivals: Any) -> Gradients:
+                return _problem.backward(problem, k, v, do, o, lse, dlse, wanted, want_sinks and is_own, ("host", source),
+                                         **arrivals)
+
+            part = _INNER[self.inner](problem, hosts, source, step, held, compute)
+            if part is None:
+                rows = torch.zeros((step.rows, *sums.shape[1:]), dtype=torch.float32, device=sums.device)
+            else:
+                dq += part.dq
+                rows = beside(part.dk, part.dv).float()
+                for name, gradient in part.tensors.items():
+                    by_name[name] += gradient.float()
+                of_sinks = part.sinks if is_own else of_sinks
+            if step.any_has_work or is_own:
+                returned = torch.empty_like(sums)
+                return_rows(hosts.inner, step.route, rows, [(slice(None), returned)], problem.timeout)
+                sums += returned
+            sums = ring.finish(ring.start(sums, source))  # the sums follow their keys, and finally reach the owner
+        dk, dv = (x.to(problem.k.dtype, memory_format=torch.contiguous_format) for x in apart(sums, problem.k, problem.v))
+        return Gradients(dq.to(problem.q.dtype), dk, dv,
+                         {name: gradient.to(tensors[name].dtype) for name, gradient in by_name.items()}, of_sinks)

@@ -125,6 +125,13 @@ def _options(problem: Problem, source: Source, with_sinks: bool) -> dict[str, An
     return options
 
 
+def arriving(problem: Problem, source: Source, with_sinks: bool, arrivals: torch.Tensor) -> dict[str, Any]:
+    """The options of a call whose keys arrive."""
+    options = _options(problem, source, with_sinks)
+    options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
+    return options
+
+
 def _parts_are_wide(problem: Problem) -> bool:
     """Whether kernels return partial sums in fp32, so that nothing is rounded before the sum: Hopper's do."""
     q, v = problem.q, problem.v
@@ -148,9 +155,7 @@ def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source =
         if with_sinks and problem.sinks is not None:
             lse += problem.sinks[:, None]
         return q.new_zeros((*q.shape[:3], v.shape[3])), lse
-    options = _options(problem, source, with_sinks)
-    if arrivals is not None:
-        options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
+    options = _options(problem, source, with_sinks) if arrivals is None else arriving(problem, source, with_sinks, arrivals)
     if source is not None and _parts_are_wide(problem):
         options["out_dtype"] = "fp32"
         q, k, v = map(_aligned, (q, k, v))
@@ -176,9 +181,7 @@ def backward(problem: Problem, k: torch.Tensor, v: torch.Tensor, do: torch.Tenso
         dk, dv = apart(torch.empty((k.shape[1], k.shape[0], k.shape[2] * k.shape[3] + v.shape[2] * v.shape[3]),
                                    dtype=torch.float32, device=k.device), k, v)
         results = dict(dq=torch.empty(q.shape, dtype=torch.float32, device=q.device), dk=dk, dv=dv)
-    options = _options(problem, source, want_sinks)
-    if arrivals is not None:
-        options["tensors"] = options["tensors"] | {"key_arrivals": arrivals}
+    options = _options(problem, source, want_sinks) if arrivals is None else arriving(problem, source, want_sinks, arrivals)
     dq, dk, dv, by_name, *of_sinks = _attention_backward(
         do, q, k, v, o, lse, **results, dlse=dlse, d_tensors=list(wanted), d_sinks=want_sinks, deterministic=problem.deterministic,
         **options)

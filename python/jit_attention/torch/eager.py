@@ -18,8 +18,12 @@ _PLAIN = torch.Tensor, torch.nn.Parameter  # subclasses may override operators
 
 def is_watched(*tensors):
     """Whether a compiler, tracer, dispatch mode, transform or tensor subclass observes operators."""
-    return (torch.compiler.is_compiling() or any(type(tensor) not in _PLAIN for tensor in tensors if tensor is not None)
-            or torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
+    if torch.compiler.is_compiling():
+        return True
+    for tensor in tensors:
+        if tensor is not None and type(tensor) not in _PLAIN:
+            return True
+    return (torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
             or torch._C._are_functorch_transforms_active()
             or forward_ad._current_level >= 0)
 

@@ -1,4 +1,4 @@
-"""Stands for the package of this name: its functions as bench/distributed_peers.py calls them, over all keys gathered."""
+"""Stands for the package of this name: its functions as bench/comparison/group_packages.py calls them, over all keys gathered."""
 
 import torch
 import torch.distributed as dist

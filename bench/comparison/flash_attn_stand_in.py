@@ -1,8 +1,7 @@
-"""Other libraries' context parallelism for bench/distributed.py: PyTorch's, ring-flash-attn and yunchang.
+"""flash-attn's functions of PyTorch's kernels, for packages that call them.
 
-The two packages call flash-attn's functions. Where flash-attn is not installed, `provide_flash_attn` makes a module of that name
-of the FlashAttention-2 kernels in PyTorch, and of plain fp32 arithmetic for tensors in CPU memory, so that what a contender
-exchanges can be checked without GPUs.
+Where flash-attn is not installed, `provide_flash_attn` makes a module of that name of the FlashAttention-2 kernels in PyTorch,
+and of plain fp32 arithmetic for tensors in CPU memory, so that what a package exchanges can be checked without GPUs.
 """
 
 import importlib.machinery
@@ -11,12 +10,6 @@ import sys
 import types
 
 import torch
-
-#: Contenders by the names of their packages, and how their sequences are spread: that of a placement's mode.
-PEERS = {"torch": ("flash", "cudnn", "flex"), "ring_flash_attn": ("zigzag", "llama3"), "yunchang": ("ulysses", "zigzag")}
-
-
-# flash-attn's functions.
 
 
 def _heads_of(k, like):
@@ -137,73 +130,9 @@ def provide_flash_attn():
     package.__version__, package.__path__, package.flash_attn_interface = "2.8.3", [], interface
     package.flash_attn_func = flash_attn_func
     for module in (package, interface):
-        _install(module)
+        install(module)
 
 
-def _install(module):
+def install(module):
     module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None)
     sys.modules[module.__name__] = module
-
-
-# Contenders: (forward, tensors, do, whole), of a rank and a case of bench/distributed.py.
-
-
-def _sharded(rank, case, mode):
-    """This rank's q, k, v and do, and how its rows of a result become the whole."""
-    import jit_attention as ja
-
-    if case.seqlen % (2 * rank.size):
-        raise ValueError(f"needs lengths of multiples of {2 * rank.size}")
-    part = case.seqlen // (rank.size * (2 if mode == "zigzag" else 1))
-    granule = next((size for size in (128, 64, 32, 16) if part % size == 0), None)
-    if granule is None:
-        raise ValueError("shards must be multiples of 16 rows here")
-    placement = ja.distributed.balance(None, seqlen=case.seqlen, group=rank.group, mode=mode, granule=granule)
-    shards = [placement.shard(x, 1) for x in rank.inputs(case.seqlen)]
-    return shards, lambda x: ja.distributed.unshard(x, 1, placement=placement)
-
-
-def ring_flash_attn(rank, case, mode):
-    """Its ring over both ends of the sequence, or keys gathered some heads at a time, which packed sequences take."""
-    provide_flash_attn()
-    if "ring_flash_attn" not in sys.modules:
-        adapters = types.ModuleType("ring_flash_attn.adapters")  # for models of older releases of Transformers
-        adapters.substitute_hf_flash_attn = adapters.update_ring_flash_attn_params = None
-        _install(adapters)
-    import ring_flash_attn as package
-
-    if mode == "zigzag":
-        if case.name != "causal":
-            raise ValueError("its zigzag ring has causal masks alone")
-        (*tensors, do), whole = _sharded(rank, case, "zigzag")
-        return lambda q, k, v: package.zigzag_ring_flash_attn_func(q, k, v, causal=True, group=rank.group), tensors, do, whole
-    if case.name not in ("causal", "full", "documents"):
-        raise ValueError("it has causal, full and packed masks alone here")
-    (*tensors, do), whole = _sharded(rank, case, "contiguous")
-    lengths = torch.tensor([0, *(case.documents or [case.seqlen])], dtype=torch.int32, device=rank.device)
-    is_causal = case.name != "full"
-    prepared = package.llama3_flash_attn_prepare_cu_seqlens(lengths.cumsum(0, dtype=torch.int32), is_causal, rank.rank, rank.size)
-    cu_q, cu_k, max_q, max_k, own_keys = prepared
-
-    def forward(q, k, v):
-        return package.llama3_flash_attn_varlen_func(q[0], k[0], v[0], cu_q, cu_k, max_q, max_k, heads_k_stride=1,
-                                                     local_k_slice=own_keys, causal=is_causal, group=rank.group)[None]
-
-    return forward, tensors, do, whole
-
-
-def yunchang(rank, case, mode):
-    """Its all-to-all, or all ranks in its ring."""
-    provide_flash_attn()
-    import yunchang as package
-    from yunchang.kernels import AttnType
-
-    if case.name not in ("causal", "full") or (mode == "zigzag" and case.name == "full"):
-        raise ValueError("it has causal masks here, and full ones by all-to-all")
-    if mode == "ulysses":
-        layer = package.UlyssesAttention(rank.group, attn_type=AttnType.FA)
-    else:
-        package.set_seq_parallel_pg(1, rank.size, rank.rank, rank.size)
-        layer = package.LongContextAttention(ring_impl_type="zigzag", attn_type=AttnType.FA)
-    (*tensors, do), whole = _sharded(rank, case, "contiguous" if mode == "ulysses" else "zigzag")
-    return lambda q, k, v: layer(q, k, v, causal=case.name == "causal"), tensors, do, whole

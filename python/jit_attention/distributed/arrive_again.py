@@ -1,0 +1,58 @@
+"""Method "arrive", for a forward call that equals the one before it but for its numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from . import arrive
+from . import problem as _problem
+from .groups import is_captured
+from .problem import Problem
+
+
+class Repeated:
+    """A forward call as the one before it: what the host still does while sizes, memory and time-out are the same."""
+
+    __slots__ = ("problem", "control", "fields", "workspace", "shared", "generation", "on_gpu")
+
+    def __init__(self, problem: Problem, workspace: arrive._Workspace, shared: arrive._Shared) -> None:
+        q, k, v = (x.new_empty((x.shape[0], 0, *x.shape[2:])) for x in (problem.q, problem.k, problem.v))
+        self.problem = dataclasses.replace(problem, q=q, k=k, v=v)  # without this call's tensors, which may be freed
+        self.control, self.fields = problem.control, problem.control.fields
+        self.workspace, self.shared, self.generation = workspace, shared, workspace.generation
+        self.on_gpu = problem.q.is_cuda
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+                 timeout: float) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """O and LSE; None, without having begun: something has changed, and the call is made as any other."""
+        workspace, shared = self.workspace, self.shared
+        if (workspace.generation != self.generation or workspace._of is None or workspace._broken.value or workspace.kept
+                or timeout != shared.timeout or (self.on_gpu and torch._C._cuda_isCurrentStreamCapturing())):
+            return None
+        control, exchange = self.control, shared.exchange
+        control.repeat(self.fields)
+        stream = arrive._stream(workspace.device)
+        addresses = shared.begin(k, v, stream)
+        try:
+            found = shared.arguments.get((self, addresses))
+            if found is None:
+                whole_k, whole_v, arrivals = shared.tensors(addresses, k, v, self.problem.placement.seqlen)
+                options = _problem.arriving(self.problem, None, True, arrivals)
+                found = shared.arguments[self, addresses] = whole_k, whole_v, options | {"return_lse": True}
+            return _problem._attention(q, found[0], found[1], **found[2])
+        except BaseException as error:
+            control.leave(f"this rank failed: {error}")
+            raise
+        finally:
+            exchange.end(stream)
+
+
+def repeated(problem: Problem) -> Any:
+    """What makes a call that has been made before, and has no tensors but q, k and v; None: nothing simpler does."""
+    workspace = problem.kept.get("workspace", ("", None))[1]
+    if arrive._LAUNCHES_BLOCK or workspace is None or workspace.refusal or workspace.kept or is_captured(problem.q):
+        return None
+    return Repeated(problem, workspace, workspace.shared)
