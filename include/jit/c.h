@@ -342,6 +342,8 @@ typedef struct jit_forward_arguments {
   /// With --out-dtype fp8_e4m3 or int8: fp32 scales of o, of lse's shape: written with --o-descale; else read, sizes
   /// may be 1.
   const jit_tensor* o_descale;
+  /// With --running-lse, in and out: fp32, of lse's shape: LSE of earlier calls, whose result o has; -inf: of none.
+  const jit_tensor* running_lse;
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few

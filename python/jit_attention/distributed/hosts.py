@@ -153,7 +153,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     for source, step, k, v in _steps(problem, hosts, _Ring(problem, hosts)):
         is_own = source == hosts.own
         if step.has_work or is_own:
-            state.add(*_problem.forward(problem, k, v, ("host", source), with_sinks=is_own))
+            state.add_keys(problem, k, v, ("host", source), with_sinks=is_own)
     assert state.o is not None and state.lse is not None
     return state.o.to(problem.q.dtype), state.lse
 
