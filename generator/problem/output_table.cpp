@@ -97,7 +97,6 @@ std::optional<Refusal> refuse_running_lse(const SpecField& field, const Attentio
   };
   if (has_fp8_queries(spec) || has_narrow_keys(spec) || output_dtype(spec) != DType::fp32)
     return unless("unless q, k and v have 16 bits and out_dtype is fp32");
-  if (spec.split_keys != 0) return unless("with split_keys: spans have an order of their own");
   if (spec.values_in_keys) return unless("with values_in_keys");
   if (spec.list_block != 0) return unless("with list_block");
   if (spec.mean_score) return unless("with mean_score, which is of the call's keys");

@@ -32,8 +32,9 @@ JIT_DEVICE RunningShares<Product::rows> merge_running_lse(FindRows find_rows, in
   Product::for_each_row(first_row, [&](int r, int upper_row) {
     const int row = upper_row + Layout::own_row();
     const bool exists = is_leader && found.rows.first != nullptr && row < found.seqlen_q;
-    const float of_lane = exists ? *found.rows.at(row) : negative_infinity();  // of leaders alone, since they write
-    const float before = Layout::reduce(of_lane, max_nan);                       // mutate: StateOfOneLane
+    const float of_lane =
+        exists ? *found.rows.at(row) : negative_infinity();  // of leaders alone, since they write
+    const float before = Layout::reduce(of_lane, max_nan);   // mutate: StateOfOneLane
     const float highest = max_nan(before, lse[r]), base = highest == negative_infinity() ? 0 : highest;
     const float of_before = ex2((before - base) * log2_e), of_own = ex2((lse[r] - base) * log2_e);
     const float sum = of_before + of_own;

@@ -202,9 +202,9 @@ class ConsumerOutput {
       output_.scale_rows(factors);
     }
     if constexpr (has_running_lse<Config>) {
-      add_running_output<Config>(output_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length,
-                                 work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), shares_, output_,
-                                 inverse_);
+      add_running_output<Config>(
+          output_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length,
+          work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), shares_, output_, inverse_);
     }
     if constexpr (stages_numbers()) {
       const int row = warp_row();
