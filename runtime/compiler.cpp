@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <functional>
 
@@ -15,6 +17,7 @@
 #include <jit/error.h>
 
 #include "runtime/compile_log.h"
+#include "runtime/kept_signal_handlers.h"
 #include "runtime/resource_usage.h"
 
 namespace jit {
@@ -54,7 +57,9 @@ std::size_t stack_for(const CompileRequest& request) {
 
 // Runs `work` on its own thread: callers may have a small stack, on which NVRTC crashes. Starting the thread
 // takes some 45 µs, compiling an empty kernel 15 ms.
-void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& work) {
+// Meanwhile it calls `meanwhile` each millisecond, and once when the work is done.
+void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& work,
+                        const std::function<void()>& meanwhile) {
   struct Task {
     const std::function<void()>& work;
     std::exception_ptr failure;
@@ -84,7 +89,17 @@ void run_on_large_stack(std::size_t stack_bytes, const std::function<void()>& wo
     throw Error(ErrorCode::compile_failed, "compile", "process",
                 fmt::format("no thread to compile on could be started: {}", std::strerror(error)));
   }
-  pthread_join(thread, nullptr);
+  for (bool is_done = false; !is_done;) {
+    timespec soon;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_nsec += 1'000'000;
+    if (soon.tv_nsec >= 1'000'000'000) {
+      ++soon.tv_sec;
+      soon.tv_nsec -= 1'000'000'000;
+    }
+    is_done = pthread_timedjoin_np(thread, nullptr, &soon) != ETIMEDOUT;
+    meanwhile();
+  }
   if (task.failure) std::rethrow_exception(task.failure);
 }
 
@@ -227,15 +242,17 @@ Error describe_failure(const NvrtcApi& api, const CompileRequest& request, std::
 CompileResult compile_whole(const NvrtcLocation& location, const CompileRequest& request, bool want_cubin) {
   const auto start = std::chrono::steady_clock::now();
   const CompileInFlight in_flight;
+  const NvrtcApi& api = nvrtc(location);
   Outcome outcome;
-  run_on_large_stack(stack_for(request), [&] {
-    const NvrtcApi& api = nvrtc(location);
+  KeptSignalHandlers handlers(reinterpret_cast<const void*>(api.nvrtcCompileProgram));
+  const auto work = [&] {
     std::vector<std::string> options = options_for(api, request);
     if (!want_cubin) options.front() = ptx_target(request.arch);
     outcome = run(api, request, options);
     const bool complete = want_cubin ? !outcome.cubin.empty() : !outcome.ptx.empty();
     if (outcome.result != NVRTC_SUCCESS || !complete) throw describe_failure(api, request, options, outcome);
-  });
+  };
+  run_on_large_stack(stack_for(request), work, [&] { handlers.restore(); });
   const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
   CompileResult result;
   if (want_cubin) result.resources = parse_resource_usage(outcome.log, request.kernel);

@@ -11,7 +11,9 @@
 #include <jit/context.h>
 #include <jit/device.h>
 #include <jit/error.h>
+#include <jit/list_gradients.h>
 
+#include "generator/functors/functor_tensors.h"
 #include "generator/tensors/tensor_checks.h"
 #include "xla/abi.h"
 #include "xla/arguments.h"
@@ -55,22 +57,31 @@ const Context& context_of(const Problem& problem) {
 struct Forward {
   using Arguments = AttentionArguments;
   static constexpr auto arguments = forward_arguments;
-  static constexpr auto check = check_arguments;
-  static void prepare(const Attention& attention, const Arguments& given) { attention.prepare(given); }
-  static void launch(const Attention& attention, const Arguments& given, Stream stream) {
-    attention(given, stream);
+  static void check(const AttentionSpec& spec, const Arguments& given) { check_arguments(spec, given); }
+  static void prepare(const AttentionSpec& spec, const Context& context, const Arguments& given) {
+    attention_when_called(spec, context).prepare(given);
+  }
+  static void launch(const AttentionSpec& spec, const Context& context, const Arguments& given,
+                     Stream stream) {
+    attention_when_called(spec, context)(given, stream);
   }
 };
 
 struct Backward {
   using Arguments = BackwardArguments;
   static constexpr auto arguments = backward_arguments;
-  static constexpr auto check = check_backward_arguments;
-  static void prepare(const Attention& attention, const Arguments& given) {
-    attention.prepare_backward(given);
+  static void check(const AttentionSpec& spec, const Arguments& given) {
+    if (has_lists(spec)) return check_arguments(ListGradientsSpec{.attention = spec}, given);
+    check_backward_arguments(spec, given);
   }
-  static void launch(const Attention& attention, const Arguments& given, Stream stream) {
-    attention.backward(given, stream);
+  static void prepare(const AttentionSpec& spec, const Context& context, const Arguments& given) {
+    if (has_lists(spec)) return list_gradients({.attention = spec}, context).prepare();
+    attention_when_called(spec, context).prepare_backward(given);
+  }
+  static void launch(const AttentionSpec& spec, const Context& context, const Arguments& given,
+                     Stream stream) {
+    if (has_lists(spec)) return list_gradients({.attention = spec}, context)(given, stream);
+    attention_when_called(spec, context).backward(given, stream);
   }
 };
 
@@ -119,12 +130,11 @@ std::optional<int> device_of(const CallBuffers& buffers) {
 template <class Operation>
 void launch(const Problem& problem, const typename Operation::Arguments& arguments, Stream stream) {
   try {
-    Operation::launch(attention_when_called(problem.spec, context_of(problem)), arguments, stream);
+    Operation::launch(problem.spec, context_of(problem), arguments, stream);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_prepared) throw;
-    const Attention attention = attention_when_called(problem.spec, recorded_context());
-    Operation::prepare(attention, arguments);
-    Operation::launch(attention, arguments, stream);
+    Operation::prepare(problem.spec, recorded_context(), arguments);
+    Operation::launch(problem.spec, recorded_context(), arguments, stream);
   }
 }
 
@@ -135,7 +145,7 @@ void run_on_gpu(const CallFrame& frame, const Problem& problem, const CallBuffer
   const CurrentDevice device(*ordinal);
   const typename Operation::Arguments arguments = Operation::arguments(problem, buffers);
   if (frame.stage == Stage::initialize) {
-    Operation::prepare(attention_when_called(problem.spec, context_of(problem)), arguments);
+    Operation::prepare(problem.spec, context_of(problem), arguments);
   } else {
     launch<Operation>(problem, arguments, stream_of(frame));
   }

@@ -61,6 +61,24 @@ bool same_stride_overlap(const Bytes& a, const Bytes& b, std::int64_t distance, 
   return false;
 }
 
+// Whether views of equal strides in their first dimension, such as parts of pages, share a byte, each page
+// taken as a range. Only pages of which one begins at most a stride before the other can.
+bool pages_meet(const TensorView& a, const TensorView& b, std::int64_t stride) {
+  const auto of_page = [](TensorView view) {
+    view.shape[0] = 1;
+    return byte_range(view);
+  };
+  const ByteRange page = of_page(a), other = of_page(b);
+  if (page.end - page.begin > stride || other.end - other.begin > stride) return true;
+  const std::int64_t distance = page.begin - other.begin;
+  const std::int64_t below = distance >= 0 ? distance / stride : -((-distance + stride - 1) / stride);
+  for (const std::int64_t steps : {below, below + 1}) {
+    const bool exists = steps >= 1 - a.shape[0] && steps <= b.shape[0] - 1;
+    if (exists && page.meets({other.begin + steps * stride, other.end + steps * stride})) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool overlaps_itself(const TensorView& tensor) {
@@ -91,7 +109,9 @@ bool overlap(const TensorView& a, const TensorView& b) {
   const std::optional<Bytes> of_a = bytes_of(a), of_b = bytes_of(b);
   if (!of_a || !of_b || of_a->rank != of_b->rank) return true;
   for (int i = 0; i < of_a->rank; ++i) {
-    if (of_a->strides[i] != of_b->strides[i]) return true;
+    if (of_a->strides[i] == of_b->strides[i]) continue;
+    const std::int64_t stride = of_a->strides[0];
+    return i == 0 || stride <= 0 || pages_meet(a, b, stride);
   }
   return same_stride_overlap(
       *of_a, *of_b, reinterpret_cast<std::intptr_t>(a.data) - reinterpret_cast<std::intptr_t>(b.data), 0);

@@ -37,7 +37,8 @@ inline ByteRange byte_range(const TensorView& tensor) {
 bool overlaps_itself(const TensorView& tensor);
 
 /// Whether two tensors may share a byte. Exact for views with equal strides, such as slices of a packed
-/// tensor; conservative for others, by address ranges.
+/// tensor; conservative for others, by address ranges: of their pages, if the first dimension has equal
+/// strides.
 bool overlap(const TensorView& a, const TensorView& b);
 
 }  // namespace jit

@@ -17,7 +17,8 @@
 ///                     jit::AttentionArguments; those of backward the members of jit::BackwardArguments, with `do` and
 ///                     `dlse`. A tensor of a mask or score is "tensors.NAME". `rng_state` may be U32[4] for S64[2]. An
 ///                     operand with the name of a result is what this holds at first, and is aliased with it.
-///      results        "o lse"; of backward "dq dk dv", d_sinks, and "d_tensors.NAME" for gradients of tensors
+///      results        "o lse"; of backward "dq dk dv", d_sinks, and "d_tensors.NAME" for gradients of tensors; with
+///                     list_block those of jit::ListGradients
 ///      spec           dictionary of the fields of jit::AttentionSpec that are not the default: types and kinds as text
 ///                     ("bf16"), mask and score as text that jit::parse_mask and jit::parse_score read
 ///      mask_text_N    dictionary of strings for each jit::FunctorText that the mask calls: name, body, classify,

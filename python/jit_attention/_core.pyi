@@ -1582,6 +1582,19 @@ def _at_exit() -> None: ...
 def _key_union(
     indices: ArrayT, counts: Array | None = None, *, queries: int = 8, limit: int, stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT]: ...
+def _choose_keys(
+    q: Array, k: Array, weights: ArrayT, count: int, *, k_scale: Array | None = None, starts: Array | None = None,
+    ends: Array | None = None, page_table: Array | None = None, columns: int = ..., score_bytes: int = ...,
+    dtype: str | None = None, stream: Stream | None = None,
+) -> tuple[ArrayT, ArrayT]: ...
+def _list_mass(
+    q: ArrayT, k: Array, lse: Array, indices: Array, counts: Array | None = None, *, softmax_scale: float | None = None,
+    dtype: str | None = None, stream: Stream | None = None,
+) -> ArrayT: ...
+def _index_loss(
+    q: Array, k: Array, weights: Array, indices: Array, targets: Array, counts: Array | None = None, *,
+    d_loss: Array | None = None, part_bytes: int = ..., dtype: str | None = None, stream: Stream | None = None,
+) -> Any: ...
 def _list_gradients(
     do: Array, q: ArrayT, k: Array, v: Array | None, o: Array, lse: Array, spec: AttentionSpec, *,
     tensors: Mapping[str, Array], cu_seqlens_q: Array, cu_seqlens_k: Array, seqused_q: Array | None = None,
@@ -1589,12 +1602,13 @@ def _list_gradients(
     part_bytes: int = ..., stream: Stream | None = None,
 ) -> tuple[ArrayT, ArrayT, ArrayT | None, ArrayT | None]: ...
 def _append_to_slots(
-    k: Any, v: Any, k_cache: Any, v_cache: Any, slot_mapping: Any, cache_dtype: Any, k_scale: Any, v_scale: Any
+    k: Any, v: Any, k_cache: Any, v_cache: Any, slot_mapping: Any, cache_dtype: Any, k_scale: Any, v_scale: Any,
+    k_block_scales: Any = None, v_block_scales: Any = None
 ) -> None: ...
 def _attend_to_pages(
     q: Any, k: Any, v: Any, out: Any, rows: int, mask: Mask | None, score: Score | None, softmax_scale: float | None,
     tensors: Any, sinks: Any, split_keys: int, cu_seqlens_q: Any, page_table: Any, seqused_k: Any, kv_dtype: Any,
-    k_descale: Any, v_descale: Any, head_dim_v: int | None
+    k_descale: Any, v_descale: Any, head_dim_v: int | None, k_block_scales: Any = None, v_block_scales: Any = None
 ) -> Any: ...
 def run_tool(words: Sequence[bytes]) -> int: ...
 def register_tvm_ffi(library: str) -> None: ...

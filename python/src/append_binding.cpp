@@ -72,6 +72,15 @@ void name_caches(nb::handle cache_dtype, AppendArguments& arguments) {
                                       to_string(arguments.k_cache.dtype)));
 }
 
+// Scales of blocks are bytes, which arrays may call e4m3.
+void write_block_scales(OperationCall& call, nb::handle of_k, nb::handle of_v, AppendArguments& arguments) {
+  call.write(of_k, "k_block_scales", arguments.k_block_scales);
+  call.write(of_v, "v_block_scales", arguments.v_block_scales);
+  for (TensorView* scales : {&arguments.k_block_scales, &arguments.v_block_scales}) {
+    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;
+  }
+}
+
 void launch(OperationCall& call, const AppendSpec& spec, AppendArguments& arguments) {
   const bool in_two = arguments.cos.is_present() || arguments.sin.is_present();
   try {
@@ -110,8 +119,8 @@ void check_have_effect(const AppendSpec& spec) {
 
 // Hot path: engines' backends call this for each layer and step; see attend_to_pages.
 void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle v_cache,
-                     nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale,
-                     nb::handle v_scale) {
+                     nb::handle slot_mapping, nb::handle cache_dtype, nb::handle k_scale, nb::handle v_scale,
+                     nb::handle k_block_scales, nb::handle v_block_scales) {
   OperationCall call(k, "k", Py_None, std::nullopt);
   AppendArguments arguments;
   call.read(k, "k", arguments.k);
@@ -121,6 +130,7 @@ void append_to_slots(nb::handle k, nb::handle v, nb::handle k_cache, nb::handle 
   call.read(slot_mapping, "slot_mapping", arguments.slot_mapping);
   call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
   call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
+  write_block_scales(call, k_block_scales, v_block_scales, arguments);
   for (TensorView* rows : {&arguments.k, &arguments.v}) {
     add_head(*rows);
     if (arguments.slot_mapping.rank == 1) keep_first(*rows, arguments.slot_mapping.shape[0]);
@@ -163,11 +173,7 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
   call.read(k_norm_weight, "k_norm_weight", arguments.k_norm_weight);
   call.read_or_write(k_scale, "k_scale", arguments.k_scale, scales_of_rows);
   call.read_or_write(v_scale, "v_scale", arguments.v_scale, scales_of_rows);
-  call.write(k_block_scales, "k_block_scales", arguments.k_block_scales);
-  call.write(v_block_scales, "v_block_scales", arguments.v_block_scales);
-  for (TensorView* scales : {&arguments.k_block_scales, &arguments.v_block_scales}) {
-    if (scales->dtype == DType::fp8_e4m3) scales->dtype = DType::uint8;
-  }
+  write_block_scales(call, k_block_scales, v_block_scales, arguments);
   name_caches(cache_dtype, arguments);
   AppendSpec spec = spec_of_arrays(arguments);
   spec.rotary_interleaved = rotary_interleaved;
@@ -186,6 +192,7 @@ nb::object append_arrays(nb::handle k, nb::handle v, nb::handle k_cache, nb::han
 void bind_append(nb::module_& module) {
   define(module, "_append_to_slots", append_to_slots, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a,
          "slot_mapping"_a, "cache_dtype"_a.none(), "k_scale"_a.none(), "v_scale"_a.none(),
+         "k_block_scales"_a = nb::none(), "v_block_scales"_a = nb::none(),
          "`append` of as many rows as there are slots; those of one head may be without its dimension.");
   define(module, "append", append_arrays, "k"_a, "v"_a, "k_cache"_a, "v_cache"_a, nb::kw_only(),
          "slot_mapping"_a = nb::none(), "seqused_k"_a = nb::none(), "cu_seqlens_q"_a = nb::none(),

@@ -180,7 +180,8 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
                            nb::handle mask, nb::handle score, nb::handle softmax_scale, nb::handle tensors,
                            nb::handle sinks, int split_keys, nb::handle cu_seqlens_q, nb::handle page_table,
                            nb::handle seqused_k, nb::handle kv_dtype, nb::handle k_descale,
-                           nb::handle v_descale, std::optional<int> head_dim_v) {
+                           nb::handle v_descale, std::optional<int> head_dim_v, nb::handle k_block_scales,
+                           nb::handle v_block_scales) {
   SequenceInputs sequences{.zero_padding = true};
   const auto give = [&](TensorView AttentionArguments::*view, nb::handle array) {
     sequences.arrays[sequence_array(view)] = array;
@@ -191,6 +192,8 @@ nb::object attend_to_pages(nb::handle q, nb::handle k, nb::handle v, nb::handle 
   give(&AttentionArguments::sinks, sinks);
   give(&AttentionArguments::k_descale, k_descale);
   give(&AttentionArguments::v_descale, v_descale);
+  give(&AttentionArguments::k_block_scales, k_block_scales);
+  give(&AttentionArguments::v_block_scales, v_block_scales);
   return attend_arrays({.q = q,
                         .k = k,
                         .v = v,
@@ -318,7 +321,8 @@ void bind_attention(nb::module_& module) {
   define(module, "_attend_to_pages", attend_to_pages, "q"_a, "k"_a, "v"_a.none(), "out"_a, "rows"_a,
          "mask"_a.none(), "score"_a.none(), "softmax_scale"_a.none(), "tensors"_a.none(), "sinks"_a.none(),
          "split_keys"_a, "cu_seqlens_q"_a, "page_table"_a, "seqused_k"_a, "kv_dtype"_a.none(),
-         "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(),
+         "k_descale"_a.none(), "v_descale"_a.none(), "head_dim_v"_a.none(), "k_block_scales"_a = nb::none(),
+         "v_block_scales"_a = nb::none(),
          "`attention` with zero_padding over pages, of the first rows of q and out.");
 }
 

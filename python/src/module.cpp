@@ -7,15 +7,18 @@
 #include "backward_binding.h"
 #include "block_mask_binding.h"
 #include "cache_binding.h"
+#include "choose_keys_binding.h"
 #include "device_binding.h"
 #include "emulator_binding.h"
 #include "errors.h"
 #include "exchange_binding.h"
 #include "kernel_binding.h"
+#include "index_loss_binding.h"
 #include "key_exchange_binding.h"
 #include "key_mass_binding.h"
 #include "key_union_binding.h"
 #include "list_gradients_binding.h"
+#include "list_mass_binding.h"
 #include "merge_binding.h"
 #include "pack_binding.h"
 #include "placement_binding.h"
@@ -50,6 +53,9 @@ NB_MODULE(_core, module) {
   jit::python::bind_key_mass(module);
   jit::python::bind_key_union(module);
   jit::python::bind_list_gradients(module);
+  jit::python::bind_list_mass(module);
+  jit::python::bind_choose_keys(module);
+  jit::python::bind_index_loss(module);
   jit::python::bind_score_blocks(module);
   jit::python::bind_score_keys(module);
   jit::python::bind_top_k(module);

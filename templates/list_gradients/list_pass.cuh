@@ -13,7 +13,6 @@
 #include "base/prelude.cuh"
 #include "list_gradients/key_sums.cuh"
 #include "list_gradients/params.cuh"
-#include "list_gradients/products.cuh"
 #include "problem/dual.cuh"
 #include "problem/functor.cuh"
 #include "problem/gradients.cuh"
@@ -24,6 +23,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/math.cuh"
 #include "steps/score_gradients.cuh"
+#include "steps/unit_products.cuh"
 #include "tiles/shared_words.cuh"
 #include "tiles/tile_copy.cuh"
 

@@ -42,7 +42,7 @@ JIT_DEVICE unsigned fp8_bits(float x) {
   return sign | ((bits >> dropped) - ((127u - Element::bias) << Element::mantissa_bits));
 }
 
-/// Two floats as elements, `low` in the low byte.
+/// Two floats as elements, `low` in the low byte; elements of other kinds, which are stored by other code, as zeros.
 template <class Element>
 JIT_DEVICE unsigned pack_fp8(float low, float high) {
 #if __CUDA_ARCH__ >= 890
@@ -54,7 +54,9 @@ JIT_DEVICE unsigned pack_fp8(float low, float high) {
   }
   return pair;
 #else
-  return fp8_bits<Element>(low) | fp8_bits<Element>(high) << 8;
+  if constexpr (requires { Element::mantissa_bits; })
+    return fp8_bits<Element>(low) | fp8_bits<Element>(high) << 8;
+  return 0;
 #endif
 }
 

@@ -19,6 +19,7 @@
 #include <jit/bits.h>
 #include <jit/block_mask.h>
 #include <jit/cache.h>
+#include <jit/choose_keys.h>
 #include <jit/compiled_kernel.h>
 #include <jit/context.h>
 #include <jit/device.h>
@@ -31,11 +32,13 @@
 #include <jit/float16.h>
 #include <jit/functor_file.h>
 #include <jit/host_tensor.h>
+#include <jit/index_loss.h>
 #include <jit/kernel_config.h>
 #include <jit/key_exchange.h>
 #include <jit/key_mass.h>
 #include <jit/key_union.h>
 #include <jit/list_gradients.h>
+#include <jit/list_mass.h>
 #include <jit/mask.h>
 #include <jit/matmul.h>
 #include <jit/merge.h>

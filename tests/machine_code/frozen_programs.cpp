@@ -13,10 +13,12 @@
 #include "generator/operations/append/program.h"
 #include "generator/operations/block_mask/program.h"
 #include "generator/operations/exchange_merge/program.h"
+#include "generator/operations/index_loss/program.h"
 #include "generator/operations/key_exchange/program.h"
 #include "generator/operations/key_mass/program.h"
 #include "generator/operations/key_union/program.h"
 #include "generator/operations/list_gradients/program.h"
+#include "generator/operations/list_mass/program.h"
 #include "generator/operations/matmul/program.h"
 #include "generator/operations/merge/program.h"
 #include "generator/operations/quantize/program.h"
@@ -255,6 +257,10 @@ void add_list_gradients(Programs& programs) {
   small.gqa_ratio = 1;
   add("list_gradients.wgmma_small", sm_90a, small, true);
   programs.add("transpose_lists", sm_90a, transpose_lists_program);
+  programs.add("index_loss.h64", sm_90a, [] { return index_loss_program({}); });
+  programs.add("index_loss.h128_d64", sm_80,
+               [] { return index_loss_program({.dtype = DType::fp16, .heads = 128, .head_dim = 64}); });
+  programs.add("list_mass.latents", sm_90a, [] { return list_mass_program({}); });
 }
 
 void add_matmul(Programs& programs) {

@@ -36,7 +36,93 @@ class KVWriteLoc:
 
 
 class MHATokenToKVPool:
-    pass
+    start_layer = 0
+
+    def get_key_buffer(self, layer_id):
+        return self.k_buffer[layer_id - self.start_layer].view(self.dtype)
+
+    def get_value_buffer(self, layer_id):
+        return self.v_buffer[layer_id - self.start_layer].view(self.dtype)
+
+    def get_raw_kv_buffer(self, layer_id):
+        numbers, scales = (self.k_buffer, self.v_buffer), (self.k_scale_buffer, self.v_scale_buffer)
+        here = layer_id - self.start_layer
+        return *(each[here] for each in numbers), *(each[here].view(torch.float8_e4m3fn) for each in scales)
+
+
+class KVCacheAttentionPhase(str, enum.Enum):
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class KVCacheAttentionAccessKind(str, enum.Enum):
+    PLAIN = "plain"
+    DEQUANT_WORKSPACE = "dequant_workspace"
+    NATIVE_FP4 = "native_fp4"
+
+
+@dataclass(frozen=True)
+class KVCacheBackendMatcher:
+    exact: frozenset = frozenset()
+
+
+@dataclass(frozen=True)
+class KVCacheAttentionAccess:
+    phase: KVCacheAttentionPhase
+    kind: KVCacheAttentionAccessKind
+    backend_matcher: KVCacheBackendMatcher
+    storage_dtype: object = None
+    scale_recipe: str | None = None
+
+
+KV_CACHE_ATTENTION_ACCESS_REGISTRY = {"nvfp4": (), "fp4_mx_block16": ()}
+
+
+class NVFP4KVCacheMethod:
+    """Buffers of slots: scales in their order, unless kernels of SM100 read them."""
+
+    name = "nvfp4"
+
+    def __init__(self, num_layers, device, page_size=16, native_scale_layout=None):
+        self.k_scales_gpu, self.v_scales_gpu = (torch.ones(num_layers, device=device) for _ in range(2))
+        self.has_native_layout = native_scale_layout
+
+    def configure_attention_backends(self, prefill, decode):
+        phases = zip(KVCacheAttentionPhase, (prefill, decode))
+        self.accesses = [access for phase, name in phases for access in KV_CACHE_ATTENTION_ACCESS_REGISTRY[self.name]
+                         if access.phase == phase and name in access.backend_matcher.exact]
+
+    def create_buffers(self, size, head_num, head_dim, layer_num, device):
+        def zeros(columns):
+            return [torch.zeros(size, head_num, columns, dtype=torch.uint8, device=device) for _ in range(layer_num)]
+
+        is_native = any(access.kind == KVCacheAttentionAccessKind.NATIVE_FP4 for access in self.accesses)
+        has_scales = is_native and not self.has_native_layout
+        return dict(k_buffer=zeros(head_dim // 2), v_buffer=zeros(head_dim // 2), store_dtype=torch.uint8,
+                    k_scale_buffer=zeros(head_dim // 16) if has_scales else None,
+                    v_scale_buffer=zeros(head_dim // 16) if has_scales else None)
+
+
+RESOLUTION_HOOKS = {}
+
+
+def register_resolution_hook(name):
+    def decorator(function):
+        RESOLUTION_HOOKS.setdefault(name, []).append(function)
+        return function
+
+    return decorator
+
+
+def run_hook(builtin, server_args):
+    step = builtin
+    for hook in RESOLUTION_HOOKS.get(builtin.__name__, ()):
+        step = lambda args, hook=hook, step=step: hook(args, step)  # noqa: E731
+    step(server_args)
+
+
+def attention_backends_of(view):
+    return view.prefill_attention_backend or view.attention_backend, view.decode_attention_backend or view.attention_backend
 
 
 class MLATokenToKVPool:
@@ -96,6 +182,50 @@ class DeepseekSparseAttnBackend(AttentionBackend):
             topk_length=self.forward_metadata.dsa_cache_seqlens_int32, attn_sink=attn_sink)
 
 
+class MiniMaxSparseKVPool:
+    pass
+
+
+class MiniMaxSparseAttnBackend(AttentionBackend):
+    """What it does of a step on a GPU where neither MSA nor dense decoding is at hand, with lists that are given as `idx_q`."""
+
+    def __init__(self, runner):
+        self.kv_pool = runner.token_to_kv_pool
+        assert isinstance(self.kv_pool, MiniMaxSparseKVPool)
+        self.req_to_token, self.page_size, self.block_size_k = runner.req_to_token_pool.req_to_token, self.kv_pool.page_size, 128
+        self.use_msa = self._use_msa_decode = self._msa_owns_decode = self.use_dense_sparse_decode = True
+        self.dense_backend = None
+
+    def init_forward_metadata_in_graph(self, forward_batch):
+        pass
+
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, *, idx_q, idx_k, idx_v):
+        """Rows of q behind those of requests are padding."""
+        assert not self.use_msa
+        self.kv_pool.set_fused_kv_index_buffer(layer, forward_batch.out_cache_loc, k, v, idx_k, idx_v)
+        k_cache, v_cache = self.kv_pool.get_kv_buffer(layer.layer_id)
+        tokens = int(sum(forward_batch.extend_seq_lens_cpu))
+        o = sys.modules[_MINIMAX].flash_prefill_with_gqa_share_sparse(
+            q=q[:tokens], k_cache=k_cache, v_cache=v_cache, sink=None, req_to_token=self.req_to_token,
+            slot_ids=forward_batch.req_pool_indices, topk_idx=idx_q, block_size_q=1, block_size_k=128, cu_seqlens=None,
+            seq_lens=forward_batch.seq_lens, prefix_lens=None, max_seqlen_q=8, sm_scale=None, cu_seqblocks_q=None,
+            max_seqblock_q=None, q_scale=None, k_scale=None, v_scale=None, loc_mapping=None)  # fmt: skip
+        return None, torch.cat([o, o.new_zeros(q.shape[0] - tokens, *o.shape[1:])]).flatten(1)
+
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, *, idx_q, idx_k, idx_v):
+        assert not (self._use_msa_decode or self._msa_owns_decode or self.use_dense_sparse_decode)
+        self.kv_pool.set_fused_kv_index_buffer(layer, forward_batch.out_cache_loc, k, v, idx_k, idx_v)
+        k_cache, v_cache = self.kv_pool.get_kv_buffer(layer.layer_id)
+        o = sys.modules[_MINIMAX].flash_decode_with_gqa_share_sparse(
+            q=q, sink=None, k_cache=k_cache, v_cache=v_cache, req_to_token=self.req_to_token, seq_lens=forward_batch.seq_lens,
+            slot_ids=forward_batch.req_pool_indices, block_size=128, topk_idx=idx_q, sm_scale=None, page_size=self.page_size,
+            q_scale=None, k_scale=None, v_scale=None, hisparse_slots=None)  # fmt: skip
+        return None, o.flatten(1)
+
+
+_MINIMAX = "sglang.srt.layers.attention.minimax_sparse_ops.minimax_sparse"
+
+
 class AttentionBackendRegistry:
     _handlers = {}
 
@@ -147,7 +277,16 @@ def install():
             ATTENTION_BACKEND_CHOICES=["fa3"], DETERMINISTIC_ATTENTION_BACKEND_CHOICES=["fa3"],
             RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND=["fa3"],
         ),
+        "sglang.srt.arg_groups.overrides": dict(attention_backends_of=attention_backends_of, resolved_view=lambda args: args,
+                                                resolving_view=lambda args: args),
+        "sglang.srt.arg_groups.resolution_hooks": dict(register_resolution_hook=register_resolution_hook, run_hook=run_hook),
         "sglang.srt.layers": {},
+        "sglang.srt.layers.quantization": {},
+        "sglang.srt.layers.quantization.fp4_kv_cache_quant_method": dict(
+            KV_CACHE_ATTENTION_ACCESS_REGISTRY=KV_CACHE_ATTENTION_ACCESS_REGISTRY,
+            KVCacheAttentionAccess=KVCacheAttentionAccess, KVCacheAttentionAccessKind=KVCacheAttentionAccessKind,
+            KVCacheAttentionPhase=KVCacheAttentionPhase, KVCacheBackendMatcher=KVCacheBackendMatcher,
+            NVFP4KVCacheMethod=NVFP4KVCacheMethod),
         "sglang.srt.layers.attention": {},
         "sglang.srt.layers.attention.attention_registry": dict(
             ATTENTION_BACKENDS=ATTENTION_BACKENDS, register_attention_backend=register_attention_backend
@@ -156,6 +295,11 @@ def install():
         "sglang.srt.layers.attention.dsa": {},
         "sglang.srt.layers.attention.dsa.dsa_topk_backend": dict(TopkTransformMethod=TopkTransformMethod),
         "sglang.srt.layers.attention.dsa_backend": dict(DeepseekSparseAttnBackend=DeepseekSparseAttnBackend),
+        "sglang.srt.layers.attention.minimax_sparse_backend": dict(
+            MiniMaxSparseAttnBackend=MiniMaxSparseAttnBackend, MiniMaxSparseKVPool=MiniMaxSparseKVPool
+        ),
+        "sglang.srt.layers.attention.minimax_sparse_ops": {},
+        _MINIMAX: dict(flash_prefill_with_gqa_share_sparse="SGLang's own", flash_decode_with_gqa_share_sparse="SGLang's own"),
         "sglang.srt.layers.dcp": dict(
             cp_lse_ag_out_rs_mha=cp_lse_ag_out_rs_mha, cp_lse_ag_out_rs_mla=cp_lse_ag_out_rs_mla
         ),
@@ -163,7 +307,7 @@ def install():
         "sglang.srt.mem_cache": {},
         "sglang.srt.mem_cache.memory_pool": dict(
             KVWriteLoc=KVWriteLoc, MHATokenToKVPool=MHATokenToKVPool, MLATokenToKVPool=MLATokenToKVPool,
-            DSATokenToKVPool=DSATokenToKVPool
+            DSATokenToKVPool=DSATokenToKVPool, MiniMaxSparseKVPool=MiniMaxSparseKVPool
         ),
         "sglang.srt.models": {},
         "sglang.srt.models.deepseek_common": {},

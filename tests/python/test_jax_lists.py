@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 from jax_process import jax, jnp, place  # noqa: F401
+from jit_attention import _core
 from jit_attention.jax import block_top_k
 from seeded import some
 
@@ -73,7 +74,59 @@ def test_bad_arguments(changed, match):
         block_top_k(q, k, k, indices, **given)
 
 
+GRADIENTS = {"rows": dict(block=16), "masked": dict(block=32, mask=ja.mask.causal(), score=ja.score.softcap(3.0)),
+             "sequences": dict(block=16, mask=ja.mask.causal(), cu_seqlens_q=[0, 9, 9, 14], cu_seqlens_k=[0, 70, 130, 200]),
+             "latents": dict(block=1, head_dim_v=48), "slots of pages": dict(block=16, pages=True), "sinks": dict(block=64, sinks=True)}
+
+
+@pytest.mark.parametrize("case", some(GRADIENTS, 4))
+def test_gradients(rng, case):
+    """Those of the function that C++ and PyTorch have, of what the forward pass has kept."""
+    options = dict(GRADIENTS[case])
+    is_latent = "head_dim_v" in options
+    if is_latent and not ja.supports(None, head_dim=64, head_dim_v=48, values_in_keys=True):
+        pytest.skip("latents are read on sm_90a alone")
+    heads = 1 if is_latent else 2
+    given = dict(q=draw(rng, 16, 4, 64), k=draw(rng, 208, heads, 64))
+    if not is_latent:
+        given["v"] = draw(rng, 208, 2, 64)
+    indices = rng.integers(-2, 208 if is_latent else 16, (16, heads, 5)).astype(numpy.int32)
+    arrays = {name: numpy.array(options.pop(name), numpy.int32) for name in ("cu_seqlens_q", "cu_seqlens_k") if name in options}
+    if options.pop("sinks", False):
+        given["sinks"] = rng.standard_normal(4).astype(numpy.float32)
+    if has_pages := options.pop("pages", False):
+        given |= {name: given[name].reshape(13, 16, 2, 64) for name in ("k", "v")}
+    do, dlse = draw(rng, 16, 4, 48 if is_latent else 64), rng.standard_normal((4, 16)).astype(numpy.float32)
+
+    def compute(given):
+        return block_top_k(given["q"], given["k"], given.get("v"), indices, sinks=given.get("sinks"), return_lse=True, **arrays, **options)
+
+    (o, lse), pull = jax.vjp(jax.jit(compute), {name: jnp.asarray(x) for name, x in given.items()})
+    got = {name: numpy.asarray(x) for name, x in pull((jnp.asarray(do), jnp.asarray(dlse)))[0].items()}
+    rows = {name: given[name].reshape(208, heads, 64) for name in ("k", "v") if name in given}
+    options |= dict(list_block=options.pop("block"), list_slots="cu_seqlens_k" not in arrays and "mask" not in options)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4 // heads, sequences_q="varlen", sequences_kv="varlen", sinks="sinks" in given,
+                            values_in_keys=is_latent, **options)
+    ends = dict(cu_seqlens_q=numpy.int32([0, 16]), cu_seqlens_k=numpy.int32([0, 0 if has_pages else 208])) | arrays
+    tensors = dict(key_lists=indices, key_counts=numpy.int32([[5]]))
+    right = _core._list_gradients(do, given["q"], rows["k"], rows.get("v"), numpy.asarray(o), numpy.asarray(lse), spec, tensors=tensors,
+                                  dlse=dlse, sinks=given.get("sinks"), d_sinks="sinks" in given, **ends)
+    wanted = {name: x for name, x in zip(("q", "k", "v", "sinks"), right) if x is not None}
+    assert got.keys() == wanted.keys()
+    for name, x in got.items():
+        assert x.shape == given[name].shape and numpy.abs(x.astype(float)).max() > 0, name
+        numpy.testing.assert_array_equal(x, wanted[name].reshape(x.shape), err_msg=name)
+
+
 def test_gradients_are_refused(rng):
-    q, k, indices = draw(rng, 3, 2, 64), draw(rng, 40, 1, 64), numpy.zeros((3, 1, 2), numpy.int32)
-    with pytest.raises(ja.InvalidArgumentError, match="indices: were given, and a gradient is wanted"):
-        jax.grad(lambda q: block_top_k(q, k, k, indices, block=16).astype(jnp.float32).sum())(jnp.asarray(q))
+    q, k, indices = draw(rng, 3, 2, 64), draw(rng, 48, 1, 64), numpy.zeros((3, 1, 2), numpy.int32)
+    score = ja.score.text("return score + bias[k];", name="bias", tensors={"bias": "fp32"})
+
+    def sum_of(q, bias=None, k=k, **options):
+        return block_top_k(q, k, k, indices, block=16, tensors=bias, **options).astype(jnp.float32).sum()
+
+    with pytest.raises(ja.InvalidArgumentError, match="page_table: was given, and a gradient is wanted"):
+        jax.grad(lambda q: sum_of(q, k=k.reshape(3, 16, 1, 64), page_table=jnp.arange(3, dtype=jnp.int32)[None], seqused_k=jnp.int32([48]),
+                                  mask=ja.mask.causal()))(jnp.asarray(q))
+    with pytest.raises(ja.InvalidArgumentError, match="tensors: a gradient of 'bias' is wanted, and gradients from lists"):
+        jax.grad(lambda bias: sum_of(q, {"bias": bias}, score=score))(jnp.zeros(48, jnp.float32))

@@ -256,7 +256,6 @@ def test_ctrl_c_ends_a_compile(on_emulated, tmp_path):
     assert "interrupted" in on_emulated(
         """
 import os, signal, threading, time
-# Not sooner: NVRTC's front end ends the process by a handler of its own.
 threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     ja.compile(ja.AttentionSpec(head_dim=256), "sm_90a")

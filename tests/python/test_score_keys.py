@@ -4,6 +4,8 @@ import jit_attention as ja
 import ml_dtypes
 import numpy
 import pytest
+from jit_attention import _core
+from seeded import some
 
 SHARE = 5  # kernels take long to compile
 POISON = -12345.0
@@ -196,3 +198,36 @@ def test_bad_arguments(place, change, match):
     arrays = {name: place(numpy.zeros(size, types.get(name, numpy.float32))) for name, size in sizes.items()}
     with pytest.raises(ja.Error, match=match):
         ja.score_keys(**arrays)
+
+
+@pytest.mark.parametrize("tokens_of_entry", some([0, 1, 5]))
+def test_choosing_in_turns(rng, place, fetch, tokens_of_entry):
+    """Of keys with many equal scores; a turn holds some tokens, one, or those of several entries of a page table."""
+    tokens, pages, table_pages = 15, 12, 7
+    is_paged, columns = tokens_of_entry > 0, 400
+    q, k, weights, k_scale = problem(rng, tokens, (pages, 64), 16, 64, ml_dtypes.bfloat16)
+    q, k, weights = numpy.sign(q), numpy.sign(k) * (rng.random(k.shape) < 0.05), numpy.ones_like(weights)
+    k, options = k.astype(q.dtype), {}
+    if is_paged:
+        options["page_table"] = place(rng.integers(-1, pages, (tokens // tokens_of_entry, table_pages)).astype(numpy.int32))
+    else:
+        k, k_scale = k.reshape(-1, 64), k_scale.reshape(-1)
+    options |= dict(starts=place(rng.integers(0, 90, tokens).astype(numpy.int32)), ends=place(rng.integers(50, columns + 1, tokens).astype(numpy.int32)))
+    k_scale = numpy.ones_like(k_scale)
+    q, k, weights, k_scale = (place(x) for x in (q, k, weights, k_scale))
+    scores = ja.score_keys(q, k, weights, k_scale=k_scale, **options)
+    fewer = options | dict(ends=place(numpy.minimum(fetch(options["ends"]), 98).astype(numpy.int32)))
+    wanted = {seen: [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **given)]
+              for seen, given in ((-1, options), (98, fewer))}
+    assert len(numpy.unique(fetch(scores))) < scores.size // 8 and wanted[-1][1].max() == 33 > wanted[98][1].min()
+    for held in (1 << 28, 7 * 4 * columns, 4 * columns, 1):
+        for seen, right in wanted.items():
+            got = _core._choose_keys(q, k, weights, 33, k_scale=k_scale, columns=seen, score_bytes=held, **options)
+            for one, other in zip(got, right, strict=True):
+                numpy.testing.assert_array_equal(fetch(one), other)
+    with pytest.raises(ja.InvalidArgumentError, match="columns: is 9999; at most the"):
+        ja.sparse.choose_keys(q, k, weights, 33, columns=9999, **options)
+    for match, change in (("q: has 2 dimensions", dict(q=q[0])), ("weights", dict(weights=weights[:, 1:])), ("starts", dict(starts=options["starts"][1:])), ("k_scale", dict(k_scale=k_scale[1:])),
+                          ("k: .*head_dim", dict(k=k[..., :32])), ("count: .*must be from 1 to 2048", dict(count=0))):
+        with pytest.raises(ja.Error, match=match):
+            ja.sparse.choose_keys(**dict(q=q, k=k, weights=weights, count=33, k_scale=k_scale) | options | change)

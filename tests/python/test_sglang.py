@@ -14,13 +14,15 @@ import jit_attention.sglang as plugin  # noqa: E402
 import ml_dtypes  # noqa: E402
 import sglang_stand_ins  # noqa: E402
 from flash_reference import flash_exact  # noqa: E402
+from stored_caches import held_nvfp4  # noqa: E402
 
 if importlib.util.find_spec("sglang") is None:
     sglang_stand_ins.install()
 import sglang  # noqa: E402
 from jit_attention.sglang import backend as integration  # noqa: E402
-from sglang.srt.arg_groups import choices  # noqa: E402
+from sglang.srt.arg_groups import choices, resolution_hooks  # noqa: E402
 from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS  # noqa: E402
+from sglang.srt.layers.quantization import fp4_kv_cache_quant_method as quantization  # noqa: E402
 from sglang.srt.layers.radix_attention import AttentionType  # noqa: E402
 from sglang.srt.mem_cache import memory_pool  # noqa: E402
 
@@ -62,6 +64,7 @@ class Engine:
         self.k, self.v = ([rows(c + n, HEADS_KV) for c, n in zip(CONTEXT, new)][keep] for _ in "kv")
         pages = 3 * (160 // page_size) + 1
         slots = pages * page_size
+        self.slots = slots
         pool = object.__new__(memory_pool.MHATokenToKVPool)
         pool.dtype, pool.store_dtype = dtype, dtype if dtype == torch.bfloat16 else torch.uint8
         size = (slots, HEADS_KV, HEAD_DIM)
@@ -155,6 +158,82 @@ def test_caches_of_fp8(rng, device, dtype):
         stored = [(x.astype(numpy.float32) / scale).astype(fp8) for x in getattr(engine, name)]
         setattr(engine, name, [x.astype(numpy.float64) * scale for x in stored])
     engine.check(o, causal=True)
+
+
+class Nvfp4(Engine):
+    """A pool of nvfp4 of a model's layers from the second on, as SGLang makes it beside this backend."""
+
+    def __init__(self, rng, device, page_size, new=NEW, name="jit_attention", native_scale_layout=False):
+        super().__init__(rng, device, page_size, new=new)
+        method = quantization.NVFP4KVCacheMethod(3, device, page_size, native_scale_layout=native_scale_layout)
+        method.configure_attention_backends(name, name)
+        pool = self.runner.token_to_kv_pool = object.__new__(memory_pool.MHATokenToKVPool)
+        vars(pool).update(method.create_buffers(self.slots, HEADS_KV, HEAD_DIM, 2, device), start_layer=1,
+                          quant_method=method, dtype=torch.float4_e2m1fn_x2, layer_transfer_counter=None)
+        for buffers in (pool.k_buffer, pool.v_buffer, pool.k_scale_buffer, pool.v_scale_buffer):
+            for buffer in buffers or ():
+                buffer.fill_(0x7F)  # scales that are NaN
+        self.scales = dict(zip("kv", rng.uniform(0.1, 1, 2).astype(numpy.float32)))
+        method.k_scales_gpu[2], method.v_scales_gpu[2] = (float(scale) for scale in self.scales.values())
+
+
+@pytest.mark.parametrize("page_size, new", [(1, (1, 1, 1)), (16, NEW)])
+def test_caches_of_nvfp4(rng, device, page_size, new):
+    engine = Nvfp4(rng, device, page_size, new)
+    pool = engine.runner.token_to_kv_pool
+    o = engine.run(engine.layer(layer_id=2))
+    table = engine.table.cpu().numpy()
+    for name, scale in engine.scales.items():
+        held = []
+        numbers, blocks = (getattr(pool, f"{name}_{kind}")[1].cpu().numpy() for kind in ("buffer", "scale_buffer"))
+        for b, rows in enumerate(getattr(engine, name)):
+            slots = table[b + 1, : len(rows)]
+            held.append(held_nvfp4(numbers[slots], blocks[slots], rows, numpy.full(HEADS_KV, scale)))
+        setattr(engine, name, held)
+    engine.check(o, causal=True)
+    assert all((buffer[0] == 0x7F).all() for buffer in (pool.k_buffer, pool.v_buffer))  # of the layer before
+
+
+def resolved(step, **changed):
+    """What a step of SGLang's resolution does, which knows no other backends."""
+    options = dict(kv_cache_dtype="nvfp4", attention_backend="jit_attention", prefill_attention_backend=None,
+                   decode_attention_backend=None, prefill_kv_cache_dequant_dtype="auto", enable_unified_memory=False)
+
+    def builtin(server_args):
+        raise AssertionError("by SGLang")
+
+    builtin.__name__ = step
+    resolution_hooks.run_hook(builtin, types.SimpleNamespace(**options | changed))
+
+
+STEPS = "handle_nvfp4_prefill_kv_dequant_dtype", "handle_kv4_compatibility"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_nvfp4_is_allowed_beside_this_backend_alone(step):
+    resolved(step)
+    resolved(step, attention_backend=None, prefill_attention_backend="jit_attention", decode_attention_backend="jit_attention")
+    for others in (dict(kv_cache_dtype="fp4_mx_block16"), dict(attention_backend="triton"),
+                   dict(decode_attention_backend="trtllm_mha"), dict(kv_cache_dtype="auto")):
+        with pytest.raises(AssertionError, match="by SGLang"):
+            resolved(step, **others)
+
+
+def test_what_nvfp4_is_refused_with(rng, device, settings):
+    with pytest.raises(NotImplementedError, match="--prefill-kv-cache-dequant-dtype fp8_e4m3: leave it out"):
+        resolved(STEPS[0], prefill_kv_cache_dequant_dtype="fp8_e4m3")
+    with pytest.raises(NotImplementedError, match="nvfp4 beside --enable-unified-memory: leave that out"):
+        resolved(STEPS[1], enable_unified_memory=True)
+    with pytest.raises(NotImplementedError, match="order of scales that SGLang keeps for SM100: give"):
+        plugin.create(Nvfp4(rng, device, 16, native_scale_layout=True).runner)
+    engine = Nvfp4(rng, device, 16)
+    engine.runner.token_to_kv_pool.quant_method = types.SimpleNamespace(name="fp4_mx_block16")
+    with pytest.raises(NotImplementedError, match="a cache of fp4_mx_block16: give .* or nvfp4"):
+        plugin.create(engine.runner)
+    engine = Nvfp4(rng, device, 16)
+    settings.dcp_enabled, settings.attn_dcp_size, settings.attn_dcp_rank = True, 2, 0
+    with pytest.raises(NotImplementedError, match="nvfp4 that GPUs share out: give"):
+        plugin.create(engine.runner)
 
 
 def test_deterministic_inference_does_not_depend_on_the_batch(rng, device, settings):

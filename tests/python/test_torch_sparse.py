@@ -212,3 +212,35 @@ def test_transforms_are_refused(make):
     lists = torch.zeros(3, 1, 2, dtype=torch.int32, device=q.device)
     with pytest.raises(ja.InvalidArgumentError, match="torch.vmap or a transform"):
         torch.func.grad(lambda q: ja.sparse.block_top_k(q, k, k, lists, block=16, tensors=None).float().sum())(q)
+
+
+def test_indexer_loss(make):
+    """A small step of training, from attention to its chosen keys to gradients, eager and compiled."""
+    tokens, keys, heads, entries = 7, 90, 16, 40
+    q, k, v = make(tokens, 4, 64), make(keys, 1, 64), make(keys, 1, 64)
+    q_index, k_index, d_loss = make(tokens, heads, 64), make(keys, 64), make(tokens, dtype=torch.float32)
+    weights = make(tokens, heads, dtype=torch.float32) / 32
+    lists = torch.stack([torch.randperm(keys)[:entries] for _ in range(tokens)]).int().to(q.device)[:, None]
+    lists[0, 0, 3:] = -1
+    lse = ja.sparse.block_top_k(q, k, v, lists, block=1, return_lse=True)[1]
+
+    def compute(q_index, k_index, weights):
+        return ja.sparse.indexer_loss(q_index, k_index, weights, lists, ja.sparse.list_mass(q, k, lse, lists))
+
+    def right(q_index, k_index, weights):
+        rows, is_key = lists[:, 0].long().clamp(min=0), lists[:, 0] >= 0
+        p = (torch.einsum("thd,tnd->thn", q.double(), k.double()[rows, 0]) / 8 - lse.T[..., None]).exp().sum(1) * is_key
+        products = torch.einsum("thd,tnd->thn", q_index.double(), k_index.double()[rows]).relu()
+        scores = (products * weights.double()[..., None]).sum(1).masked_fill(~is_key, -torch.inf)
+        p = p / p.sum(-1, keepdim=True)
+        each = torch.special.xlogy(p, p) - p * scores.log_softmax(-1).masked_fill(~is_key, 0)
+        return each.sum(-1)
+
+    inputs = q_index, k_index, weights
+    results = gradients_of(compute, inputs, d_loss)
+    assert_near(results, gradients_of(right, inputs, d_loss.double()))
+    assert all(torch.equal(a, b) for a, b in zip(results, gradients_of(compute, inputs, d_loss), strict=True))
+    compiled = torch.compile(compute, fullgraph=True, backend="aot_eager")
+    assert all(torch.equal(a, b) for a, b in zip(gradients_of(compiled, inputs, d_loss), results, strict=True))
+    with pytest.raises(ja.InvalidArgumentError, match="targets: requires grad"):
+        ja.sparse.indexer_loss(*inputs, lists, torch.ones(lists.shape, device=q.device, requires_grad=True))

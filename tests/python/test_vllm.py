@@ -17,6 +17,7 @@ import ml_dtypes  # noqa: E402
 import vllm_stand_ins  # noqa: E402
 from flash_reference import flash_exact  # noqa: E402
 from jit_attention._engines import check_version  # noqa: E402
+from stored_caches import held_nvfp4  # noqa: E402
 
 if importlib.util.find_spec("vllm") is None:
     vllm_stand_ins.install()
@@ -268,7 +269,8 @@ def numbers_of_4_bits(rows):
 
 
 @pytest.mark.parametrize("layout, head_size", [("NHD", 64), ("HND", 96)])
-def test_a_cache_of_4_bits_is_rotated(rng, device, layout, head_size):
+def test_a_cache_of_4_bits_is_rotated(rng, device, layout, head_size, monkeypatch):
+    monkeypatch.setattr(torch, "empty_like", lambda x: torch.full_like(x, torch.nan))  # rows that no request has, too
     step = Step(rng, device, head_size=head_size)
     for rows in step.k:
         rows[..., 5] *= 16  # an outlier, by which all other columns would be rounded
@@ -354,6 +356,59 @@ def test_metadata_is_handed_on_and_blocks_are_replaced(rng, device):
     assert made.update_draft_decode_metadata(metadata) is None
 
 
+def pages_of_nvfp4(step, layout):
+    """(pages, 2 · heads_kv, page_size, bytes) of NaN, some of which lies between pages, and its memory by pages."""
+    heads, size, columns = step.heads_kv, step.page_size, step.head_size // 2 + step.head_size // 16
+    memory = torch.full((step.pages, 2 * heads * size * columns + 64), 0x7F, dtype=torch.uint8, device=step.device)
+    order = (2 * heads, size) if layout == "HND" else (size, 2 * heads)
+    pages = memory[:, :-64].unflatten(1, (*order, columns))
+    return pages if layout == "HND" else pages.transpose(1, 2), memory
+
+
+@pytest.mark.parametrize("layout, head_size, scales", [("NHD", 64, "tensor"), ("HND", 96, "heads")])
+def test_a_cache_of_nvfp4(rng, device, layout, head_size, scales):
+    """A page has numbers of all keys, their scales, numbers of all values, and theirs."""
+    step = Step(rng, device, head_size=head_size)
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=head_size, head_size_v=head_size, dtype=torch.uint8,
+                             kv_quant_mode=KVQuantMode.NVFP4)  # fmt: skip
+    cache, memory = pages_of_nvfp4(step, layout)
+    made = Backend.customize_spec(spec)
+    assert (made.num_head_slots, made.state_content_bytes) == (cache.shape[1], cache.shape[3])
+    assert Backend.customize_spec(made) == made
+    one, each = dict(k_scale=0.25, v_scale=0.5), dict(k_scale=[0.25, 0.1], v_scale=[0.5, 0.3])
+    given = one if scales == "tensor" else each
+    impl, layer = impl_of(step, kv_cache_dtype="nvfp4"), layer_of(device, **given)
+    step.store(impl, layer, cache)
+
+    heads, size, numbers, blocks = step.heads_kv, step.page_size, head_size // 2, head_size // 16
+    begin, parts = 0, []
+    for columns in 2 * (numbers, blocks):
+        part = memory.cpu().numpy()[:, begin : begin + heads * size * columns]
+        order = (heads, size) if layout == "HND" else (size, heads)
+        part = part.reshape(len(memory), *order, columns)
+        parts.append(part.swapaxes(1, 2) if layout == "HND" else part)
+        begin += heads * size * columns
+    assert (memory[:, begin:] == 0x7F).all()
+    for which, name in enumerate("kv"):
+        scale = numpy.broadcast_to(numpy.float32(given[f"{name}_scale"]), (heads,))
+        held = []
+        for b, rows in enumerate(getattr(step, name)):
+            at = step.table[b, numpy.arange(len(rows)) // size], numpy.arange(len(rows)) % size
+            held.append(held_nvfp4(parts[2 * which][at], parts[2 * which + 1][at], rows, scale))
+        setattr(step, name, held)
+    step.check(step.run(impl, layer, cache), causal=True)
+
+
+def test_pages_of_nvfp4_that_are_refused(rng, device):
+    step = Step(rng, device)
+    impl, layer, (cache, _) = impl_of(step, kv_cache_dtype="nvfp4"), layer_of(device), pages_of_nvfp4(step, "NHD")
+    with pytest.raises(ValueError, match="kv_cache: has strides .*pages of nvfp4 are dense"):
+        step.store(impl, layer, cache[..., :27])
+    spec = FullAttentionSpec(16, 2, 64, torch.uint8, 128, kv_quant_mode=KVQuantMode.NVFP4)
+    with pytest.raises(NotImplementedError, match="keys of 64 columns and values of 128: give"):
+        Backend.customize_spec(spec)
+
+
 def configuration(**changed):
     served = dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="fp8", block_size=16, use_mla=False, has_sink=True,
                   use_sparse=False, use_mm_prefix=False, use_per_head_quant_scales=True,
@@ -366,7 +421,8 @@ def configuration(**changed):
 def test_configurations_that_are_served():
     assert configuration() == []
     for changed in (dict(kv_cache_dtype="auto"), dict(kv_cache_dtype="fp8_per_token_head"),
-                    dict(kv_cache_dtype="int4_per_token_head"), dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
+                    dict(kv_cache_dtype="int4_per_token_head"), dict(kv_cache_dtype="nvfp4", head_size=240),
+                    dict(head_size=8, block_size=1024), dict(head_size=512), dict(attn_type="encoder_only"),
                     dict(kv_cache_dtype="bfloat16"), dict(device_capability=DeviceCapability(12, 0))):  # fmt: skip
         assert configuration(**changed) == []
 
@@ -376,7 +432,9 @@ def test_configurations_that_are_served():
     [
         (dict(head_size=576), "head_size not supported: head sizes are multiples of 8 up to 512"),
         (dict(head_size=100), "multiples of 8"),
-        (dict(kv_cache_dtype="nvfp4"), "give --kv-cache-dtype auto, fp8_e4m3"),
+        (dict(kv_cache_dtype="nvfp4_4over6"), "give --kv-cache-dtype auto, fp8_e4m3"),
+        (dict(kv_cache_dtype="nvfp4", head_size=72), "multiples of 16, not 72"),
+        (dict(kv_cache_dtype="nvfp4", head_size=512), "head sizes up to 256, not 512"),
         (dict(kv_cache_dtype="int4_per_token_head", head_size=512), "head sizes up to 256, not 512"),
         (dict(use_mla=True), "leave --attention-backend out"),
         (dict(device_capability=DeviceCapability(7, 5)), "GPUs from 8.0 on"),

@@ -33,6 +33,7 @@ class KVQuantMode(enum.IntEnum):
     INT8_PER_TOKEN_HEAD = 2
     FP8_PER_TOKEN_HEAD = 3
     INT4_PER_TOKEN_HEAD = 4
+    NVFP4 = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,7 @@ class FullAttentionSpec:
     dtype: object
     head_size_v: int
     kv_quant_mode: KVQuantMode = KVQuantMode.NONE
+    num_head_slots: int | None = None
     state_content_bytes: int | None = None
     block_stride_alignment: int = 1
     dcp_sharded: bool = True

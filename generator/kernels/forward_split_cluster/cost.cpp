@@ -23,9 +23,10 @@ constexpr double step_clocks = 600;              // per step of a warp whose til
 constexpr double warp_clocks = 120;              // additionally, per 16 keys at head_dim 128
 constexpr double issue_clocks = 30;      // of all warps of an SM, in addition, per 16 keys of one of them
 constexpr double fp8_conversion = 1.15;  // slowdown of loads of 8-bit keys
-constexpr double page_look_up = 110;     // per step of a warp, with pages
-constexpr double look_up_alone = 165;    // likewise while few SMs read, whose steps are shorter
-constexpr double last_wave = 0.3;        // of a wave: idle SMs in the last one
+constexpr double overlap = 8;  // norm of what overlaps: loads also wait for a warp that is nearly as slow
+constexpr double page_look_up = 110;   // per step of a warp, with pages
+constexpr double look_up_alone = 165;  // likewise while few SMs read, whose steps are shorter
+constexpr double last_wave = 0.3;      // of a wave: idle SMs in the last one
 // Imbalance of sequences whose lengths are on the device, when other clusters cannot help with long ones.
 // Many waves of single blocks even it out.
 constexpr double uneven = 0.25;
@@ -71,9 +72,11 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double of_pages = shared_rate > alone_bytes_per_clock ? look_up_alone : page_look_up;
   const double look_up = spec.sequences_kv == SequenceKind::paged ? of_pages : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
-  const double step = std::max({conversion * tile_bytes * warps / rate, issue_clocks * products * warps,
-                                step_clocks + warp_clocks * products}) +
-                      look_up;
+  const double loads = conversion * tile_bytes * warps / rate, issue = issue_clocks * products * warps;
+  const double chain = step_clocks + warp_clocks * products;
+  const double step =
+      std::pow(std::pow(loads, overlap) + std::pow(issue, overlap) + std::pow(chain, overlap), 1 / overlap) +
+      look_up;
   const double merge = merge_clocks + config.cluster * block_clocks;
   const double waves_of_one = config.cluster == 1 ? waves : 1;
   const double waits = shape.has_device_lengths && shape.batch > 1

@@ -149,7 +149,7 @@ def attention(
 
 def attend_by(arrays: dict[str, jax.Array], tensors: dict[str, jax.Array], *, head_dim_v: int | None, return_lse: bool,
               **fields: Any) -> Any:
-    """Attention by a spec that these arrays and `fields` decide, of varlen q; without gradients where it has lists."""
+    """Attention by a spec that these arrays and `fields` decide, of varlen q."""
     spec = spec_of(arrays, "BSHD", head_dim_v, **fields)
     names = tuple(tensors)
     return _attend_alike(Problem(spec, spec.mask, "BSHD", False, 0.0, names, names), return_lse, arrays, tensors)
@@ -227,13 +227,17 @@ def _forward(problem, return_lse, arrays, tensors):
 
 
 def _check_gradients(problem, arrays, tensors, perturbed):
-    reasons = {"indices": problem.spec.list_block > 0, **{name: name in arrays for name in _FORWARD_ONLY},
-               "head_dim_v": problem.spec.values_in_keys, "k": arrays["k"].dtype.itemsize == 1}
+    has_lists, has_rows = problem.spec.list_block > 0, problem.spec.list_slots
+    reasons = {**{name: name in arrays and not has_rows for name in _FORWARD_ONLY},
+               "head_dim_v": problem.spec.values_in_keys and not has_lists, "k": arrays["k"].dtype.itemsize == 1}
     for name, is_one in reasons.items():
         if perturbed and is_one:
-            reason = "is of fp8" if name == "k" else "were given" if name == "indices" else "was given"
+            reason = "is of fp8" if name == "k" else "was given"
             refuse(name, f"{reason}, and a gradient is wanted, and there are none with it: give jax.lax.stop_gradient(…) "
                          "of q, k and v")
+    if has_lists and perturbed & set(tensors):
+        raise InvalidArgumentError(f"tensors: a gradient of {min(perturbed & set(tensors))!r} is wanted, and gradients from "
+                                   "lists have none of it: give jax.lax.stop_gradient(…)", "arguments", "tensors")
     differentiable = problem.spec.score.tensors if problem.spec.score is not None else ()
     for name in sorted(perturbed & set(tensors) - set(differentiable)):
         raise InvalidArgumentError(f"tensors: a gradient of {name!r} is wanted, and no score reads it, only the mask, "
@@ -243,20 +247,27 @@ def _check_gradients(problem, arrays, tensors, perturbed):
 def _backward(problem, return_lse, kept, gradients):
     arrays, tensors, o, lse, perturbed = kept
     do, dlse = gradients if return_lse else (*gradients, None)
+    spec, shapes = dataclasses.replace(problem.spec, mask=problem.backward_mask), {}
+    if "page_table" in arrays:  # rows one behind another, which lists name
+        shapes = {name: arrays[name].shape for name in ("k", "v") if name in arrays}
+        rows = {name: arrays[name].reshape(-1, *shape[2:]) for name, shape in shapes.items()}
+        arrays = {name: array for name, array in arrays.items() if name not in ("page_table", "seqused_k")} | rows | dict(
+            cu_seqlens_k=jnp.zeros_like(arrays["cu_seqlens_q"]))
+        spec = dataclasses.replace(spec, sequences_kv="varlen", page_size=0)
     operands = {**arrays, "o": o, "lse": lse, "do": jnp.zeros_like(o) if _is_zero(do) else do}
     if dlse is not None and not _is_zero(dlse):
         operands["dlse"] = dlse
-    of = {"dq": arrays["q"], "dk": arrays["k"], "dv": arrays["v"]}
+    of = {f"d{name}": arrays[name] for name in ("q", "k", "v") if name in arrays}
     if "sinks" in perturbed:
         of["d_sinks"] = arrays["sinks"]
     of |= {f"d_tensors.{name}": array for name, array in tensors.items() if name in perturbed}
     results = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in of.items()}
-    begun = {"dq", "dk", "dv"} if any(name in arrays for name in _VARLEN) else ()
-    spec = dataclasses.replace(problem.spec, mask=problem.backward_mask)
+    begun = {"dq", "dk", "dv"} if any(name in arrays for name in _VARLEN) and spec.list_block == 0 else ()
     made = dict(zip(results, call("backward", spec, problem.layout, operands,
                                   {name: tensors[name] for name in problem.backward_tensors}, results, begun=begun,
                                   dropout_p=problem.dropout_p, deterministic=problem.deterministic)))
-    of_arrays = {name: made.get(f"d_{name}" if name == "sinks" else f"d{name}") for name in arrays}
+    made |= {f"d{name}": made[f"d{name}"].reshape(shape) for name, shape in shapes.items()}
+    of_arrays = {name: made.get(f"d_{name}" if name == "sinks" else f"d{name}") for name in kept[0]}
     return of_arrays, {name: made.get(f"d_tensors.{name}") for name in tensors}
 
 

@@ -23,7 +23,9 @@ def block_top_k(
     seqused_q: jax.Array | None = None, seqused_k: jax.Array | None = None, page_table: jax.Array | None = None,
     **unknown: Any,
 ) -> Any:
-    """Computes `jit_attention.sparse.block_top_k` of JAX arrays, also inside of ``jax.jit``; without gradients.
+    """Computes `jit_attention.sparse.block_top_k` of JAX arrays, also inside of ``jax.jit``, and its gradients.
+
+    q, k, v and sinks have deterministic gradients, through o and LSE, but not with page_table.
 
     `jit_attention.sparse.dsa` is ``block_top_k(q, latents, None, indices, block=1, head_dim_v=512)``.
 
@@ -45,13 +47,13 @@ def block_top_k(
         cu_seqlens_k: As in `jit_attention.attention`.
         seqused_q: As in `jit_attention.attention`.
         seqused_k: As in `jit_attention.attention`.
-        page_table: As in `jit_attention.attention`.
+        page_table: As in `jit_attention.attention`; without gradients.
 
     Returns:
         o, or (o, LSE). A query without keys has o = 0 and LSE −∞, or that of its sink.
 
     Raises:
-        InvalidArgumentError: An argument is missing or wrong, or a gradient is wanted, when the call is traced.
+        InvalidArgumentError: An argument is missing or wrong, or a gradient does not exist, when the call is traced.
         InvalidSpecError: The library does not serve this problem.
         jax.errors.JaxRuntimeError: The call fails when it runs, with the message of `jit_attention.attention`.
 

@@ -32,6 +32,12 @@ def register():
                   choices.RADIX_SUPPORTED_DETERMINISTIC_ATTENTION_BACKEND):
         if NAME not in names:
             names.append(NAME)
+    try:
+        from .nvfp4 import allow
+
+        allow()
+    except (ImportError, KeyError, ValueError) as error:  # of a version that create() refuses
+        _log.warning("this SGLang does not let other backends have caches of nvfp4 (%s)", error)
 
 
 def create(model_runner):
@@ -39,10 +45,16 @@ def create(model_runner):
     import sglang
 
     check_version("SGLang", sglang.__version__, SERVED_VERSIONS)
-    from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool
+    from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool, MiniMaxSparseKVPool
 
-    if type(model_runner.token_to_kv_pool) is DSATokenToKVPool:
+    pool = type(model_runner.token_to_kv_pool)
+    if pool is DSATokenToKVPool:
         from .sparse import JitAttentionSparseBackend as Backend
+    elif pool is MiniMaxSparseKVPool:
+        from .minimax_m3 import JitAttentionDenseBackend as Backend
+        from .minimax_m3 import take_part
+
+        take_part()
     else:
         from .backend import JitAttentionBackend as Backend
     return Backend(model_runner)

@@ -13,7 +13,7 @@ import jit_attention as ja
 
 from .._engines import SPLIT_KEYS
 from .._shared_keys import SharedKeys, lengths_here, places_here, with_sinks
-from . import pass_parts_of_queries, refuse
+from . import nvfp4, pass_parts_of_queries, refuse
 
 _LOG2_E = math.log2(math.e)
 
@@ -24,6 +24,7 @@ class JitAttentionBackend(AttentionBackend):
     """
 
     needs_cpu_seq_lens = False
+    pools = MHATokenToKVPool, MLATokenToKVPool  #: that it reads
 
     def __init__(self, model_runner):
         super().__init__()
@@ -32,7 +33,7 @@ class JitAttentionBackend(AttentionBackend):
         self.page_size = model_runner.page_size
         self.split_keys = SPLIT_KEYS if get_exec().deterministic.enable_deterministic_inference else 0
         self.is_latent = type(self.pool) is MLATokenToKVPool
-        if not self.is_latent and type(self.pool) is not MHATokenToKVPool:
+        if type(self.pool) not in self.pools:
             refuse(f"keys in a {type(self.pool).__name__}", "give --disable-hybrid-swa-memory to models with "
                     "windows, and another --attention-backend to those that pick keys")
         parallel = get_parallel()
@@ -43,8 +44,14 @@ class JitAttentionBackend(AttentionBackend):
             self.places = places_here(self.rank, self.ranks, 1, self.req_to_token.device)
         if (algorithm := get_spec().speculative_algorithm) is not None:
             refuse(f"--speculative-algorithm {algorithm}", "leave it out, or use fa3")
-        if self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
-            refuse(f"a cache of {self.pool.dtype}", "give --kv-cache-dtype auto, fp8_e4m3 or fp8_e5m2")
+        self.nvfp4 = None
+        if (name := getattr(getattr(self.pool, "quant_method", None), "name", "unquantized")) == "nvfp4":
+            if self.ranks > 1:
+                refuse("nvfp4 that GPUs share out", "give --kv-cache-dtype fp8_e4m3, or leave out --dcp-size")
+            self.nvfp4 = nvfp4.Pool(self.pool, self.page_size)
+        elif name != "unquantized" or self.pool.store_dtype != self.pool.dtype and self.pool.dtype.itemsize != 1:
+            refuse(f"a cache of {name if name != 'unquantized' else self.pool.dtype}",
+                   "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2 or nvfp4")
         if self.is_latent and self.pool.dtype.itemsize == 1:
             refuse(f"latents of {self.pool.dtype}", "give --kv-cache-dtype auto")
 
@@ -104,6 +111,8 @@ class JitAttentionBackend(AttentionBackend):
         return out.view(q.shape[0], -1)
 
     def _store(self, k, v, layer, forward_batch):
+        if self.nvfp4 is not None:
+            return self.nvfp4.store(k, v, layer, forward_batch.out_cache_loc)
         scales = () if layer.k_scale is None else (layer.k_scale, layer.v_scale)
         if self.ranks == 1:
             self.pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *scales)
@@ -162,6 +171,8 @@ class JitAttentionBackend(AttentionBackend):
             starts = self.forward_metadata["cu_seqlens_q"]
             return dict(k=k.view(-1, layer.tp_k_head_num, layer.qk_head_dim), cu_seqlens_q=starts,
                         v=v.view(-1, layer.tp_v_head_num, layer.v_head_dim), cu_seqlens_k=starts)
+        if self.nvfp4 is not None:
+            return self.nvfp4.arguments(layer) | self.forward_metadata
         keys = self._pages_of(self.pool.get_key_buffer(layer.layer_id))
         if self.is_latent:
             return dict(k=keys, head_dim_v=layer.v_head_dim, **self.forward_metadata)

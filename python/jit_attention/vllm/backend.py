@@ -10,7 +10,7 @@ from vllm.v1.attention.backend import AttentionBackend, AttentionType, MultipleO
 from vllm.v1.kv_cache_interface import KVQuantMode
 
 from .._engines import check_version
-from . import SERVED_VERSIONS
+from . import SERVED_VERSIONS, nvfp4
 from .layer import SCALE_BYTES, JitAttentionImpl
 from .metadata import JitAttentionMetadataBuilder
 
@@ -21,7 +21,7 @@ _INSTEAD = {
     "head_size not supported": "head sizes are multiples of 8 up to 512",
     "dtype not supported": "give --dtype bfloat16 or float16",
     "kv_cache_dtype not supported": "give --kv-cache-dtype auto, fp8_e4m3, fp8_e5m2, fp8_per_token_head, "
-                                    "int8_per_token_head or int4_per_token_head",
+                                    "int8_per_token_head, int4_per_token_head or nvfp4",
     "block_size not supported": "give --block-size 16 or a multiple of it",
     "partial multimodal token full attention not supported": "TRITON_ATTN has it",
     "MLA not supported": "leave --attention-backend out for layers with latents in a model that vLLM lists without",
@@ -37,7 +37,8 @@ class JitAttentionBackend(AttentionBackend):
 
     supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[list] = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2",
-                                                 "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head"]  # fmt: skip
+                                                 "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head",
+                                                 "nvfp4"]  # fmt: skip
     forward_includes_kv_cache_update = False
     supports_kv_cache_update_bypass = True
 
@@ -59,7 +60,13 @@ class JitAttentionBackend(AttentionBackend):
 
     @classmethod
     def customize_spec(cls, spec):
-        """Adds room for scales per token and head, inline after K and after V."""
+        """Adds room for scales: per token and head, inline after K and after V, or, with nvfp4, per block of columns."""
+        if spec.state_content_bytes is None and spec.kv_quant_mode == KVQuantMode.NVFP4:
+            if spec.head_size != spec.head_size_v:
+                raise NotImplementedError(f"jit_attention.vllm does not serve nvfp4 with keys of {spec.head_size} columns and "
+                                          f"values of {spec.head_size_v}: give --kv-cache-dtype fp8_e4m3")
+            return dataclasses.replace(spec, num_head_slots=2 * spec.num_kv_heads,
+                                       state_content_bytes=nvfp4.content_bytes(spec.head_size))
         numbers = {KVQuantMode.FP8_PER_TOKEN_HEAD: 1, KVQuantMode.INT8_PER_TOKEN_HEAD: 1,
                    KVQuantMode.INT4_PER_TOKEN_HEAD: 2}.get(spec.kv_quant_mode)  # in a byte
         if spec.state_content_bytes is not None or numbers is None:
@@ -104,7 +111,9 @@ class JitAttentionBackend(AttentionBackend):
         stored = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(kv_cache_dtype, dtype)
         if stored != dtype:
             return f"a cache of {kv_cache_dtype} under queries of {dtype}; give --kv-cache-dtype auto or fp8_e4m3"
-        if kv_cache_dtype == "int4_per_token_head" and head_size > 256:
+        if kv_cache_dtype == "nvfp4" and head_size % nvfp4.BLOCK:
+            return f"nvfp4 has head sizes that are multiples of 16, not {head_size}; give --kv-cache-dtype fp8_e4m3"
+        if kv_cache_dtype in ("int4_per_token_head", "nvfp4") and head_size > 256:
             return f"a cache of 4 bits has head sizes up to 256, not {head_size}; give --kv-cache-dtype fp8_e4m3"
         return None
 

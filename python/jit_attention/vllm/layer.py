@@ -9,12 +9,13 @@ import jit_attention as ja
 from .._core import _append_to_slots, _attend_to_pages
 from .._engines import SPLIT_KEYS
 from .._shared_keys import with_sinks
+from . import nvfp4
 from .rotation import Rotation
 from .seen import Seen
 
 #: With a scale per token and head.
 _INLINE = {"fp8_per_token_head": "fp8_e4m3", "int8_per_token_head": "int8", "int4_per_token_head": "int4"}
-_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", **_INLINE}
+_KV_DTYPES = {"fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2", "nvfp4": "nvfp4", **_INLINE}
 SCALE_BYTES = 4  # per token and head, after the elements of its key and of its value
 
 
@@ -23,7 +24,7 @@ class JitAttentionImpl(AttentionImpl):
 
     A cache is (pages, heads_kv, page_size, 2 · head_size), K before V in a row, with the strides of any of vLLM's
     layouts. With a scale for each token and head, bytes (…, 2 · (head_size + 4)): K, its scale, V, its scale; with
-    4 bits, half of head_size, and K and V are rotated.
+    4 bits, half of head_size, and K and V are rotated. Pages of nvfp4: see nvfp4.py.
     """
 
     supports_dcp = True
@@ -101,10 +102,10 @@ class JitAttentionImpl(AttentionImpl):
         if self._rotation is not None:
             query = self._rotation.of_queries(_first(query, tokens))
             out = torch.empty_like(query)
-        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        keys, values, k_scale, v_scale, *of_blocks = self._caches(layer, kv_cache)
         _attend_to_pages(query, keys, values, out, tokens, mask, self._score, self.scale, tensors, self.sinks,
                          self.split_keys, starts, attn_metadata.block_table, attn_metadata.seq_lens, self._kv_dtype,
-                         k_scale, v_scale, None)
+                         k_scale, v_scale, None, *of_blocks)
         if self._rotation is not None:
             self._rotation.back(out, _first(output, tokens))
         return output
@@ -117,9 +118,10 @@ class JitAttentionImpl(AttentionImpl):
             query = self._rotation.of_queries(query)
         options = dict(mask=mask, score=self._score, softmax_scale=self.scale, tensors=tensors, split_keys=self.split_keys,
                        cu_seqlens_q=metadata.query_start_loc, zero_padding=True)
-        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        keys, values, k_scale, v_scale, *of_blocks = self._caches(layer, kv_cache)
         if self._kv_dtype is not None:
             options.update(kv_dtype=self._kv_dtype, k_descale=k_scale, v_descale=v_scale)
+            options.update(zip(("k_block_scales", "v_block_scales"), of_blocks))
             if self._scales_are_inline:
                 options.update(descale_per="token")
         group = get_dcp_group()
@@ -137,18 +139,22 @@ class JitAttentionImpl(AttentionImpl):
         """Stores the step's keys and values, (at least tokens, heads_kv, head_size), in their slots."""
         if self._reads_inputs:
             return
-        keys, values, k_scale, v_scale = self._caches(layer, kv_cache)
+        keys, values, *scales = self._caches(layer, kv_cache)
         if self._rotation is not None:
             key, value = self._rotation.stored(key), self._rotation.stored(value)
-        _append_to_slots(key, value, keys, values, slot_mapping, self._kv_dtype, k_scale, v_scale)
+        _append_to_slots(key, value, keys, values, slot_mapping, self._kv_dtype, *scales)
 
     def _caches(self, layer, kv_cache):
-        """Keys and values as pages (pages, page_size, heads_kv, head_size), and scales for fp8, else None."""
+        """Keys and values as pages (pages, page_size, heads_kv, head_size), their scales or None, and with nvfp4 those of
+        blocks."""
         if self._kv_dtype is None or self._scales_are_inline:
             return self._seen.of(self._views_of, kv_cache)
         return self._seen.of(self._views_of, kv_cache, layer._k_scale, layer._v_scale)
 
     def _views_of(self, kv_cache, k_scale, v_scale):
+        if self._kv_dtype == "nvfp4":
+            keys, values, *of_blocks = nvfp4.views_of(kv_cache)
+            return keys, values, k_scale.reshape(-1), v_scale.reshape(-1), *of_blocks
         rows = pages_of(kv_cache)
         if self._scales_are_inline:
             columns = self._stored_columns

@@ -273,5 +273,28 @@ TEST(OverlapTest, ViewsOfOneTensorWithDifferentSizesAreToldApart) {
   EXPECT_TRUE(overlap(longer, k));
 }
 
+TEST(OverlapTest, PartsOfPagesShareNoByte) {
+  // Pages of numbers, 2 heads of 4 tokens of 8 bytes, their scales, a byte each, and 3 bytes that nobody has.
+  TensorView numbers = dense(1, DType::uint8, {5, 2, 4, 8}), scales = dense(1, DType::uint8, {5, 2, 4, 1});
+  numbers.strides[0] = scales.strides[0] = 75;
+  scales.data = static_cast<char*>(scales.data) + 64;
+  for (int further : {0, 75, -75}) {
+    TensorView moved = scales;
+    moved.data = static_cast<char*>(moved.data) + further;
+    EXPECT_FALSE(overlap(numbers, moved)) << further;
+    EXPECT_FALSE(overlap(moved, numbers)) << further;
+    for (int wrong : {-1, 4}) {
+      TensorView worse = moved;
+      worse.data = static_cast<char*>(worse.data) + wrong;
+      EXPECT_TRUE(overlap(numbers, worse)) << further << " " << wrong;
+      EXPECT_TRUE(overlap(worse, numbers)) << further << " " << wrong;
+    }
+  }
+  scales.strides[0] = 76;
+  EXPECT_TRUE(overlap(numbers, scales));
+  scales.data = static_cast<char*>(numbers.data) + 5 * 75 - 11;  // behind the last page's numbers
+  EXPECT_FALSE(overlap(numbers, scales));
+}
+
 }  // namespace
 }  // namespace jit::testing

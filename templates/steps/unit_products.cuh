@@ -6,6 +6,7 @@
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 #include "tiles/accumulator.cuh"
+#include "tiles/shared_words.cuh"
 #include "tiles/swizzled_tile.cuh"
 
 namespace jit {
@@ -62,6 +63,21 @@ JIT_DEVICE void add_columns_by_columns(UnitProduct& product, unsigned a_tile, in
     ldmatrix_x4_trans(b, b_tile + BTile::offset(16 * step + lane % 16, 2 * unit + lane / 16));
     mma_m16n8k16<Element>(product.registers[0][0], a, b[0], b[1]);
     mma_m16n8k16<Element>(product.registers[0][1], a, b[2], b[3]);
+  }
+}
+
+/// Stores the sums over a unit's rows, of each of its columns, to floats at `sums` in shared memory.
+JIT_DEVICE void store_column_sums(const UnitProduct& product, unsigned sums) {
+#pragma unroll
+  for (int n = 0; n < UnitProduct::column_blocks; ++n) {
+#pragma unroll
+    for (int i = 0; i < UnitProduct::pair; ++i) {
+      float sum = product.at(0, n, i) + product.at(1, n, i);
+#pragma unroll
+      for (int step = 4; step < warp_size; step *= 2) sum += __shfl_xor_sync(full_warp, sum, step);
+      const int column = MmaLayout::column(MmaLayout::lane_column(lane_id()), n, i);
+      if (lane_id() < 4) store_shared(sums + static_cast<unsigned>(column * 4), __float_as_int(sum));
+    }
   }
 }
 
