@@ -133,8 +133,8 @@ struct TableMemory : KeyMemory<Mask> {
   using KeyMemory<Mask>::KeyMemory;
 };
 
-/// Whether producers use a table of the ranges of tiles of queries: of words, or of positions. With a mask of blocks they
-/// go from tile to tile instead; in the order of turns they cannot, and look-ups of positions would spill.
+/// Whether producers use a table of the ranges of tiles of queries: of words, or of positions. With a mask of blocks
+/// they go from tile to tile instead; in the order of turns they cannot, and look-ups of positions would spill.
 template <class Config>
 inline constexpr bool reads_query_ranges = [] {
   using Mask = AskedMaskOf<Config>;

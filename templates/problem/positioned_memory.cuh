@@ -52,8 +52,8 @@ struct PositionsAndWords {
   WordRange words;
 };
 
-/// Positions of queries come from the table, since producers lack the registers to look them up; words, too, if the mask
-/// compares those of one of its parts.
+/// Positions of queries come from the table, since producers lack the registers to look them up; words, too, if the
+/// mask compares those of one of its parts.
 template <class Mask, class Places>
 requires(!KeyMemory<Mask>::needs_warp &&
          KeyMemory<Mask>::ranges <= 1) class TableMemory<PositionedMask<Mask, Places>> {
