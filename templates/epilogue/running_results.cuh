@@ -54,7 +54,7 @@ JIT_DEVICE void add_running_output(const DenseRows<float>& target, int row_end, 
                                    float (&inverse)[Product::rows]) {
   Product::for_each_row(first_row + Product::Layout::lane_row(lane_id()), [&](int r, int row) {
     clear_row_without_keys(output, r, inverse[r]);
-    if (row >= row_end || shares.before[r] == 0) return;  // mutate: StateOfRowsThatAreNone
+    if (row >= row_end || shares.before[r] == 0) return;
     for_neighbors<Config, Product>(0, [&]<int count>(int n, int i, int column) {
       const float* const before = target.at(row) + column;
 #pragma unroll

@@ -76,7 +76,6 @@ INSTANTIATE_TEST_SUITE_P(
     Running, RunningMutationTest,
     ::testing::Values(
         RunningMutation{{"StateOfOneLane", {"Layout::reduce(of_lane, max_nan)", "of_lane"}}, 64, wgmma},
-        RunningMutation{{"StateOfRowsThatAreNone", {"row >= row_end || ", ""}, {"out of bounds"}}, 64, wgmma},
         RunningMutation{{"AllOfTheCallsKeys", removed}, 64, wgmma}),
     ::testing::PrintToStringParamName());
 
