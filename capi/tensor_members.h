@@ -35,6 +35,7 @@ inline constexpr TensorMember<jit_forward_arguments, AttentionArguments> forward
     {"o_raw", &jit_forward_arguments::o_raw, &AttentionArguments::o_raw},
     {"mean_score", &jit_forward_arguments::mean_score, &AttentionArguments::mean_score},
     {"o_descale", &jit_forward_arguments::o_descale, &AttentionArguments::o_descale},
+    {"running_lse", &jit_forward_arguments::running_lse, &AttentionArguments::running_lse},
 };
 
 inline constexpr TensorMember<jit_backward_arguments, BackwardArguments> backward_members[] = {

@@ -33,11 +33,14 @@ std::size_t padded_query_tiles(const AttentionSpec& spec, const Shape& shape, co
 // LSE and delta of each query, with mean_score the gradient of its mean.
 std::size_t statistics_of_query(const AttentionSpec& spec) { return spec.mean_score ? 3 : 2; }
 
-// Bytes of these statistics, of perhaps an origin of each query, and of two words of each tile.
+// Words that the table has of each tile of queries: a range of words or positions, or of both.
+std::size_t range_words(const AttentionSpec& spec) { return has_positions(spec) ? 4 : 2; }
+
+// Bytes of these statistics, of perhaps an origin of each query, and of these words.
 std::size_t statistics_bytes(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
   const std::size_t bytes =
       padded_queries(spec, shape, params) * (statistics_of_query(spec) * sizeof(float) + sizeof(RowOrigin)) +
-      2 * padded_query_tiles(spec, shape, params) * sizeof(int);
+      range_words(spec) * padded_query_tiles(spec, shape, params) * sizeof(int);
   return (bytes + sums_alignment - 1) / sums_alignment * sums_alignment;
 }
 

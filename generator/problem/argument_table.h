@@ -421,6 +421,19 @@ inline constexpr std::array argument_table = {
                 .needs = "out_dtype of fp8_e4m3 or int8",
                 .is_output = true,
                 .is_read = [](const AttentionSpec& spec) { return !spec.o_descale; },
+                .has_aligned_rows = false},
+    ArgumentRow{.name = "running_lse",
+                .view = &AttentionArguments::running_lse,
+                .dims = dims_of_lse,
+                .dtype = dtype_fp32,
+                .set =
+                    [](AttentionParams& params, void* address, const TensorStrides& strides) {
+                      params.outputs.running_lse = static_cast<float*>(address);
+                      params.outputs.running_lse_strides = strides;
+                    },
+                .presence = [](const AttentionSpec& spec) { return required_if(spec.running_lse); },
+                .needs = "running_lse = true",
+                .is_output = true,
                 .has_aligned_rows = false}};
 
 /// Dimensions of an output functor's input per element or row of o. Sizes may be 1 to broadcast.

@@ -29,12 +29,12 @@ static_assert(NamedTensors::capacity == max_functor_tensors);
 auto members_of(const AttentionArguments& arguments) {
   const auto& [q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
-               lse_shift, max_logit, row_max, o_raw, mean_score, o_descale, dropout_p, rng_state, num_splits,
-               zero_padding] = arguments;
+               lse_shift, max_logit, row_max, o_raw, mean_score, o_descale, running_lse, dropout_p, rng_state,
+               num_splits, zero_padding] = arguments;
   return std::tie(q, k, v, o, lse, tensors, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, cache_leftpad,
                   page_table, sinks, q_descale, k_descale, v_descale, k_block_scales, v_block_scales, v_mean,
-                  lse_shift, max_logit, row_max, o_raw, mean_score, o_descale, dropout_p, rng_state,
-                  num_splits, zero_padding);
+                  lse_shift, max_logit, row_max, o_raw, mean_score, o_descale, running_lse, dropout_p,
+                  rng_state, num_splits, zero_padding);
 }
 // The other four: functors' tensors, dropout_p, num_splits and zero_padding.
 static_assert(argument_table.size() + 4 == std::tuple_size_v<decltype(members_of(AttentionArguments()))>);

@@ -90,6 +90,20 @@ std::optional<Refusal> refuse_mean_score(const SpecField& field, const Attention
   return refuse_outputs(field, spec);
 }
 
+std::optional<Refusal> refuse_running_lse(const SpecField& field, const AttentionSpec& spec) {
+  if (!spec.running_lse) return {};
+  const auto unless = [&](std::string_view rule) {
+    return refuse(field, "true", fmt::format("must be false {}", rule), "false");
+  };
+  if (has_fp8_queries(spec) || has_narrow_keys(spec) || output_dtype(spec) != DType::fp32)
+    return unless("unless q, k and v have 16 bits and out_dtype is fp32");
+  if (spec.values_in_keys) return unless("with values_in_keys");
+  if (spec.list_block != 0) return unless("with list_block");
+  if (spec.mean_score) return unless("with mean_score, which is of the call's keys");
+  if (!spec.output.is_none()) return unless("with an output functor, which applies to the last result");
+  return {};
+}
+
 std::optional<Refusal> refuse_outputs(const SpecField& field, const AttentionSpec& spec) {
   if (!(spec.*std::get<bool AttentionSpec::*>(field.member)) || !has_narrow_keys(spec)) return {};
   return refuse(field, "true",

@@ -21,6 +21,11 @@ inline constexpr std::array largest_scores = {&AttentionSpec::max_logit, &Attent
 inline constexpr std::array all_outputs = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
                                            &AttentionSpec::o_descale, &AttentionSpec::mean_score};
 
+/// Outputs of families whose epilogue merges results over several calls.
+inline constexpr std::array outputs_over_calls = {&AttentionSpec::max_logit, &AttentionSpec::row_max,
+                                                  &AttentionSpec::o_descale, &AttentionSpec::mean_score,
+                                                  &AttentionSpec::running_lse};
+
 /// Outputs with gradients.
 inline constexpr std::array differentiated = {&AttentionSpec::mean_score};
 
@@ -41,6 +46,9 @@ std::optional<Refusal> refuse_mean_score(const SpecField& field, const Attention
 std::optional<Refusal> refuse_output_scales(const SpecField& field, const AttentionSpec& spec);
 /// Rejects 8-bit o, with `field` out_dtype, for a spec whose kernels do not write it.
 std::optional<Refusal> refuse_quantized_output(const SpecField& field, const AttentionSpec& spec);
+
+/// Rejects results over several calls where kernels cannot add to them.
+std::optional<Refusal> refuse_running_lse(const SpecField& field, const AttentionSpec& spec);
 
 /// Spec fields that request outputs.
 inline constexpr std::array output_spec_fields = {
@@ -88,6 +96,18 @@ inline constexpr std::array output_spec_fields = {
         .refusal = refuse_output_scales,
         .samples = [] { return std::vector<AttentionSpec>{{.out_dtype = DType::int8, .o_descale = true}}; },
         .base = [] { return AttentionSpec{.out_dtype = DType::int8}; }},
+    SpecField{
+        .name = "running_lse",
+        .member = &AttentionSpec::running_lse,
+        .doc = "whether calls add their keys to o, of fp32, and running_lse, results over other keys",
+        .record_name = "running_lse",
+        .comment = "keys are added to results over others",
+        .text_label = " running_lse=",
+        .name_label = "_running_",
+        .is_line_if_set = true,
+        .refusal = refuse_running_lse,
+        .samples = [] { return std::vector<AttentionSpec>{{.out_dtype = DType::fp32, .running_lse = true}}; },
+        .base = [] { return AttentionSpec{.out_dtype = DType::fp32}; }},
 };
 
 /// Rejects an output functor of a spec whose kernels do not apply it.

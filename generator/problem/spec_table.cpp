@@ -449,6 +449,7 @@ constexpr std::array fields = {
     output_spec_fields[1],
     output_spec_fields[2],
     output_spec_fields[3],
+    output_spec_fields[4],
     SpecField{.name = "mask",
               .member = &AttentionSpec::mask,
               .doc = "the keys that a query sees",
@@ -481,12 +482,12 @@ auto members_of(const AttentionSpec& spec) {
                sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype, descale_per,
                v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials, q_positions,
                k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit, row_max,
-               mean_score, o_descale, mask, score, output, softmax_scale] = spec;
+               mean_score, o_descale, running_lse, mask, score, output, softmax_scale] = spec;
   return std::tie(dtype, head_dim, head_dim_v, gqa_ratio, alignment, seqlen_q, seqlen_kv, sequences_q,
                   sequences_kv, page_size, sinks, dropout, split_keys, checked, kv_dtype, out_dtype,
                   descale_per, v_descale_per, v_mean, lse_shift, values_in_keys, interpolated_exponentials,
                   q_positions, k_positions, key_arrivals, list_block, list_slots, list_queries, max_logit,
-                  row_max, mean_score, o_descale, mask, score, output, softmax_scale);
+                  row_max, mean_score, o_descale, running_lse, mask, score, output, softmax_scale);
 }
 static_assert(fields.size() == std::tuple_size_v<decltype(members_of(AttentionSpec()))>);
 

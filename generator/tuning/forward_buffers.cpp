@@ -190,6 +190,10 @@ void ForwardBuffers::describe_outputs() {
     const auto is_it = [&](const OutputField& output) { return output.view == row.view; };
     const auto output = std::find_if(output_fields.begin(), output_fields.end(), is_it);
     if (output == output_fields.end() || !(spec_.*output->asked) || row.name == "o_descale") continue;
+    if (row.name == "running_lse") {  // each measured call begins
+      row.set(params_, nullptr, {});
+      continue;
+    }
     const std::int64_t count = output->is_of_rows ? rows : params_.heads_q;
     const DeviceBuffer& buffer =
         sequence_arrays_.emplace_back(device_.ordinal, static_cast<std::size_t>(count) * sizeof(float));

@@ -339,9 +339,9 @@ typedef struct jit_forward_arguments {
   const jit_tensor* row_max;         ///< with --row-max, raised: fp32, of lse's shape
   const jit_tensor* o_raw;  ///< optional with --output, written: o before it, which jit_backward takes as o
   const jit_tensor* mean_score;  ///< with --mean-score, written: fp32, of lse's shape
-  /// With --out-dtype fp8_e4m3 or int8: fp32 scales of o, of lse's shape: written with --o-descale; else read, sizes
-  /// may be 1.
+  /// Scales of 8-bit o: fp32, of lse's shape: written with --o-descale; else read, sizes may be 1.
   const jit_tensor* o_descale;
+  const jit_tensor* running_lse;  ///< with --running-lse: LSE of calls so far, of which o is; -inf: none
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few

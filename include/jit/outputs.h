@@ -22,7 +22,8 @@ namespace jit {
 
 /// An fp32 output. A raised output becomes the maximum of itself and the call's maximum, which is −inf if a query sees
 /// no key, or only scores below −2^80, which count as −inf. Calls, splits of keys and ranks may therefore raise it in
-/// any order, with bitwise identical results. Other outputs are overwritten.
+/// any order, with bitwise identical results; except running_lse, to which calls add their keys, in the order of calls.
+/// Other outputs are overwritten.
 struct OutputField {
   std::string_view name;                 ///< of both members, and in Python
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
@@ -37,6 +38,7 @@ inline constexpr std::array output_fields = {
     OutputField{"row_max", &AttentionSpec::row_max, &AttentionArguments::row_max, true, true},
     OutputField{"mean_score", &AttentionSpec::mean_score, &AttentionArguments::mean_score, true, false},
     OutputField{"o_descale", &AttentionSpec::o_descale, &AttentionArguments::o_descale, true, false},
+    OutputField{"running_lse", &AttentionSpec::running_lse, &AttentionArguments::running_lse, true, true},
 };
 
 /// Sets a dense output to −inf on `stream`, on the device of the current context: its state before the first call. May

@@ -131,6 +131,10 @@ struct AttentionSpec {
   /// With out_dtype fp8_e4m3 or int8 and head dims up to 256: whether calls compute a scale for each row of o and write
   /// it to AttentionArguments::o_descale. Otherwise they read scales there.
   bool o_descale = false;
+  /// Whether calls add their keys to results over other keys: o, of fp32, and AttentionArguments::running_lse
+  /// (docs/outputs.md). For 16-bit q, k and v, by forward_wgmma, without split_keys, values_in_keys, list_block, output
+  /// functor and mean_score.
+  bool running_lse = false;
   Mask mask = {};    ///< the keys that each query sees
   Score score = {};  ///< the function of a score that is applied before the softmax
   /// The function that is applied to o in fp32 before it is rounded, such as a gate (docs/outputs.md). For 16-bit q,

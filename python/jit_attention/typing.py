@@ -89,7 +89,7 @@ Layout = Literal["BSHD", "BHSD"]
 """Order of dimensions: (batch, seqlen, heads, head_dim) or (batch, heads, seqlen, head_dim)."""
 TuningMode = Literal["off", "recorded", "first_run", "exhaustive"]
 """When configs are measured: never, only looked up, at the first call of a size, or all of them."""
-OutputName = Literal["max_logit", "row_max", "mean_score", "o_descale", "o_raw"]
+OutputName = Literal["max_logit", "row_max", "mean_score", "o_descale", "o_raw", "running_lse"]
 """Outputs of attention beside the result and LSE."""
 ScaleKind = Literal["head", "token", "block"]
 """Which elements of k and v share a dequantization scale."""

@@ -67,6 +67,8 @@ Call::Call(const CallInputs& inputs)
     if (inputs.rows && varlen_q) keep_first(arguments_.o, *inputs.rows);
   }
   read_aux();
+  if (arguments_.running_lse.is_present() && !out_.given)
+    refuse("out", "is missing; running_lse belongs to the results of earlier calls: give their out, too");
   if (PyBool_Check(inputs.return_lse.ptr())) return;
   lse_ = arrays_.write(inputs.return_lse, "return_lse", std::nullopt);
   arguments_.lse = lse_.array.view;

@@ -34,10 +34,12 @@ JIT_DEVICE void clear_sums(const GradientParams& gradients, long long tile) {
 template <class Config>
 JIT_DEVICE void write_query_range(const SequencesOf<Config>& sequences, const GradientParams& gradients,
                                   int batch, int head, int first_query, long long tile) {
-  const typename Config::Mask mask(sequences.context(batch, head));
-  const WordRange range = TableMemory<typename Config::Mask>::query_range(
+  using Mask = AskedMaskOf<Config>;
+  using Record = typename TableMemory<Mask>::Record;
+  const Mask mask(sequences.context(batch, head));
+  const Record range = TableMemory<Mask>::query_range(
       mask, first_query, minimum(first_query + Config::tile_q, sequences.q(batch).length));
-  if (lane_id() == 0) reinterpret_cast<int2*>(gradients.query_ranges)[tile] = {range.low, range.high};
+  if (lane_id() == 0) reinterpret_cast<Record*>(gradients.query_ranges)[tile] = range;
 }
 
 /// Finds the origins of large rows among a warp's rows of the block's tile. Computes the tile again, so that the rest
@@ -121,7 +123,7 @@ JIT_DEVICE void prepare_backward(const AttentionParams& params, const GradientPa
       first_query_tile<Config>(params, sequences, batch, head) + first_query / Config::tile_q;
 
   if constexpr (!Config::deterministic) clear_sums<Traits>(gradient_params, tile);
-  if constexpr (reads_query_ranges<typename Config::Mask>) {
+  if constexpr (reads_query_ranges<Config>) {
     if (warp_id() == 0) write_query_range<Config>(sequences, gradient_params, batch, head, first_query, tile);
   }
 

@@ -32,23 +32,21 @@ template <class Config>
 class QueryRanges {
  public:
   static constexpr bool are_known = true;
+  using Record = typename TableMemory<AskedMaskOf<Config>>::Record;
   JIT_DEVICE QueryRanges(const AttentionParams& params, const GradientParams& gradients,
                          const SequencesOf<Config>& sequences, int batch)
-      : ranges_(reinterpret_cast<const int2*>(gradients.query_ranges) +
+      : ranges_(reinterpret_cast<const Record*>(gradients.query_ranges) +
                 first_query_tile<Config>(params, sequences, batch, 0)) {}
-  JIT_DEVICE WordRange of(int tile) const {
-    const int2 range = ranges_[tile];
-    return {range.x, range.y};
-  }
+  JIT_DEVICE Record of(int tile) const { return ranges_[tile]; }
 
  private:
-  const int2* ranges_;  // of the batch entry
+  const Record* ranges_;  // of the batch entry
 };
 
 template <class Config>
 JIT_DEVICE auto query_ranges(const AttentionParams& params, const GradientParams& gradients,
                              const SequencesOf<Config>& sequences, int batch) {
-  if constexpr (reads_query_ranges<typename Config::Mask>) {
+  if constexpr (reads_query_ranges<Config>) {
     griddepcontrol_wait();  // mutate: ProducerOfRanges
     return QueryRanges<Config>(params, gradients, sequences, batch);
   } else {

@@ -16,7 +16,7 @@ namespace jit {
 /// The look-ahead is one tile. By whole warps.
 template <class Config, class Ranges = NoQueryRanges>
 class TurnTiles {
-  using Mask = typename Config::Mask;
+  using Mask = AskedMaskOf<Config>;
   using Memory = typename ChosenType<Ranges::are_known, TableMemory<Mask>, KeyMemory<Mask>>::type;
   static constexpr int tile_q = Config::tile_q, heads = Config::gqa_ratio;
   static constexpr bool asks_by_lanes =

@@ -195,6 +195,9 @@ concept has_row_max = Config::row_max;
 /// Whether calls write the mean of each row's scores.
 template <class Config>
 concept has_mean_score = Config::mean_score;
+/// Whether calls add their keys to O and running_lse, results over other keys.
+template <class Config>
+concept has_running_lse = Config::running_lse;
 /// Whether kernels keep the largest score of each row.
 template <class Config>
 inline constexpr bool keeps_largest_scores = has_max_logit<Config> || has_row_max<Config>;

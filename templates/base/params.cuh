@@ -61,8 +61,8 @@ struct DescaleParams {
 };
 
 /// Further outputs: maxima that a call raises (epilogue/row_maxima.cuh), o before an output functor
-/// (epilogue/output_functor.cuh), scales of o (epilogue/quantized_output.cuh), and means of scores
-/// (epilogue/mean_scores.cuh).
+/// (epilogue/output_functor.cuh), scales of o (epilogue/quantized_output.cuh), means of scores
+/// (epilogue/mean_scores.cuh), and LSE over several calls (epilogue/running_results.cuh).
 struct OutputParams {
   float* max_logit;  ///< (heads_q); if Config::max_logit
   float* row_max;    ///< of each query, as lse; if Config::row_max
@@ -72,10 +72,12 @@ struct OutputParams {
   union {
     float* o_descale;           ///< scales of rows of 8-bit O: written if Config::o_descale, else read
     const float* d_mean_score;  ///< of a backward call: the gradient of mean_score, as lse
+    float* running_lse;         ///< of each query, as lse, null: begins; if Config::running_lse
   };
   union {
     TensorStrides o_descale_strides;
     TensorStrides d_mean_score_strides;
+    TensorStrides running_lse_strides;
   };
   float* mean_score;  ///< of each query, as lse; if Config::mean_score. Backward reads it
   TensorStrides mean_score_strides;

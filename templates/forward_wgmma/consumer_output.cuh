@@ -10,6 +10,7 @@
 #include "epilogue/output_functor.cuh"
 #include "epilogue/quantized_output.cuh"
 #include "epilogue/row_maxima.cuh"
+#include "epilogue/running_results.cuh"
 #include "epilogue/staged_numbers.cuh"
 #include "forward_wgmma/promoted_sums.cuh"
 #include "forward_wgmma/traits.cuh"
@@ -141,6 +142,13 @@ class ConsumerOutput {
       write_means<Config, Output>(find_rows, work.q_begin + queries.warp_row(), state, queries.scale_log2(),
                                   keys_lse, lse);
     }
+    if constexpr (has_running_lse<Config>) {
+      const typename Traits::Work work = queries.whole_work();
+      const auto find_rows = [&]() -> LseRows {
+        return {running_lse_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length};
+      };
+      shares_ = merge_running_lse<Output>(find_rows, work.q_begin + queries.warp_row(), lse);
+    }
     if constexpr (State::keeps_largest) {
       const typename Traits::Work work = queries.whole_work();
       const auto find_rows = [&]() -> RowMaxima {
@@ -182,13 +190,21 @@ class ConsumerOutput {
     }
     RowFactors factors;
 #pragma unroll
-    for (int r = 0; r < Output::rows; ++r) factors[r] = scales.output_factor(inverse_[r]);
+    for (int r = 0; r < Output::rows; ++r) {
+      factors[r] = scales.output_factor(inverse_[r]);
+      if constexpr (has_running_lse<Config>) factors[r] *= shares_.own[r];  // mutate: AllOfTheCallsKeys
+    }
     if constexpr (Traits::has_spans) {
       Output::for_each_place([&](int r, int n, int i) {
         output_.at(r, n, i) = normalized<Config>(output_.at(r, n, i), factors[r]);
       });
     } else {
       output_.scale_rows(factors);
+    }
+    if constexpr (has_running_lse<Config>) {
+      add_running_output<Config>(
+          output_rows<Config>(params_, work), seqlens_of<Config>(params_, work).q.length,
+          work.q_begin + consumer_ * rows_per_warpgroup + warp_row(), shares_, output_, inverse_);
     }
     if constexpr (stages_numbers()) {
       const int row = warp_row();
@@ -316,6 +332,7 @@ class ConsumerOutput {
   typename ChosenType<Traits::has_spans, WaitingSpans<Traits>, NoSpans>::type spans_;
   RowState ended_[Traits::has_spans ? Output::rows : 1];  // row states of the span whose P V is next
   SeenShares<Config, Output::rows> key_shares_;           // of the rows of inverse_
+  RunningShares<has_running_lse<Config> ? Output::rows : 1> shares_;
 };
 
 }  // namespace jit::forward_wgmma

@@ -8,7 +8,7 @@
 namespace jit {
 
 /// The least and the greatest of some words.
-struct WordRange {
+struct alignas(8) WordRange {
   int low;
   int high;
 };

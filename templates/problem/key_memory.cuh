@@ -111,21 +111,45 @@ struct KeyMemory<ScoredMask<A, Kept>> : KeyMemory<A> {
   }
 };
 
+/// The mask as producers of gradients ask it: parts of positions share their look-ups (positioned_memory.cuh).
+template <class Mask>
+struct AskedMask {
+  using type = Mask;
+};
+template <class A, class Kept>
+struct AskedMask<ScoredMask<A, Kept>> {
+  using type = ScoredMask<typename AskedMask<A>::type, Kept>;
+};
+
+template <class Config>
+using AskedMaskOf = typename AskedMask<typename Config::Mask>::type;
+
 /// As KeyMemory, beside a table of ranges of tiles of queries. Masks of positions have one that needs no look-ups.
+/// `Record` is what the table holds of a tile: a whole warp makes it (record_of), and lanes classify by it.
 template <class Mask>
 struct TableMemory : KeyMemory<Mask> {
+  using Record = WordRange;
+  static constexpr bool spares_look_ups = false;
   using KeyMemory<Mask>::KeyMemory;
 };
 
-/// Whether a mask uses a table of the ranges of tiles of queries: of words, or of positions.
-template <class Mask>
-inline constexpr bool reads_query_ranges =
-    TableMemory<Mask>::ranges == 1 && !TableMemory<Mask>::needs_warp && !has_next<Mask>;
+/// Whether producers use a table of the ranges of tiles of queries: of words, or of positions. With a mask of blocks
+/// they go from tile to tile instead; in the order of turns they cannot, and look-ups of positions would spill.
+template <class Config>
+inline constexpr bool reads_query_ranges = [] {
+  using Mask = AskedMaskOf<Config>;
+  using Memory = TableMemory<Mask>;
+  bool goes_from_tile_to_tile = has_next<Mask>;
+  if constexpr (requires { Config::deterministic; })
+    goes_from_tile_to_tile &= !(Config::deterministic && Memory::spares_look_ups);
+  return Memory::ranges == 1 && !Memory::needs_warp && !goes_from_tile_to_tile;
+}();
 
 /// Replaces the table if the mask uses none.
 struct NoQueryRanges {
   static constexpr bool are_known = false;
-  JIT_DEVICE WordRange of(int /*tile*/) const { return {0, 0}; }
+  using Record = WordRange;
+  JIT_DEVICE Record of(int /*tile*/) const { return {0, 0}; }
 };
 
 }  // namespace jit

@@ -8,6 +8,7 @@
 #include "problem/functor.cuh"
 #include "problem/key_memory.cuh"
 #include "problem/masks.cuh"
+#include "problem/spread_words.cuh"
 
 namespace jit {
 
@@ -39,13 +40,15 @@ inline constexpr bool looks_ahead = [] {
 /// `Ranges` has the word ranges of queries. By whole warps.
 template <class Config, int depth, class Order = AscendingTiles, class Ranges = NoQueryRanges>
 class QueryTiles {
-  using Mask = typename Config::Mask;
+  using Mask = AskedMaskOf<Config>;
   using Memory = typename ChosenType<Ranges::are_known, TableMemory<Mask>, KeyMemory<Mask>>::type;
   static constexpr int tile_q = Config::tile_q;
   static constexpr bool goes_from_tile_to_tile =
       has_next<Mask> && is_same<Order, AscendingTiles> && !looks_ahead<Config>;
   static constexpr bool asks_by_lanes = !has_one_class<Mask> && !goes_from_tile_to_tile &&
                                         !Memory::needs_warp && Memory::ranges <= (Ranges::are_known ? 1 : 0);
+
+  static constexpr bool has_wide_records = !is_same<typename Ranges::Record, WordRange>;
 
  public:
   /// `keys` gives the keys of the block; its queries are ignored.
@@ -59,6 +62,8 @@ class QueryTiles {
         first_head_(kv_head * Config::gqa_ratio) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
+    if constexpr (has_wide_records)
+      known_.memory = SpreadWords<Memory>(Memory(Mask(sequences_.context(batch_, first_head_)), keys_));
     Place next{0, 0};
 #pragma unroll
     for (int i = 0; i <= depth; ++i) {
@@ -151,10 +156,17 @@ class QueryTiles {
   // Classifies so many tiles with one round trip to memory that most sequences need no other. A producer whose mask has
   // row ranges lacks the registers for more.
   JIT_DEVICE void know(const Place& first) {
-    constexpr int windows = Ranges::are_known ? 3 : 1;
+    using Record = typename Ranges::Record;
+    constexpr int windows = Ranges::are_known && !has_wide_records ? 3 : 1;
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
-    const Memory memory(mask, keys_);
-    WordRange queries[windows];
+    const Memory memory = [&] {
+      if constexpr (has_wide_records) {
+        return known_.memory.gathered();
+      } else {
+        return Memory(mask, keys_);
+      }
+    }();
+    Record queries[windows];
 #pragma unroll
     for (int i = 0; i < windows; ++i)
       queries[i] =
@@ -164,9 +176,9 @@ class QueryTiles {
       const int place = first.place + i * warp_size + lane_id();
       const ScoreTile tile = tile_at(minimum(place, tiles_ - 1));
       const TileClass kind = place < tiles_ ? memory.classify(mask, tile, queries[i]) : TileClass::empty;
-      known_ = {.place = first.place + i * warp_size,
-                .seen = __ballot_sync(full_warp, kind != TileClass::empty),
-                .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
+      static_cast<KnownTiles&>(known_) = {.place = first.place + i * warp_size,
+                                          .seen = __ballot_sync(full_warp, kind != TileClass::empty),
+                                          .partial = __ballot_sync(full_warp, is_partial(kind, tile))};
       if (known_.seen != 0) return;
     }
   }
@@ -228,11 +240,18 @@ class QueryTiles {
     unsigned partial_of[looks_at_once<Config> + 1];
   };
 
+  // The memory of the keys beside them, so that asking about tiles needs no look-up.
+  struct KnownBesideMemory : KnownTiles {
+    SpreadWords<Memory> memory;
+  };
+
   const SequencesOf<Config>& sequences_;
   ScoreTile keys_;
   Order order_;
   Ranges ranges_;
-  typename ChosenType<looks_ahead<Config>, KnownWindows, KnownTiles>::type known_;
+  typename ChosenType<looks_ahead<Config>, KnownWindows,
+                      typename ChosenType<has_wide_records, KnownBesideMemory, KnownTiles>::type>::type
+      known_;
   int batch_;
   int first_head_;
   int seqlen_q_;

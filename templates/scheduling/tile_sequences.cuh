@@ -57,6 +57,12 @@ JIT_DEVICE DenseRows<float> mean_rows(const AttentionParams& params, const Tile&
   return rows_of_queries<Config>(params.outputs.mean_score, params.outputs.mean_score_strides, params, work);
 }
 template <class Config, class Tile>
+JIT_DEVICE DenseRows<float> running_lse_rows(const AttentionParams& params, const Tile& work) {
+  if (params.outputs.running_lse == nullptr) return {nullptr, 0};
+  return rows_of_queries<Config>(params.outputs.running_lse, params.outputs.running_lse_strides, params,
+                                 work);
+}
+template <class Config, class Tile>
 JIT_DEVICE DenseRows<float> row_max_rows(const AttentionParams& params, const Tile& work) {
   return rows_of_queries<Config>(params.outputs.row_max, params.outputs.row_max_strides, params, work);
 }

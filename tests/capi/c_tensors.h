@@ -164,6 +164,7 @@ inline jit_forward_arguments c_arguments(const AttentionArguments& from, CTensor
   to.o_raw = tensors(from.o_raw);
   to.mean_score = tensors(from.mean_score);
   to.o_descale = tensors(from.o_descale);
+  to.running_lse = tensors(from.running_lse);
   to.dropout_p = from.dropout_p;
   to.num_splits = from.num_splits;
   to.zero_padding = from.zero_padding;

@@ -147,6 +147,7 @@ TEST(CLayout, IsTheRecordedOne) {
   JIT_MEMBER(jit_forward_arguments, o_raw);
   JIT_MEMBER(jit_forward_arguments, mean_score);
   JIT_MEMBER(jit_forward_arguments, o_descale);
+  JIT_MEMBER(jit_forward_arguments, running_lse);
   layout.end();
   JIT_BEGIN(jit_backward_arguments);
   JIT_MEMBER(jit_backward_arguments, size);

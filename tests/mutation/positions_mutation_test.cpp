@@ -29,6 +29,8 @@ AttentionCase parts(const Mask& mask, const Score& score = {}) {
 const AttentionCase causal = parts(mask::causal());
 
 const AttentionCase biased = parts(mask::causal(), score::bias());
+// Parts of a mask, one of which compares words.
+const AttentionCase documents = parts(mask::causal() && mask::document());
 // A text that is asked for each score.
 const AttentionCase striped = parts(parse_mask("text(stripes)", reference::mask_texts()));
 
@@ -82,6 +84,7 @@ UNMUTATED_TEST(Positions, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, biased, Kernel::split), "");
   EXPECT_EQ(noticed_of(nullptr, valley, Kernel::cluster), "");
   EXPECT_EQ(noticed_of(nullptr, with_dropout(), Kernel::backward), "");
+  EXPECT_EQ(noticed_of(nullptr, documents, Kernel::backward), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -105,6 +108,10 @@ INSTANTIATE_TEST_SUITE_P(
             {"ColumnsOfTheNextBlock", {"n, value % 2", "n ^ 1, value % 2"}}, causal, Kernel::backward},
         PositionsMutation{
             {"HullOfQueriesInTheTable", {"queries.end - 1", "queries.begin"}}, causal, Kernel::backward},
+        PositionsMutation{{"WordsOfRowsInTheTable", {"queries.begin, queries.end", "q_begin, q_end"}},
+                          documents,
+                          Kernel::backward},
+        PositionsMutation{{"WordsOfOtherLanes", {"own_, i", "own_, 0"}}, documents, Kernel::backward},
         PositionsMutation{{"GroupsThatAreNone", {"queries.shift % dropout_group_queries == 0", "true"}},
                           with_dropout(false),
                           Kernel::backward},

@@ -26,7 +26,7 @@ struct Family<ForwardWgmma> : FamilyDefaults<ForwardWgmma> {
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool waits_for_keys = true;
-  static constexpr FamilyOutputs outputs = all_outputs;
+  static constexpr FamilyOutputs outputs = outputs_over_calls;
   static constexpr bool applies_output = true;
   static constexpr Requests part = Requests::many_queries;  ///< in a mixed call
   static constexpr bool may_spill =

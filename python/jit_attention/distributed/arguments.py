@@ -12,8 +12,8 @@ from ..errors import InvalidArgumentError
 from ..mask import Mask
 from ..score import Score
 from ..torch.op import autocast
-from . import heads
 from .balance import balance
+from .choice import choose
 from .groups import control_of, seconds_of
 from .operator import METHODS, Call
 from .placement import Placement
@@ -58,7 +58,7 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
     if hosts > 1:
         method = _within_hosts(method, hosts)
     elif method == "auto":
-        method = _cheapest(q, k, v, group, placement, mask, score, dropout_p)
+        method = choose(q, k, v, group.size(), placement, mask, score, dropout_p)
     scale = None if softmax_scale is None else float(softmax_scale)
     return q, k, v, rng_state, Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p),
                                     bool(deterministic), timeout, {})
@@ -123,22 +123,6 @@ def _shared_rng_state(q: torch.Tensor, group: Any, timeout: float | None) -> tor
     control.begin("rng_state", lambda: {"pass": "rng_state", "method": "broadcast"}, seconds)
     control.wait(dist.broadcast(state, group=group, group_src=0, async_op=True), seconds, state.is_cuda)
     return state
-
-
-def _cheapest(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, placement: Placement, mask: Mask | None,
-              score: Score | None, dropout_p: float) -> str:
-    """The method by which fewer bytes travel in the forward pass; equal on all ranks."""
-    size = group.size()
-    if placement.ranks != size:
-        return "gather"  # which refuses it
-    per_key = k.shape[2] * (k.shape[3] + v.shape[3])
-    per_query = q.shape[2] * (q.shape[3] + v.shape[3])
-    by_gather = max(placement.remote) * per_key
-    by_heads = max(map(placement.rows, range(size))) * (size - 1) / size * (per_key + per_query)
-    if by_heads >= by_gather:
-        return "gather"
-    refusal = heads.refusal(q.shape[2], k.shape[2], mask, score, dropout_p, size)
-    return "gather" if refusal else "heads"
 
 
 def _within_hosts(method: str, hosts: int) -> str:

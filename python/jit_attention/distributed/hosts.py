@@ -22,8 +22,7 @@ from .balance import balance
 from .exchange import Places, Route, gather_rows, positions_of_runs, return_rows
 from .groups import Control, start_rows
 from .placement import Placement
-from .problem import Gradients, Problem, keep_places, positions_of
-from .ring import State
+from .problem import Gradients, Problem, State, keep_places, positions_of
 from .rows import apart, beside
 
 
@@ -227,10 +226,8 @@ class OverHosts:
         """O and LSE of this rank's queries."""
         hosts, state = _hosts_of(problem), State()
         for source, step, held in _steps(problem, hosts, _Ring(problem, hosts)):
-            results = _INNER[self.inner](problem, hosts, source, step, held, functools.partial(
-                _problem.forward, problem, source=("host", source), with_sinks=source == hosts.own))
-            if results is not None:
-                state.add(*results)
+            _INNER[self.inner](problem, hosts, source, step, held, functools.partial(
+                state.add_keys, problem, source=("host", source), with_sinks=source == hosts.own))
         assert state.o is not None and state.lse is not None
         return state.o.to(problem.q.dtype), state.lse
 

@@ -13,6 +13,7 @@ from .. import _core
 from .. import attention as _attention
 from .. import attention_backward as _attention_backward
 from .. import mask as _masks
+from .. import merge as _merge
 from ..block_mask import BlockMask, block_mask
 from ..mask import Mask
 from ..score import Score
@@ -143,6 +144,36 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
     bytes_of_rows = [stride * x.element_size() for stride in x.stride()[:-1]]
     is_mappable = x.stride(-1) == 1 and x.data_ptr() % 16 == 0 and all(size % 16 == 0 for size in bytes_of_rows)
     return x if is_mappable else x.clone(memory_format=torch.contiguous_format)
+
+
+class State:
+    """O (batch, rows, heads, head_dim) and LSE (batch, heads, rows) of the keys so far, in fp32."""
+
+    def __init__(self) -> None:
+        self.o: torch.Tensor | None = None
+        self.lse: torch.Tensor | None = None
+
+    def add(self, o: torch.Tensor, lse: torch.Tensor) -> None:
+        """Takes over the results of other keys."""
+        if self.o is None or self.lse is None:
+            self.o, self.lse = o.float(), lse
+        elif o.numel() > 0:
+            _merge([self.o, o.float()], [self.lse, lse], out=self.o, out_lse=self.lse)
+
+    def add_keys(self, problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source, with_sinks: bool,
+                 arrivals: torch.Tensor | None = None) -> State:
+        """Adds keys, and returns itself: in the epilogue of their kernel where kernels write fp32 and all keys are there,
+        else by a merge."""
+        q = problem.q
+        if q.shape[1] == 0 or k.shape[1] == 0 or arrivals is not None or not _parts_are_wide(problem):
+            self.add(*forward(problem, k, v, source, with_sinks, arrivals))
+            return self
+        if self.o is None or self.lse is None:
+            self.o = torch.empty((*q.shape[:3], v.shape[3]), dtype=torch.float32, device=q.device)
+            self.lse = torch.full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, device=q.device)
+        _attention(*map(_aligned, (q, k, v)), out=self.o, out_dtype="fp32", return_aux={"running_lse": self.lse},
+                   **_options(problem, source, with_sinks))
+        return self
 
 
 def forward(problem: Problem, k: torch.Tensor, v: torch.Tensor, source: Source = None,

@@ -1,7 +1,7 @@
 """Method "ring": shards of keys and values travel around the ring; no rank ever holds more than two.
 
-O and LSE are summed in fp32 over the steps, and rounded once at the end. In the backward pass fp32 sums of dK and dV
-follow their keys, from the owner in rank order, so that every run is bitwise identical.
+O and LSE are continued in fp32 over the steps, by the kernels of each step if they can, and rounded once at the end. In the
+backward pass fp32 sums of dK and dV follow their keys, from the owner in rank order, so that every run is bitwise identical.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from .. import merge as _merge
 from . import problem as _problem
 from .groups import start_rows
 from .placement import Placement
-from .problem import Gradients, Problem
+from .problem import Gradients, Problem, State
 from .rows import apart, beside
 
 
@@ -36,21 +35,6 @@ class _Neighbors:
         result, work = started
         self.problem.control.wait(work, self.problem.timeout, result.is_cuda)
         return result
-
-
-class State:
-    """O (batch, rows, heads, head_dim) and LSE (batch, heads, rows) of the keys so far, in fp32."""
-
-    def __init__(self) -> None:
-        self.o: torch.Tensor | None = None
-        self.lse: torch.Tensor | None = None
-
-    def add(self, o: torch.Tensor, lse: torch.Tensor) -> None:
-        """Takes over the results of other keys."""
-        if self.o is None or self.lse is None:
-            self.o, self.lse = o.float(), lse
-        elif o.numel() > 0:
-            _merge([self.o, o.float()], [self.lse, lse], out=self.o, out_lse=self.lse)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,7 +64,7 @@ def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     state = State()
     for source, has_work, k, v in _steps(problem):
         if has_work:
-            state.add(*_problem.forward(problem, k, v, source, with_sinks=source == problem.rank))
+            state.add_keys(problem, k, v, source, with_sinks=source == problem.rank)
     assert state.o is not None and state.lse is not None
     return state.o.to(problem.q.dtype), state.lse
 
