@@ -188,7 +188,8 @@ def repeated(rank, seed, placement):
             self.store = store
 
         def __getattr__(self, name):
-            return counted("store", getattr(self.store, name))
+            function = getattr(self.store, name)
+            return function if name == "check" else counted("store", function)  # a rank that waits long looks for news
 
     kept = operator._fields, operator.written_problem, control.store
     operator._fields, operator.written_problem = counted("fields", kept[0]), counted("texts", kept[1])
