@@ -229,8 +229,8 @@ def test_indexer_loss(make):
 
     def right(q_index, k_index, weights):
         rows, is_key = lists[:, 0].long().clamp(min=0), lists[:, 0] >= 0
-        p = (torch.einsum("thd,tnd->tnh", q.double(), k.double()[rows, 0]) / 8 - lse.T[..., None]).exp().sum(1) * is_key
-        products = torch.einsum("thd,tnd->tnh", q_index.double(), k_index.double()[rows]).relu()
+        p = (torch.einsum("thd,tkd->thk", q.double(), k.double()[rows, 0]) / 8 - lse.T[..., None]).exp().sum(1) * is_key
+        products = torch.einsum("thd,tkd->thk", q_index.double(), k_index.double()[rows]).relu()
         scores = (products * weights.double()[..., None]).sum(1).masked_fill(~is_key, -torch.inf)
         p = p / p.sum(-1, keepdim=True)
         each = torch.special.xlogy(p, p) - p * scores.log_softmax(-1).masked_fill(~is_key, 0)
