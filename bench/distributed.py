@@ -5,13 +5,13 @@
     JIT_ATTENTION_DEVICE=emulated:sm_90a python bench/distributed.py --device cpu --seqlen 128 --heads 2 --heads-kv 2 \
         --head-dim 32 --repeats 1
 
-bench/compare.py --suite distributed measures a fixed set of problems by the same code. Starts a process for each rank.
-Options after --then are of further lines by the same processes; those that are left out stay as they were. A figure takes at most --repeats times and about --seconds. One line of JSON per case, pass, length and
-contender:
+This program starts a process for each rank. `bench/compare.py --suite distributed` measures a fixed set of problems with
+the same code. Options after --then are of further lines by the same processes; those that are left out stay as they were.
+A figure takes at most --repeats times and about --seconds. One line of JSON per case, pass, length and contender:
 
     time_ms     the slowest rank, median of the repeats; all ranks start at the same time
     E1          time of one GPU on the whole problem / (ranks · time)
-    E2          time of one GPU on one rank's queries and all keys, slowest rank / time: what the exchange leaves
+    E2          time of one rank's kernels without an exchange, slowest rank / time: what the exchange leaves
     E3          FLOP/s per GPU of kept scores / those of one GPU with full attention of that length
     copied_mb   keys and values that the worst rank gets from others in the forward pass
     host_us     of the call on the host, before the GPU is done
@@ -100,7 +100,7 @@ def prepared(rank, cell, name):
 
 
 def fields_of(rank, cell, options, name, shards, one, full):
-    """What a line says of a contender."""
+    """The fields of a contender's line."""
     call = shards.call(cell.gradients)
     seconds, host = rank.measure(call)
     kept = Cell.kept_pairs(cell) / cell.seqlen_q ** 2

@@ -2,10 +2,25 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <cstddef>
+#include <mutex>
+#include <optional>
 
 namespace jit {
 namespace {
+
+constexpr std::array signals = {SIGINT, SIGTERM};
+
+// The handlers that stood last and were not the library's.
+struct OfProgram {
+  std::mutex mutex;
+  std::array<std::optional<struct sigaction>, signals.size()> handlers;
+};
+OfProgram& of_program() {
+  static OfProgram handlers;
+  return handlers;
+}
 
 // Where the library that holds an address begins; none if no library does.
 const void* library_of(const void* address) {
@@ -26,13 +41,15 @@ bool KeptSignalHandlers::is_of_library(const struct sigaction& action) const {
 }
 
 void KeptSignalHandlers::restore() {
+  OfProgram& program = of_program();
+  const std::lock_guard lock(program.mutex);
   for (std::size_t i = 0; i < signals.size(); ++i) {
     struct sigaction action;
     if (sigaction(signals[i], nullptr, &action) != 0) continue;
     if (!is_of_library(action)) {
-      of_program_[i] = action;
-    } else if (of_program_[i]) {
-      sigaction(signals[i], &*of_program_[i], nullptr);
+      program.handlers[i] = action;
+    } else if (program.handlers[i]) {
+      sigaction(signals[i], &*program.handlers[i], nullptr);
     }
   }
 }

@@ -2,14 +2,12 @@
 // program with status 4 and without a message.
 #pragma once
 
-#include <array>
 #include <csignal>
-#include <optional>
 
 namespace jit {
 
-/// The program's handlers of SIGINT and SIGTERM, beside a library that may set its own at any time. Several may keep them
-/// at once.
+/// The program's handlers of SIGINT and SIGTERM, beside a library that may set its own at any time. They are those of the
+/// process, so that all keepers share what one has seen. Thread safe.
 class KeptSignalHandlers {
  public:
   /// `in_library`: the address of any function of the library.
@@ -20,12 +18,9 @@ class KeptSignalHandlers {
   void restore();
 
  private:
-  static constexpr std::array signals = {SIGINT, SIGTERM};
-
   bool is_of_library(const struct sigaction& action) const;
 
   const void* library_;
-  std::array<std::optional<struct sigaction>, signals.size()> of_program_;
 };
 
 }  // namespace jit

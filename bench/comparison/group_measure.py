@@ -20,7 +20,7 @@ from .group_shards import TOLERANCE, errors_of
 from .records import FAILED, OK, UNSUPPORTED, WRONG, result, timed
 from .report import OURS
 
-#: Bursts of calls that take longer than this would be single calls.
+#: Calls that take longer, in seconds, are not measured in bursts, which would have two calls at most.
 LONGEST_IN_BURSTS = 0.01
 
 

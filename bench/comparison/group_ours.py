@@ -18,7 +18,7 @@ class OursOverRanks:
 
 
 class _OtherMethod(OursOverRanks, Contender):
-    """jit-attention by another method than its fastest: what other libraries do, around the same kernels."""
+    """jit-attention by a method that other libraries use, with its own kernels."""
 
     def absent(self):
         return missing("jit_attention") or import_failure("jit_attention")

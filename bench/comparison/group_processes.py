@@ -1,4 +1,4 @@
-"""Measurement in processes that are the ranks of a group: as isolation.MeasuringProcess, whose answers are rank 0's."""
+"""Measurement by the ranks of a group, one process each. It works as isolation.MeasuringProcess; rank 0 answers for all."""
 
 import multiprocessing
 import os

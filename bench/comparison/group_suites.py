@@ -16,7 +16,7 @@ CASES = {"causal": "causal", "full": "none", "window": "window", "documents": "c
 
 @dataclass(frozen=True)
 class GroupCell(Cell):
-    """A sequence over `ranks` GPUs, each with as many rows. Times are of the slowest rank, of calls that all begin at one
+    """A sequence over `ranks` GPUs, each with the same number of rows. Times are of the slowest rank, of calls that all begin at one
     time, the host's work included; speeds are useful FLOP/s of one GPU.
 
     gradients: forward and gradients, else forward alone. deterministic: jit-attention's gradients repeat bitwise.

@@ -161,8 +161,9 @@ struct AttentionArguments {
   /// Otherwise read: of lse's shape, where sizes may be 1, as (1, heads_q, 1); positive and finite. Elements saturate;
   /// NaN stays NaN in e4m3 and becomes 0 in int8.
   TensorView o_descale = {};
-  /// With spec.running_lse, in and out: fp32, of lse's shape, any strides: LSE of the keys of earlier calls, whose result o
-  /// has, and then of the call's, too; −inf: none, and o is not read. A padding row keeps both.
+  /// With spec.running_lse, read and written: fp32, of lse's shape, any strides. Before the call: LSE of the keys of earlier
+  /// calls, whose result is in o; −inf means no keys, and o is not read. After it: LSE of these and the call's keys. Padding
+  /// rows of o and running_lse stay as they are.
   TensorView running_lse = {};
   float dropout_p = 0;  ///< rate of dropout, 0 ≤ dropout_p < 1; 0 unless spec.dropout
   /// With spec.dropout: int64 (2), seed and offset of the random numbers, read on the device. Equal states drop the

@@ -341,7 +341,7 @@ typedef struct jit_forward_arguments {
   const jit_tensor* mean_score;  ///< with --mean-score, written: fp32, of lse's shape
   /// Scales of 8-bit o: fp32, of lse's shape: written with --o-descale; else read, sizes may be 1.
   const jit_tensor* o_descale;
-  const jit_tensor* running_lse;  ///< with --running-lse: LSE of calls so far, of which o is; -inf: none
+  const jit_tensor* running_lse;  ///< with --running-lse, read and written: LSE of all keys so far
 } jit_forward_arguments;
 
 /// Computes attention: o = softmax(mask(score(softmax_scale · q kᵀ))) v. Decoding is a forward call over pages; if few

@@ -36,9 +36,8 @@ namespace jit {
 /// The problem that kernels are specialized for.
 struct ChooseKeysSpec {
   ScoreKeysSpec scores = {};  ///< without block_max
-  int k = 2048;               ///< keys of a token: 1 to 2,048
-  /// Most bytes of stream-ordered workspace for scores; one token always has room. At least 1. The products of 256
-  /// MiB of scores take the tensor cores of an H200 a millisecond or two.
+  int k = 2048;               ///< keys to choose for a token: 1 to 2,048
+  /// Most bytes of stream-ordered workspace for scores, at least 1. One token always has room.
   std::int64_t score_bytes = std::int64_t{1} << 28;
 
   bool operator==(const ChooseKeysSpec&) const = default;  ///< member by member
@@ -47,9 +46,10 @@ struct ChooseKeysSpec {
 /// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const ChooseKeysSpec& spec);
 
-/// The tensors of one call. The memory is the caller's.
+/// The tensors of one call. The memory is the caller's. q to page_table are those of ScoreKeysArguments; without `ends`
+/// a token sees `columns` keys.
 struct ChooseKeysArguments {
-  TensorView q;                ///< as in ScoreKeysArguments, as the next six
+  TensorView q;                ///< queries of the indexer
   TensorView k;                ///< keys
   TensorView k_scale = {};     ///< their scales
   TensorView weights;          ///< of heads

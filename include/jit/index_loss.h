@@ -29,7 +29,7 @@
 ///
 /// p is `targets` divided by its sum over the keys of the list, such as the masses of jit/list_mass.h; ranks that
 /// share the heads of attention add theirs first. p has no gradient. A token without keys, or whose targets are all
-/// 0, has neither loss nor gradient.
+/// 0, has loss 0 and gradients 0.
 #pragma once
 
 #include <cstdint>
@@ -59,14 +59,14 @@ struct IndexLossSpec {
 /// Checks a spec. Throws Error invalid_spec with the first reason why the library does not serve it.
 void validate(const IndexLossSpec& spec);
 
-/// The tensors of one call. The memory is the caller's. Rows of q, k, dq and dk are aligned to 16 bytes. Any strides
-/// else, but the last of `indices` and `targets` is 1.
+/// The tensors of one call. The memory is the caller's. Rows of q, k, dq and dk are aligned to 16 bytes. The last
+/// stride of `indices` and `targets` is 1; other strides are free.
 struct IndexLossArguments {
   TensorView q;            ///< (tokens, heads, head_dim)
   TensorView k;            ///< (keys, head_dim)
   TensorView weights;      ///< fp32 (tokens, heads)
   TensorView indices;      ///< int32 (tokens, 1, entries): rows of k; entries that name none are skipped
-  TensorView counts = {};  ///< optional, int32 (tokens, 1): entries that count; cut to what there are
+  TensorView counts = {};  ///< optional, int32 (tokens, 1): how many entries count, at most all
   TensorView targets;      ///< fp32 (tokens, 1, entries), not negative
   TensorView loss = {};    ///< written if given: fp32 (tokens)
   TensorView d_loss =

@@ -108,7 +108,7 @@ struct ForwardMlaWgmma {
   int stages = 2;  ///< tiles of keys that have room in shared memory; half a tile more where that fits
   Copies copies = Copies::tma;  ///< the way of keys to shared memory
   bool pair =
-      false;  ///< two blocks copy, or convert, half of a query's keys each, for both: for 128 query heads
+      false;  ///< each of two blocks copies or converts half of a tile of keys, for both: 128 query heads
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };

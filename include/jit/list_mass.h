@@ -1,6 +1,6 @@
 /// @file
 /// The mass of each listed key: its probability in attention, summed over all heads of a token. A target of indexers
-/// (jit/index_loss.h).
+/// (jit/index_loss.h). There is no mask and no score function: lists hold keys that the token sees.
 ///
 /// @code
 /// const jit::ListMassSpec spec{.head_dim = 64, .heads = 8};
@@ -46,12 +46,11 @@ void validate(const ListMassSpec& spec);
 
 /// The tensors of one call. The memory is the caller's. Rows of q and k are aligned to 16 bytes.
 struct ListMassArguments {
-  TensorView q;        ///< (tokens, heads_kv · heads, head_dim)
-  TensorView k;        ///< (keys, heads_kv, head_dim), of latents one head
-  TensorView lse;      ///< fp32 (heads_kv · heads, tokens), any strides, as attention writes it
-  TensorView indices;  ///< int32 (tokens, 1, entries), any strides but the last, which is 1: rows of k
-  TensorView counts =
-      {};  ///< optional, int32 (tokens, 1), any strides: entries that count; cut to what there are
+  TensorView q;            ///< (tokens, heads_kv · heads, head_dim)
+  TensorView k;            ///< (keys, heads_kv, head_dim), of latents one head
+  TensorView lse;          ///< fp32 (heads_kv · heads, tokens), any strides, as attention writes it
+  TensorView indices;      ///< int32 (tokens, 1, entries), any strides but the last, which is 1: rows of k
+  TensorView counts = {};  ///< optional, int32 (tokens, 1), any strides: how many entries count, at most all
   /// Written: fp32 (tokens, 1, entries), any strides whose last is 1. Entries that do not count, or name no row, have
   /// 0.
   TensorView mass;

@@ -22,14 +22,14 @@ namespace jit {
 
 /// An fp32 output. A raised output becomes the maximum of itself and the call's maximum, which is −inf if a query sees
 /// no key, or only scores below −2^80, which count as −inf. Calls, splits of keys and ranks may therefore raise it in
-/// any order, with bitwise identical results; except running_lse, to which calls add their keys, in the order of calls.
-/// Other outputs are overwritten.
+/// any order, with bitwise identical results. running_lse is no maximum: each call adds its keys to it, so that the order of
+/// calls decides bits. Other outputs are overwritten.
 struct OutputField {
   std::string_view name;                 ///< of both members, and in Python
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
   TensorView AttentionArguments::*view;  ///< the tensor, which a call needs where it is asked for
   bool is_of_rows;                       ///< whether it has lse's shape, else (heads_q)
-  bool is_raised;                        ///< whether it is raised, else written
+  bool is_raised;                        ///< whether a call reads it, and a new array begins at −inf; else it is written
 };
 
 /// All of them.

@@ -133,7 +133,7 @@ struct AttentionSpec {
   bool o_descale = false;
   /// Whether calls add their keys to results over other keys: o, of fp32, and AttentionArguments::running_lse
   /// (docs/outputs.md). For 16-bit q, k and v, by forward_wgmma, without split_keys, values_in_keys, list_block, output
-  /// functor and mean_score.
+  /// functor and mean_score. Sinks belong to one of the calls.
   bool running_lse = false;
   Mask mask = {};    ///< the keys that each query sees
   Score score = {};  ///< the function of a score that is applied before the softmax

@@ -193,10 +193,10 @@ def attention(
             `tensors` are those of whole sequences.
         return_aux: Names of further outputs, fp32 unless noted, for 16-bit q, k and v. Raised: "max_logit" (heads_q),
             the largest score of each head; "row_max", of LSE's shape, that of each query; after scale and `score`,
-            without sinks. Continued, with out_dtype "fp32": "running_lse", of LSE's shape, and `out`: results over the
-            keys of earlier calls, to which this call's are added. Written: "mean_score", of LSE's shape, Σ P · score of each query; "o_descale", of LSE's
-            shape, the scale of each row of 8-bit o; "o_raw", of o's shape and type, o before `output`. A dict gives
-            arrays, or None for new ones; initialize arrays that are raised to −inf, and pass them to several calls.
+            without sinks. Continued: "running_lse", of LSE's shape, with `out` of out_dtype "fp32": the call adds its
+            keys to both. Written: "mean_score", of LSE's shape, Σ P · score of each query; "o_descale", of LSE's shape,
+            the scale of each row of 8-bit o; "o_raw", of o's shape and type, o before `output`. A dict gives arrays, or
+            None for new ones; initialize arrays that are raised or continued to −inf, and pass them to several calls.
         output: The function that is applied to o in fp32 before it is rounded: a gate, a residual, a text. None:
             none. It reads arrays of `tensors`. Not with FP8 q.
 

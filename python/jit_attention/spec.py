@@ -77,8 +77,9 @@ class AttentionSpec:
             k and v, without split_keys, values_in_keys and list_block.
         o_descale: With out_dtype "fp8_e4m3" or "int8" and head dims up to 256: whether calls compute a scale for each
             row of o, an output that `return_aux` names. Otherwise callers pass scales.
-        running_lse: With out_dtype "fp32": whether calls add their keys to `out` and the array that `return_aux` names,
-            results over other keys. With 16-bit q, k and v, without split_keys, output and mean_score.
+        running_lse: With out_dtype "fp32", by `forward_wgmma`: whether calls add their keys to `out` and the array that
+            `return_aux` names, results over other keys. With 16-bit q, k and v, without split_keys, values_in_keys,
+            list_block, output and mean_score.
         mask: The keys that each query sees. None: all.
         score: The function of a score that is applied before the softmax. None: none.
         output: The function that is applied to o in fp32 before it is rounded, such as a gate. None: none. With

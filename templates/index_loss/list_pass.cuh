@@ -166,13 +166,17 @@ class IndexLossPass {
     return {largest, sum_of(sum), sum_of(targets)};
   }
 
+  /// The logarithm of what is smaller is −∞, and its inverse may be +∞.
+  static constexpr float least_normal = 0x1p-126f;
+  static JIT_DEVICE float inverse(float largest) { return largest >= least_normal ? 1 / largest : 0; }
+
   JIT_DEVICE float loss_of(const Softmax& softmax) const {
     if (softmax.is_none()) return 0;
     const float log_sum = softmax.largest + lg2(softmax.sum) * ln_2;
     float loss = 0;
     for_own_entries([&](int, float score, float target) {
       const float p = target / softmax.targets;
-      if (p != 0) loss += p * (lg2(p) * ln_2 - (score - log_sum));
+      if (!(p < least_normal)) loss += p * (lg2(p) * ln_2 - (score - log_sum));
     });
     return sum_of(loss);
   }
@@ -189,8 +193,7 @@ class IndexLossPass {
     largest = largest_of(largest);
     largest_weight = largest_of(largest_weight);
     const float d_loss = params_.d_loss[token_ * params_.d_loss_token];
-    const float slope_scale = largest > 0 ? 1 / largest : 0,
-                weight_scale = largest_weight > 0 ? 1 / largest_weight : 0;
+    const float slope_scale = inverse(largest), weight_scale = inverse(largest_weight);
     Accumulators dq = {};
     float d_weight = 0;
 #pragma unroll 1

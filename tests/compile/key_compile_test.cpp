@@ -73,9 +73,10 @@ TEST(Key, EveryInputChangesIt) {
       const KernelConfig config =
           has_fp8_queries(spec)
               ? KernelConfig(ForwardWgmma{.output = OutputPlace::direct, .converter_warps = 2})
-          : spec.split_keys != 0 || spec.key_arrivals ? KernelConfig(ForwardWgmma{.tile_kv = 128})
-          : is_plain(spec)                            ? KernelConfig()
-                                                      : ForwardSplitKv{};
+          : spec.split_keys != 0 || spec.key_arrivals || spec.running_lse
+              ? KernelConfig(ForwardWgmma{.tile_kv = 128})
+          : is_plain(spec) ? KernelConfig()
+                           : ForwardSplitKv{};
       EXPECT_EQ(keys.insert(key_of(spec, config)).second, field.is_baked)
           << field.name << " " << to_string(spec);
     }

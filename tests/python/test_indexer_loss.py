@@ -124,6 +124,20 @@ def test_numbers_that_are_none(rng, place, fetch):
     assert fetch(dk).shape == k.shape and not fetch(dk).any()
 
 
+def test_targets_below_normal_numbers(place, fetch):
+    """They count for nothing, where scores leave no other gradient, too."""
+    q, k = numpy.ones((2, 1, 64), BF16), numpy.ones((2, 64), BF16)
+    k[1] = -1  # has score 0
+    weights, lists = numpy.full((2, 1), 3, numpy.float32), numpy.int32([[[0, 1]], [[0, 1]]])
+    targets = numpy.float32([[[1, 1e-39]], [[1e-39, 1]]])
+    given = [place(x) for x in (q, k, weights, lists, targets, numpy.int32([[2], [2]]))]
+    loss = fetch(_core._index_loss(*given))
+    assert loss[0] == 0 and abs(loss[1] - 192) < 0.01
+    for gradient, right in zip(_core._index_loss(*given, d_loss=place(numpy.ones(2, numpy.float32))), (3, 3, 64)):
+        gradient = fetch(gradient)
+        assert numpy.isfinite(gradient).all() and numpy.abs(gradient).max() == right
+
+
 def test_what_is_refused(rng, place):
     q, k, weights, lists, targets, counts = (place(x) for x in problem(rng, 4, 8, 64, 40, 30, BF16))
     for match, arrays in (("q: has 2 dimensions", (q[0], k, weights, lists, targets)),

@@ -31,7 +31,7 @@ constexpr std::array rows = {
         "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
     field<&ForwardMlaWgmma::pair>("pair",
-                                  "two blocks copy, or convert, half of a query's keys each, for both",
+                                  "each of two blocks copies or converts half of a tile of keys, for both",
                                   {.affects = Affects::tiling, .sample = 1}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");

@@ -126,6 +126,8 @@ void check_arguments(const ChooseKeysSpec& spec, const ChooseKeysArguments& give
   check_pointer("k", given.k, row_alignment);
   if (spec.scores.page_size == 0 && given.k_scale.rank == 1)
     check_size("k_scale", given.k_scale, 0, "keys", given.k.shape[0]);
+  if (spec.scores.page_size > 0 && given.k.shape[0] == 0 && work.tokens > 0 && work.columns > 0)
+    refuse("k", "has no pages, and tokens may see keys");
   // Scores of no columns need no memory.
   ScoreKeysArguments scored = scoring(spec, given, work, 0, work.tokens, 0);
   scored.scores = TensorView::dense(nullptr, DType::fp32, {work.tokens, 0});
@@ -133,8 +135,10 @@ void check_arguments(const ChooseKeysSpec& spec, const ChooseKeysArguments& give
   check_arguments(selection(spec), choosing(scored, given.indices, given.counts));
   using Named = std::pair<std::string_view, const TensorView*>;
   for (const auto& [name, output] : {Named{"indices", &given.indices}, Named{"counts", &given.counts}})
-    for (const auto& [other, input] : {Named{"q", &given.q}, Named{"k", &given.k},
-                                       Named{"weights", &given.weights}, Named{"k_scale", &given.k_scale}})
+    for (const auto& [other, input] :
+         {Named{"q", &given.q}, Named{"k", &given.k}, Named{"k_scale", &given.k_scale},
+          Named{"weights", &given.weights}, Named{"starts", &given.starts}, Named{"ends", &given.ends},
+          Named{"page_table", &given.page_table}})
       if (input->is_present()) check_no_overlap(name, *output, other, *input);
 }
 

@@ -56,12 +56,12 @@ def attention(q: Any, k: Any, v: Any, *, group: Any = None, placement: Placement
         score: As in `jit_attention.attention`.
         softmax_scale: As in `jit_attention.attention`.
         method: "gather": a rank copies the keys that its queries need, and one kernel computes. "arrive": the kernel
-            computes with own keys while those of others are copied, between GPUs of one host with access to each
-            other (sm_90a, granules of multiples of 128); elsewhere "gather", said once. "ring": keys go around
+            computes with own keys while those of others are copied, between GPUs with access to each other
+            (sm_90a, granules of multiples of 128); without these "gather" computes, with one warning. "ring": keys go around
             one shard at a time, and take the least memory. "heads": rows are exchanged for heads; both numbers of heads
-            must be multiples of the group's size. "auto": "arrive" in calls that were measured
-            to be fastest by it: of 8,192 tokens or more over two such GPUs, without packed sequences and masks that
-            read tensors; elsewhere "heads" if it can be and fewer bytes travel, else "gather".
+            must be multiples of the group's size. "auto": "arrive" over two such GPUs
+            from 8,192 tokens on, with head dims up to 256, without packed sequences and masks that read tensors; in
+            other calls "heads" if it can be and fewer bytes travel, else "gather".
         tensors: What mask and score read, by name: of the whole sequence, equal on all ranks. Gradients of those that
             the score reads are sums over all ranks, on each rank.
         sinks: As in `jit_attention.attention`, equal on all ranks; the gradient is the sum over all ranks.

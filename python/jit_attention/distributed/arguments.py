@@ -57,8 +57,8 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
         return q, k, v, rng_state, None
     if hosts > 1:
         method = _within_hosts(method, hosts)
-    elif method == "auto":
-        method = choose(q, k, v, group.size(), placement, mask, score, dropout_p)
+    elif method == "auto" and (chosen := choose(q, k, v, group.size(), placement, mask, score, dropout_p)) != "arrive":
+        method = chosen  # else "auto" remains: "arrive" between ranks of one host
     scale = None if softmax_scale is None else float(softmax_scale)
     return q, k, v, rng_state, Call(mask, score, tuple(tensors), scale, group, placement, method, float(dropout_p),
                                     bool(deterministic), timeout, {})
@@ -78,6 +78,9 @@ def _refuse(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         if tensor.dim() != 4:
             raise InvalidArgumentError(f"{name}: has {tensor.dim()} dimensions; it must have 4, (batch, rows, heads, "
                                        "head_dim)", "arguments", name)
+        if tensor.device != q.device:
+            raise InvalidArgumentError(f"{name}: is on {tensor.device}, and q is on {q.device}; they must be on one device",
+                                       "arguments", name)
         if tensor.dtype not in _DTYPES or tensor.dtype != q.dtype:
             raise InvalidArgumentError(f"{name}: is {tensor.dtype}; q, k and v must be all bf16 or all fp16", "arguments",
                                        name)

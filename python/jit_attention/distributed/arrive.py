@@ -7,6 +7,7 @@ Each rank returns what it adds to gradients of others' keys as "gather" does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -230,7 +231,8 @@ def _dense(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, int]]:
     (_, _, heads, head_dim), (entry, row, head, element), address = x.shape, x.stride(), x.data_ptr()
     if element == 1 and head == head_dim and row == heads * head_dim and entry % 8 == 0 and address % 16 == 0:
         return x, (address, entry)
-    return _dense(x.clone(memory_format=torch.contiguous_format))
+    x = x.clone(memory_format=torch.contiguous_format)
+    return x, (x.data_ptr(), x.stride(0))
 
 
 def _workspace_of(problem: Problem, purpose: Any) -> tuple[str, Any, tuple[Any, ...]]:
@@ -246,13 +248,16 @@ def _workspace_of(problem: Problem, purpose: Any) -> tuple[str, Any, tuple[Any, 
                                   v.shape[3])
 
 
-def _shared_of(problem: Problem, purpose: Any = None) -> tuple[_Workspace, _Shared] | None:
-    """The exchange of a call; None, with a log message, when it uses "gather"."""
+def _shared_of(problem: Problem, purpose: Any = None, is_chosen: bool = False) -> tuple[_Workspace, _Shared] | None:
+    """The exchange of a call; None, with a log message, when it uses "gather". With `is_chosen` nobody asked for "arrive":
+    ranks of several hosts gather, and say nothing."""
     found = problem.kept.get("workspace")
     if found is None:
         found = problem.kept["workspace"] = _workspace_of(problem, purpose)
     why, workspace, sizes = found
     if workspace is not None and len(workspace.hosts) > 1:
+        if is_chosen:
+            return None
         raise InvalidArgumentError(f"group: its ranks are on {len(workspace.hosts)} hosts ({', '.join(workspace.hosts)}), and "
                                    "\"arrive\" copies within one; give a DeviceMesh of two dimensions, (hosts, ranks of each), "
                                    'or method="gather"', "arguments", "group")
@@ -264,18 +269,27 @@ def _shared_of(problem: Problem, purpose: Any = None) -> tuple[_Workspace, _Shar
     return workspace, shared
 
 
+@contextlib.contextmanager
+def leaving_if_it_fails(control: Control) -> Iterator[None]:
+    """Tells the other ranks of an error of this one, whose kernels must not wait for it."""
+    try:
+        yield
+    except BaseException as error:
+        control.leave(f"this rank failed: {error}")
+        raise
+
+
 def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, compute: Callable[..., _Results]) -> _Results:
     """compute(keys, values, arrivals) over the whole sequence, whose keys arrive meanwhile."""
     stream = _stream(workspace.device)
-    addresses = shared.begin(problem.k, problem.v, stream)
+    with leaving_if_it_fails(problem.control):
+        addresses = shared.begin(problem.k, problem.v, stream)
     whole_k, whole_v, arrivals = shared.tensors(addresses, problem.k, problem.v, problem.placement.seqlen)
     if workspace.may_compile(problem):
         shared.exchange.send()
     try:
-        return compute(whole_k, whole_v, arrivals=arrivals)
-    except BaseException as error:  # this rank's kernels must not wait for others in this call
-        problem.control.leave(f"this rank failed: {error}")
-        raise
+        with leaving_if_it_fails(problem.control):
+            return compute(whole_k, whole_v, arrivals=arrivals)
     finally:
         shared.exchange.end(stream)
 
@@ -287,18 +301,18 @@ def over(problem: Problem, purpose: Any, compute: Callable[..., _Results]) -> _R
     return None if found is None else _with_arrivals(problem, *found, compute)
 
 
-def forward(problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+def forward(problem: Problem, is_chosen: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """O and LSE of this rank's queries."""
-    found = _shared_of(problem)
+    found = _shared_of(problem, is_chosen=is_chosen)
     if found is None:
         return gather.forward(problem)
     return _with_arrivals(problem, *found, functools.partial(_problem.forward, problem))
 
 
 def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Tensor, dlse: torch.Tensor | None,
-             wanted: tuple[str, ...], want_sinks: bool) -> Gradients:
+             wanted: tuple[str, ...], want_sinks: bool, is_chosen: bool = False) -> Gradients:
     """Gradients of this rank's rows; for tensors and sinks, this rank's contribution."""
-    found = _shared_of(problem)
+    found = _shared_of(problem, is_chosen=is_chosen)
     if found is None:
         return gather.backward(problem, do, o, lse, dlse, wanted, want_sinks)
     gradients = _with_arrivals(problem, *found, lambda k, v, arrivals: _problem.backward(
@@ -307,7 +321,7 @@ def backward(problem: Problem, do: torch.Tensor, o: torch.Tensor, lse: torch.Ten
 
 
 def _all_workspaces(control: Control) -> Iterator[_Workspace]:
-    """Those of a group, and of its hosts."""
+    """The workspaces of a group and of its hosts."""
     for ranks in (control, *(hosts.inner for hosts in control.parts.values())):
         yield from _workspaces.get(ranks, {}).values()
 

@@ -14,7 +14,7 @@ from .problem import Problem
 
 
 class Repeated:
-    """A forward call as the one before it: what the host still does while sizes, memory and time-out are the same."""
+    """A forward call with the sizes, memory and time-out of the one before it: the host only exchanges and launches."""
 
     __slots__ = ("problem", "control", "fields", "workspace", "shared", "generation", "on_gpu")
 
@@ -35,24 +35,25 @@ class Repeated:
         control, exchange = self.control, shared.exchange
         control.repeat(self.fields)
         stream = arrive._stream(workspace.device)
-        addresses = shared.begin(k, v, stream)
+        with arrive.leaving_if_it_fails(control):
+            addresses = shared.begin(k, v, stream)
         try:
-            found = shared.arguments.get((self, addresses))
-            if found is None:
-                whole_k, whole_v, arrivals = shared.tensors(addresses, k, v, self.problem.placement.seqlen)
-                options = _problem.arriving(self.problem, None, True, arrivals)
-                found = shared.arguments[self, addresses] = whole_k, whole_v, options | {"return_lse": True}
-            return _problem._attention(q, found[0], found[1], **found[2])
-        except BaseException as error:
-            control.leave(f"this rank failed: {error}")
-            raise
+            with arrive.leaving_if_it_fails(control):
+                found = shared.arguments.get((self, addresses))
+                if found is None:
+                    whole_k, whole_v, arrivals = shared.tensors(addresses, k, v, self.problem.placement.seqlen)
+                    options = _problem.arriving(self.problem, None, True, arrivals)
+                    found = shared.arguments[self, addresses] = whole_k, whole_v, options | {"return_lse": True}
+                return _problem._attention(q, found[0], found[1], **found[2])
         finally:
             exchange.end(stream)
 
 
 def repeated(problem: Problem) -> Any:
-    """What makes a call that has been made before, and has no tensors but q, k and v; None: nothing simpler does."""
+    """The shortcut for the next equal call, which has no tensors but q, k and v; None: that is made as any other."""
     workspace = problem.kept.get("workspace", ("", None))[1]
-    if arrive._LAUNCHES_BLOCK or workspace is None or workspace.refusal or workspace.kept or is_captured(problem.q):
+    if arrive._LAUNCHES_BLOCK or workspace is None or workspace.refusal or workspace.kept or len(workspace.hosts) > 1:
+        return None
+    if is_captured(problem.q):
         return None
     return Repeated(problem, workspace, workspace.shared)

@@ -1,4 +1,4 @@
-"""Which method "auto" is. All ranks get the same answer from their own arguments."""
+"""The choice of method "auto", which every rank derives alike from its own arguments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..score import Score
 from . import heads
 from .placement import Placement
 
-#: Calls in which "arrive" was measured ahead of all other methods, forward and with gradients. Packed documents, for which
-#: "gather" was ahead, and more ranks, where it was not measured, are not among them.
+#: Calls that get "arrive". It was ahead of all other methods for causal attention with 32/8 heads of 128, forward and with
+#: gradients. Packed documents, for which "gather" was ahead, and more ranks, which were not measured, do not get it.
 _ARRIVE_RANKS, _ARRIVE_TOKENS, _ARRIVE_GRANULE, _ARRIVE_CAPABILITY = 2, 8192, 128, (9, 0)
 
 
@@ -25,7 +25,7 @@ def choose(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, size: int, placeme
 
 
 def arrives(placement: Placement, mask: Mask | None, columns: int) -> bool:
-    """Whether "arrive" is fastest on GPUs that have its kernels."""
+    """Whether "auto" chooses "arrive" on GPUs that have its kernels."""
     return (placement.ranks == _ARRIVE_RANKS and placement.seqlen >= _ARRIVE_TOKENS and columns <= 256
             and placement.granule % _ARRIVE_GRANULE == 0 and min(map(placement.rows, range(placement.ranks))) > 0
             and not placement.documents and (mask is None or not mask.tensors))

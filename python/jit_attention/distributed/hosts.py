@@ -201,7 +201,7 @@ def _gathered(problem: Problem, hosts: _Hosts, source: int, step: _Step, held: t
 
 
 def _arriving(problem: Problem, hosts: _Hosts, source: int, step: _Step, held: torch.Tensor, compute: Callable[..., Any]) -> Any:
-    """_gathered, while the kernel computes. Each rank takes part if one of its host has work."""
+    """As _gathered, but keys arrive while the kernel runs. If one rank of a host has work, all its ranks take part."""
     if not step.any_has_work and source != hosts.own:
         return None
     placement, results = _placement_of_step(problem.placement, hosts.count, hosts.own, source), None

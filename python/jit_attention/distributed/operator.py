@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
@@ -31,13 +32,16 @@ from .written import read as read_placement
 from .written import written as written_placement
 
 METHODS = {"arrive": arrive, "gather": gather, "heads": heads, "ring": ring}
+#: "auto" of calls for which it is "arrive": ranks of several hosts gather.
+_NEAR = types.SimpleNamespace(forward=functools.partial(arrive.forward, is_chosen=True),
+                              backward=functools.partial(arrive.backward, is_chosen=True))
 
 
 @functools.lru_cache(maxsize=64)
 def _method_of(name: str) -> tuple[Any, int]:
     """A method's module, and the number of hosts: "gather/2" gathers within each of 2."""
     method, _, count = name.partition("/")
-    return (hosts.OverHosts(method), int(count)) if count else (METHODS[method], 1)
+    return (hosts.OverHosts(method), int(count)) if count else ((METHODS | {"auto": _NEAR})[method], 1)
 
 
 def _fields(problem: Problem, method: str, text: str, which: str) -> dict[str, str]:
@@ -193,7 +197,7 @@ def _forward(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tens
     method = _method_of(call.method)[0]
     problem = _begin(call, "forward", q, k, v, tensors, sinks, rng_state)
     results = method.forward(problem)
-    if known is not None and method is arrive:
+    if known is not None and method in (arrive, _NEAR):
         known.run = arrive_again.repeated(problem)
     return results
 

@@ -24,9 +24,9 @@ def key_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group: Any, placem
             and type(group) is not str and (softmax_scale is None or type(softmax_scale) is float)
             and (timeout is None or type(timeout) in (int, float)) and not torch._C._is_any_autocast_enabled()):
         return None
-    # A group that was destroyed may have a successor.
+    # The default group counts by identity, too: after destroy_process_group it may be another one.
     own = id(dist.group.WORLD if group is None else group)
-    return (own, id(placement), id(mask), id(score), q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, method,
+    return (own, id(placement), id(mask), id(score), q.shape, k.shape, v.shape, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, method,
             softmax_scale, timeout, bool(deterministic))
 
 

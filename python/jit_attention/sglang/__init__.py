@@ -36,7 +36,7 @@ def register():
         from .nvfp4 import allow
 
         allow()
-    except (ImportError, KeyError, ValueError) as error:  # of a version that create() refuses
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:  # of a version that create() refuses
         _log.warning("this SGLang does not let other backends have caches of nvfp4 (%s)", error)
 
 

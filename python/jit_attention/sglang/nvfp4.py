@@ -42,16 +42,17 @@ def allow():
     if any(access.backend_matcher.exact == {NAME} for access in registry["nvfp4"]):
         return
     matcher = quantization.KVCacheBackendMatcher(exact=frozenset({NAME}))
-    registry["nvfp4"] += tuple(
+    accesses = tuple(
         quantization.KVCacheAttentionAccess(phase, quantization.KVCacheAttentionAccessKind.NATIVE_FP4, matcher,
                                             storage_dtype=torch.uint8, scale_recipe="nvfp4")
         for phase in quantization.KVCacheAttentionPhase)  # fmt: skip
     register_resolution_hook("handle_nvfp4_prefill_kv_dequant_dtype")(dequantized_prompts)
     register_resolution_hook("handle_kv4_compatibility")(compatibility)
+    registry["nvfp4"] += accesses
 
 
 class Pool:
-    """What attention and `append` need of a pool of nvfp4."""
+    """A pool of nvfp4 as attention and `append` see it."""
 
     def __init__(self, pool, page_size):
         if pool.k_scale_buffer is None:
@@ -71,7 +72,7 @@ class Pool:
         _append_to_slots(k, v, keys, values, slots, "nvfp4", *scales, *of_blocks)
 
     def _of(self, layer_id):
-        # These wait until the layer's keys have arrived, where a host has stored some; raw buffers do not.
+        # get_key_buffer and get_value_buffer wait for keys that a host still sends; get_raw_kv_buffer does not.
         keys, values = self._pool.get_key_buffer(layer_id), self._pool.get_value_buffer(layer_id)
         _, _, *of_blocks = self._pool.get_raw_kv_buffer(layer_id)
         method = self._pool.quant_method

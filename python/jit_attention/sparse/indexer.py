@@ -13,13 +13,16 @@ def list_mass(q: ArrayT, k: Array, lse: Array, indices: Array, counts: Array | N
               softmax_scale: float | None = None, stream: Any = None) -> ArrayT:
     """Computes the mass of each listed key: its probability in attention, summed over all heads of a token.
 
+    There is no mask and no score function: lists hold keys that the token sees. Masses of a token sum to its heads, or to
+    less where attention had sinks.
+
     Args:
         q: Queries (tokens, heads_q, head_dim), bf16 or fp16, such as `dsa` has them.
         k: Keys, or latents, (rows, heads_kv, head_dim). Rows of both are aligned to 16 bytes.
         lse: fp32 (heads_q, tokens), as `dsa` returns it. A head with −∞ adds nothing.
         indices: int32 (tokens, 1, entries): rows of k. Entries that name none have mass 0.
         counts: int32 (tokens, 1): how many of the entries count. None: all.
-        softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
+        softmax_scale: Factor of q · k in the call that returned lse. None: 1/sqrt(head_dim).
         stream: As in `attention`.
 
     Returns:
@@ -63,11 +66,12 @@ def indexer_loss(q: ArrayT, k: Array, weights: Array, indices: Array, targets: A
             duplicates count twice.
         targets: fp32 (tokens, 1, entries), not negative, such as `list_mass` yields.
         counts: int32 (tokens, 1): how many of the entries count. None: all.
-        stream: As in `attention`, without gradients.
+        stream: As in `attention`; refused where a tensor requires grad, and under torch.compile.
 
     Returns:
-        The loss of each token, fp32 (tokens); 0 for a token without keys or whose targets are all 0. For PyTorch tensors autograd
-        computes deterministic gradients of q, k and weights; of keys that no list names they are 0. Targets have none.
+        The loss of each token, fp32 (tokens); 0 for a token without keys or whose targets are all 0. For PyTorch tensors
+        autograd computes deterministic gradients of q, k and weights; of keys that no list names they are 0. Targets must
+        not require grad.
 
     Raises:
         InvalidArgumentError: An argument is wrong.

@@ -299,6 +299,9 @@ def _check_outputs(asked, q):
     if isinstance(asked, str):
         raise TypeError('return_aux must be names, as ("max_logit",), or a mapping of names to arrays')
     for name in asked:
+        if name == "running_lse":
+            _refuse_output("return_aux", "names 'running_lse', which has neither gradients nor an operator: call "
+                           "jit_attention.attention")
         if name not in OUTPUTS:
             _refuse_output("return_aux", f"names {name!r}, which is no output; there are {', '.join(OUTPUTS)}")
     if len(set(asked)) < len(asked):
