@@ -157,6 +157,18 @@ def test_ranks_of_several_hosts_need_a_mesh(made, monkeypatch):
     assert not exchange.asked and not control.broken
 
 
+def test_auto_gathers_over_several_hosts(made, monkeypatch, recwarn):
+    """Nobody asked for "arrive" there."""
+    call, exchange, given, control = made
+    gathered = []
+    monkeypatch.setattr(groups.Control, "_texts", lambda control, what, text, timeout: ["a, sm_90a", "b, sm_90a"])
+    monkeypatch.setattr(arrive.gather, "forward", lambda problem: gathered.append(problem) or (problem.q, problem.q[..., 0]))
+    call = call._replace(method="auto", kinds={})
+    for _ in range(3):
+        operator.compute_directly(call, *tensors())
+    assert len(gathered) == 3 and not exchange.asked and not control.broken and not recwarn.list
+
+
 def known_and_anew(rank):
     """Whether results of known calls are those of calls that are checked; shapes, strides, masks, types and groups change."""
     import contextlib
