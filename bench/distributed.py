@@ -105,12 +105,12 @@ def fields_of(rank, cell, options, name, shards, one, full):
     seconds, host = rank.measure(call)
     kept = Cell.kept_pairs(cell) / cell.seqlen_q ** 2
     more = dict(time_ms=seconds * 1e3, E1=one / (rank.size * seconds), E3=kept * full / (rank.size * seconds), host_us=host * 1e6)
+    if options.bursts:  # ahead of a capture, after which the host checks more in each call
+        more["burst_ms"] = burst_of(rank, call, seconds) * 1e3
     if options.graphs and name not in PEERS:
         graph, results = captured(call)
         more["same_bits"] = have_same_bits(rank, call, graph, results)
         more["graph_ms"] = rank.measure(graph.replay)[0] * 1e3
-    if options.bursts:
-        more["burst_ms"] = burst_of(rank, call, seconds) * 1e3
     if shards.placement is not None:
         placement = shards.placement
         alone, _ = rank.measure(shards.local)

@@ -29,7 +29,7 @@ struct OutputField {
   bool AttentionSpec::*asked;            ///< the member of a spec that asks for it
   TensorView AttentionArguments::*view;  ///< the tensor, which a call needs where it is asked for
   bool is_of_rows;                       ///< whether it has lse's shape, else (heads_q)
-  bool is_raised;                        ///< whether a call reads it, and a new array begins at −inf; else it is written
+  bool is_raised;  ///< whether a call reads it, and a new array begins at −inf; else it is written
 };
 
 /// All of them.

@@ -61,7 +61,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr bool copies_for_both = is_pair && uses_tma;
   static constexpr int copied_rows = tile_kv / (is_pair ? 2 : 1);  ///< of a tile
   static JIT_DEVICE int first_copied_row() { return is_pair ? cluster_rank() * copied_rows : 0; }
-  static_assert(!is_pair || uses_tma || converts_latents<Config>, "pairs of blocks send rows that they convert");
+  static_assert(!is_pair || uses_tma || converts_latents<Config>,
+                "pairs of blocks send rows that they convert");
   /// A tile and a half are on their way at most, which does not cover the latency of memory beside products.
   static constexpr bool prefetches_keys = !is_pair;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,

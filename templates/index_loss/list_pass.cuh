@@ -8,7 +8,7 @@
 //     places of keys ─ barrier ─ load K ─ barrier ─ X again, where it is above 0 ─ barrier ─
 //     dQ += d_score · [X > 0] K ─ (weight · [X > 0])ᵀ Q · d_score, which is stored for each entry
 //
-// Operands of 16 bits are divided by their largest magnitude, so that fp16 holds them. All sums have a fixed order.
+// 16-bit operands are divided by their largest magnitude, so that fp16 holds them. All sums have a fixed order.
 #pragma once
 
 #include "base/prelude.cuh"

@@ -35,7 +35,7 @@ std::string key_of(const AttentionSpec& spec, const KernelConfig& config, Arch a
   settings.templates = templates;
   const Context context(settings);
   const Error error = testing::error_of([&] { compile(spec, arch, config, context); });
-  EXPECT_EQ(error.code(), ErrorCode::offline);
+  EXPECT_EQ(error.code(), ErrorCode::offline) << error.message();
   std::smatch match;
   const std::string message = error.message();
   return std::regex_search(message, match, std::regex("key ([0-9a-f]{32})")) ? match[1].str() : "";
@@ -73,10 +73,10 @@ TEST(Key, EveryInputChangesIt) {
       const KernelConfig config =
           has_fp8_queries(spec)
               ? KernelConfig(ForwardWgmma{.output = OutputPlace::direct, .converter_warps = 2})
-          : spec.split_keys != 0 || spec.key_arrivals || spec.running_lse
-              ? KernelConfig(ForwardWgmma{.tile_kv = 128})
-          : is_plain(spec) ? KernelConfig()
-                           : ForwardSplitKv{};
+          : spec.running_lse ? KernelConfig(ForwardWgmma{.output = OutputPlace::direct})
+          : spec.split_keys != 0 || spec.key_arrivals ? KernelConfig(ForwardWgmma{.tile_kv = 128})
+          : is_plain(spec)                            ? KernelConfig()
+                                                      : ForwardSplitKv{};
       EXPECT_EQ(keys.insert(key_of(spec, config)).second, field.is_baked)
           << field.name << " " << to_string(spec);
     }

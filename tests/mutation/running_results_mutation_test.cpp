@@ -25,7 +25,7 @@ TensorView keys(TensorView view, std::int64_t begin, std::int64_t end) {
   return view;
 }
 
-// What is wrong with the results of two calls that have a part of the keys each.
+// Faults of the results of two calls that have a part of the keys each.
 std::string noticed_of(const TemplateMutation* mutation, int head_dim, const KernelConfig& config) {
   const MutatedTemplates templates(mutation);
   const Context context(templates.settings());
@@ -72,12 +72,13 @@ TEST(RunningResults, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, 128, wgmma), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Running, RunningMutationTest,
-    ::testing::Values(
-        RunningMutation{{"StateOfOneLane", {"Layout::reduce(of_lane, max_nan)", "of_lane"}}, 64, wgmma},
-        RunningMutation{{"AllOfTheCallsKeys", removed}, 64, wgmma}),
-    ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Running, RunningMutationTest,
+                         ::testing::Values(RunningMutation{{"StateOfOneLane",
+                                                            {"Layout::reduce(of_lane, max_nan)", "of_lane"}},
+                                                           64,
+                                                           wgmma},
+                                           RunningMutation{{"AllOfTheCallsKeys", removed}, 64, wgmma}),
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace jit::testing::running_results_mutations

@@ -170,7 +170,7 @@ def here(emulated):
 PARTS = {
     "vllm": ({"tests/kernels/attention/test_flashmla.py": LATENTS, "tests/conftest.py": "import nothing",
               "tests/quantization/here/test_per_token_kv_cache.py": CACHES},
-             ["    1 latents of fp8 under queries of fp8 are not served", "    1 of vLLM itself",
+             ["    1 FP8 latents under FP8 queries are not served", "    1 of vLLM itself",
               "3 passed, 1 failed, 1 skipped, 1 left out"]),
     "cudnn": ({"test/python/sdpa/frost/test_sdpa_fwd_dsl_sm100.py": CUDNN},
               ["    2 not of head dim 512", "    1 of cuDNN itself: cudnn.sdpa.fwd.api_dsl.SdpaFwdDslSm100",

@@ -83,7 +83,7 @@ def unified_attention(q, k, v, out, cu_seqlens_q, max_seqlen_q, seqused_k, max_s
 
 
 def no_fp8_queries(*arguments, **options):
-    pytest.skip("latents of fp8 under queries of fp8 are not served")
+    pytest.skip("FP8 latents under FP8 queries are not served")
 
 
 def install():

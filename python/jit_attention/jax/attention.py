@@ -232,7 +232,7 @@ def _check_gradients(problem, arrays, tensors, perturbed):
                "head_dim_v": problem.spec.values_in_keys and not has_lists, "k": arrays["k"].dtype.itemsize == 1}
     for name, is_one in reasons.items():
         if perturbed and is_one:
-            reason = "is of fp8" if name == "k" else "was given"
+            reason = "is FP8" if name == "k" else "was given"
             refuse(name, f"{reason}, and a gradient is wanted, and there are none with it: give jax.lax.stop_gradient(…) "
                          "of q, k and v")
     if has_lists and perturbed & set(tensors):

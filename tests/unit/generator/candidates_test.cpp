@@ -54,7 +54,7 @@ TEST(Candidates, AreOfBothFamiliesWhereBothMayServe) {
   EXPECT_GE(without_tma.size(), 2u);
 }
 
-// What is predicted to take twice as long is not compiled: a first call waits for all that is.
+// Configs that are predicted to take twice as long are not compiled: a first call waits for all that are.
 TEST(Candidates, OfAFamilyOutOfReachAreNone) {
   const auto picked = [](double cycles) {
     return promising(std::vector<Candidate>{{{ForwardWgmma{}}, 100},
