@@ -15,7 +15,9 @@ AttentionSpec with_lengths(AttentionSpec spec) {
 }
 
 AttentionSpec forward_spec(const AttentionSpec& spec, bool has_device_lengths) {
-  const bool has_own_kernels = spec.dropout || (spec.split_keys != 0 && is_plain(spec));
+  AttentionSpec without_sinks = spec;
+  without_sinks.sinks = false;
+  const bool has_own_kernels = spec.dropout || (spec.split_keys != 0 && is_plain(without_sinks));
   return has_own_kernels && has_device_lengths ? with_lengths(spec) : spec;
 }
 

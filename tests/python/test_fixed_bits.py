@@ -180,6 +180,24 @@ def test_results_wait_in_several_grids(rng, place, fetch, emulated):
     assert numpy.isfinite(fetch(o)).all()
 
 
+def test_lengths_of_dense_sequences_beside_sinks(rng, place, fetch):
+    """Rows behind the lengths are NaN, those of queries become 0, and each request has its bits alone."""
+    lengths_q, lengths_k, pads = [3, 5, 1], [0, 70, 200], [9, 0, 40]
+    q, k, v = (rng.standard_normal((3, n, h, 64)).astype(numpy.float16) for n, h in ((5, 4), (250, 2), (250, 2)))
+    sinks = place(rng.standard_normal(4).astype(numpy.float32))
+    alone = []
+    for b, (of_q, of_k, pad) in enumerate(zip(lengths_q, lengths_k, pads)):
+        own = (x[b : b + 1, begin:end].copy() for x, begin, end in ((q, 0, of_q), (k, pad, pad + of_k), (v, pad, pad + of_k)))
+        alone.append(fetch(ja.attention(*map(place, own), sinks=sinks, split_keys=64))[0])
+        q[b, of_q:] = k[b, :pad] = k[b, pad + of_k :] = v[b, :pad] = v[b, pad + of_k :] = numpy.nan
+    used_q, used_k, pads = (place(numpy.int32(x)) for x in (lengths_q, numpy.add(lengths_k, pads), pads))
+    o = fetch(ja.attention(*map(place, (q, k, v)), sinks=sinks, seqused_q=used_q, seqused_k=used_k, cache_leftpad=pads,
+                           split_keys=64, zero_padding=True))
+    for b, own in enumerate(alone):
+        assert numpy.array_equal(o[b, : lengths_q[b]], own) and not o[b, lengths_q[b] :].any()
+    assert not alone[0].any() and alone[1].any()
+
+
 @pytest.mark.parametrize("family", some(list(CONFIGS)))
 def test_largest_scores_of_all_spans(family, rng, place, fetch):
     q, k, v = (rng.standard_normal((1, n, h, 64)).astype(numpy.float16) for n, h in ((40, 4), (300, 2), (300, 2)))
