@@ -11,7 +11,9 @@ namespace jit {
 
 /// Whether a block copies keys for the other block of its pair, too.
 template <class Traits>
-inline constexpr bool copies_for_both = requires { requires Traits::copies_for_both; };
+inline constexpr bool copies_for_both = requires {
+  requires Traits::copies_for_both;
+};
 
 /// Starts the copies of every other box of a tile to both blocks, at the same place, where their bytes count at the same
 /// barrier `full`: each block waits for a whole tile, and has released the stage in both. Boxes take turns, by panels and

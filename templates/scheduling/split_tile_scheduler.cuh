@@ -99,7 +99,7 @@ using TileSpaceBlockOf = TileSpaceBlock<requests_of<Config>() == Requests::few_q
 template <class Config>
 inline constexpr int block_cluster = 1;
 template <class Config>
-  requires requires { Config::pair; }
+requires requires { Config::pair; }
 inline constexpr int block_cluster<Config> = Config::pair ? 2 : 1;
 
 /// Walks through the block's share of the tile space. By a whole warp; all lanes return the same results. A plain
@@ -118,7 +118,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   JIT_DEVICE void begin(const AttentionParams& params, const KnownTileSpace& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     TileSpace tile_space{0, false, longest_tile_space, 0};
-    int even = 0;                 // the sum of all work tiles if each counts as the longest of its head
+    int even = 0;  // the sum of all work tiles if each counts as the longest of its head
     // Strand counts that all heads allow.
     StrandNumbers numbers = strands_of_cluster(block_cluster<Config>);  // mutate: BlocksOfAPairOnOddStrands
     float beside = 0;
@@ -344,7 +344,8 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
                      __reduce_min_sync(full_warp, tile_space.least_tiles),
                      __reduce_max_sync(full_warp, tile_space.most_tiles)};
     const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
-    if (all.shares_keys && (block_cluster<Config> > 1 || may_have_strands(tile_space.total, even))) {
+    constexpr bool is_cluster = (block_cluster<Config>) != 1;
+    if (all.shares_keys && (is_cluster || may_have_strands(tile_space.total, even))) {
       numbers = __reduce_and_sync(full_warp, numbers);
       all.strands =
           strands_of_score(__reduce_max_sync(full_warp, strands_score(lane_id() + 1, numbers, blocks)));
