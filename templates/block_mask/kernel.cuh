@@ -56,37 +56,52 @@ JIT_DEVICE TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
   return is_all ? TileClass::full : TileClass::empty;
 }
 
-/// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
-/// and the one that is cut last: places of tiles do not move with it, however many it has. A thread has a row, and counts
-/// those that come before it.
-JIT_DEVICE void order_rows(const BlockMaskParams& params) {
-  constexpr int most_threads = 1024;
-  __shared__ int amounts[most_threads];
-  const int threads = static_cast<int>(blockDim.x);
-  const unsigned parts = rounded_up_quotient(params.block_rows, threads), slice = blockIdx.x / parts;
-  unsigned* words =
-      params.words + slice / params.heads * params.batch_stride + slice % params.heads * params.head_stride;
-  const auto amount_of = [&](int row) {
-    if (row >= params.block_rows || row == params.cut_row) return 0x7fffffff;
-    int blocks = 0;
-#pragma unroll 16  // that wait for memory together
-    for (int i = 0; i < params.block_words; i += 2)
-      blocks += __popc(static_cast<int>(words[row * params.row_stride + i]));
-    return blocks;
-  };
-  const int own = static_cast<int>(blockIdx.x % parts) * threads + static_cast<int>(threadIdx.x);
-  const int amount = amount_of(own);
-  int place = 0;
+/// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words, which
+/// lie side by side: lanes with a row each would read from a sector of its own each.
+JIT_DEVICE void count_blocks(const BlockMaskParams& params, const unsigned* words, int begin, int* amounts) {
+  constexpr int lanes = 8, rows_at_once = block_mask_threads / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
 #pragma unroll 1
-  for (int begin = 0; begin < params.block_rows; begin += threads) {
-    __syncthreads();
-    amounts[threadIdx.x] = amount_of(begin + static_cast<int>(threadIdx.x));
-    __syncthreads();
-    const int count = minimum(threads, params.block_rows - begin);
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) place += amounts[i] < amount || (amounts[i] == amount && begin + i < own);
+  for (int i = static_cast<int>(threadIdx.x) / lanes; i < ordered_rows; i += rows_at_once) {
+    const unsigned* const row = words + minimum(begin + i, params.block_rows - 1) * params.row_stride;
+    int blocks = 0;
+#pragma unroll 8  // that wait for memory together
+    for (int word = 2 * lane; word < params.block_words; word += 2 * lanes)
+      blocks += __popc(static_cast<int>(row[word]));
+#pragma unroll
+    for (int step = 1; step < lanes; step *= 2) blocks += __shfl_xor_sync(full_warp, blocks, step);
+    if (lane == 0) amounts[i] = begin + i == params.cut_row ? 0x7ffffffe : blocks;
   }
-  if (own < params.block_rows) words[place * params.row_stride + params.block_words] = own;
+}
+
+/// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
+/// and the one that is cut last: places of tiles do not move with it, however many it has. Two threads have a row, and count
+/// those that come before it, every other one each.
+JIT_DEVICE void order_rows(const BlockMaskParams& params) {
+  __shared__ int amounts[ordered_rows];
+  const int parts = rounded_up_quotient(params.block_rows, ordered_rows);
+  const int part = static_cast<int>(blockIdx.x) % parts, slice = static_cast<int>(blockIdx.x) / parts;
+  unsigned* const words =
+      params.words + slice / params.heads * params.batch_stride + slice % params.heads * params.head_stride;
+  const int thread = static_cast<int>(threadIdx.x) % ordered_rows, own = part * ordered_rows + thread;
+  const int second = static_cast<int>(threadIdx.x) / ordered_rows;
+  int amount = 0, place = 0;
+#pragma unroll 1
+  for (int i = 0; i < parts; ++i) {  // the own part comes first
+    const int begin = (part + i < parts ? part + i : part + i - parts) * ordered_rows;
+    __syncthreads();  // mutate: AmountsOverThoseInUse
+    count_blocks(params, words, begin, amounts);
+    __syncthreads();  // mutate: AmountsThatAreNotThere
+    if (i == 0) amount = amounts[thread];
+    const int count = minimum(ordered_rows, params.block_rows - begin);
+#pragma unroll 8
+    for (int j = second; j < count; j += 2) place += amounts[j] < amount + (begin + j < own ? 1 : 0);
+  }
+  __syncthreads();  // mutate: PlacesOverAmountsInUse
+  if (second == 1) amounts[thread] = place;
+  __syncthreads();  // mutate: PlacesThatAreNotThere
+  if (second == 0 && own < params.block_rows)
+    words[(place + amounts[thread]) * params.row_stride + params.block_words] = own;
 }
 
 /// The 32 blocks that a thread block looks at.
@@ -192,23 +207,32 @@ JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup
     mark_listed(params.partial, row.first, first, words, asked);
     mark_listed(params.full, row.first, first, words, full);
     __syncwarp();  // mutate: BlocksReadBeforeTheyAreMarked
+    const int blocks = at.row * Config::block_q < context.seqlen_q
+                           ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
+                           : 0;
 #pragma unroll 1
-    for (int i = 0; i < words; ++i) {
-      unsigned all = full[i], seen = all;
+    for (int begin = 0; begin < words; begin += warp_size) {  // a lane has a word
+      const int own = begin + lane_id();
+      unsigned all = own < words ? full[own] : 0, seen = all;
+      const unsigned unknown = own < words ? asked[own] & ~all : 0;
 #pragma unroll 1
-      for (unsigned left = asked[i] & ~all; left != 0; left &= left - 1) {
-        const unsigned bit = left & -left;
-        at.column = (first + i) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
-        const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
-        if (kind != TileClass::empty) seen |= bit;
-        if (kind == TileClass::full) all |= bit;
+      for (unsigned lanes = __ballot_sync(full_warp, unknown != 0); lanes != 0; lanes &= lanes - 1) {
+        const int lane = __ffs(static_cast<int>(lanes)) - 1;
+#pragma unroll 1
+        for (unsigned left = __shfl_sync(full_warp, unknown, lane); left != 0; left &= left - 1) {
+          const unsigned bit = left & -left;
+          at.column = (first + begin + lane) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
+          const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
+          if (lane_id() != lane) continue;
+          if (kind != TileClass::empty) seen |= bit;
+          if (kind == TileClass::full) all |= bit;
+        }
       }
-      const int blocks = at.row * Config::block_q < context.seqlen_q
-                             ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
-                             : 0;
-      const unsigned exist = bits_between(first + i, 0, blocks);
-      unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + i);
-      if (lane_id() < 2) pair[lane_id()] = (lane_id() == 0 ? seen : all) & exist;
+      if (own >= words) continue;
+      const unsigned exist = bits_between(first + own, 0, blocks);
+      unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + own);
+      pair[0] = seen & exist;
+      pair[1] = all & exist;
     }
   }
 }
