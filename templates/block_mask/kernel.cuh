@@ -56,29 +56,52 @@ JIT_DEVICE TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
   return is_all ? TileClass::full : TileClass::empty;
 }
 
-/// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words, which
-/// lie side by side: lanes with a row each would read from a sector of its own each.
+/// A number of blocks above all others.
+inline constexpr int none_comes_before = 0x7fffffff;
+
+/// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words,
+/// which lie side by side, and those of several rows wait for memory together.
 JIT_DEVICE void count_blocks(const BlockMaskParams& params, const unsigned* words, int begin, int* amounts) {
-  constexpr int lanes = 8, rows_at_once = block_mask_threads / lanes;
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
+  constexpr int lanes = 8, at_once = 8, rows_apart = block_mask_threads / lanes,
+                own_rows = ordered_rows / rows_apart;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, first_row = static_cast<int>(threadIdx.x) / lanes;
+  int blocks[own_rows] = {};
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) / lanes; i < ordered_rows; i += rows_at_once) {
-    const unsigned* const row = words + minimum(begin + i, params.block_rows - 1) * params.row_stride;
-    int blocks = 0;
-#pragma unroll 8  // that wait for memory together
-    for (int word = 2 * lane; word < params.block_words; word += 2 * lanes)
-      blocks += __popc(static_cast<int>(row[word]));
+  for (int first = 2 * lane; first < params.block_words; first += 2 * lanes * at_once) {
+    unsigned seen[own_rows][at_once];
 #pragma unroll
-    for (int step = 1; step < lanes; step *= 2) blocks += __shfl_xor_sync(full_warp, blocks, step);
-    if (lane == 0) amounts[i] = begin + i == params.cut_row ? 0x7ffffffe : blocks;
+    for (int i = 0; i < own_rows; ++i) {
+      const unsigned* const row =
+          words + minimum(begin + first_row + i * rows_apart, params.block_rows - 1) * params.row_stride;
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        const int word = first + 2 * lanes * j;
+        seen[i][j] = word < params.block_words ? row[word] : 0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) blocks[i] += __popc(static_cast<int>(seen[i][j]));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < own_rows; ++i) {
+#pragma unroll
+    for (int step = 1; step < lanes; step *= 2) blocks[i] += __shfl_xor_sync(full_warp, blocks[i], step);
+    const int place = first_row + i * rows_apart, row = begin + place;
+    if (lane == 0)
+      amounts[place] = row >= params.block_rows ? none_comes_before
+                       : row == params.cut_row  ? none_comes_before - 1
+                                                : blocks[i];
   }
 }
 
 /// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
 /// and the one that is cut last: places of tiles do not move with it, however many it has. Two threads have a row, and count
-/// those that come before it, every other one each.
+/// those that come before it, every other four each.
 JIT_DEVICE void order_rows(const BlockMaskParams& params) {
-  __shared__ int amounts[ordered_rows];
+  __shared__ __align__(16) int amounts[ordered_rows];
   const int parts = rounded_up_quotient(params.block_rows, ordered_rows);
   const int part = static_cast<int>(blockIdx.x) % parts, slice = static_cast<int>(blockIdx.x) / parts;
   unsigned* const words =
@@ -93,9 +116,15 @@ JIT_DEVICE void order_rows(const BlockMaskParams& params) {
     count_blocks(params, words, begin, amounts);
     __syncthreads();  // mutate: AmountsThatAreNotThere
     if (i == 0) amount = amounts[thread];
-    const int count = minimum(ordered_rows, params.block_rows - begin);
-#pragma unroll 8
-    for (int j = second; j < count; j += 2) place += amounts[j] < amount + (begin + j < own ? 1 : 0);
+#pragma unroll 4
+    for (int j = second; j < ordered_rows / 4; j += 2) {
+      const int4 four = reinterpret_cast<const int4*>(amounts)[j];
+      const auto count = [&](int other, int row) { place += other < amount + (row < own ? 1 : 0); };
+      count(four.x, begin + 4 * j);
+      count(four.y, begin + 4 * j + 1);
+      count(four.z, begin + 4 * j + 2);
+      count(four.w, begin + 4 * j + 3);
+    }
   }
   __syncthreads();  // mutate: PlacesOverAmountsInUse
   if (second == 1) amounts[thread] = place;
@@ -201,7 +230,7 @@ JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup
 #pragma unroll 1
   for (int first = 0; first < params.block_words / 2; first += most_words) {
     const int words = minimum(params.block_words / 2 - first, most_words);
-    __syncwarp();  // mutate: NextBlocksClearedUnderThese
+    // A lane clears the words that it has read.
     for (int i = lane_id(); i < words; i += warp_size) asked[i] = full[i] = 0;
     __syncwarp();  // mutate: BlocksMarkedBeforeTheyAreCleared
     mark_listed(params.partial, row.first, first, words, asked);
