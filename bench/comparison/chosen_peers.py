@@ -119,7 +119,10 @@ class Fla(Contender):
 
 
 class FlashInferOfChosen:
-    """msa_ops on Hopper: pages of 128 e4m3 keys, whose numbers here are those of the others."""
+    """msa_ops on Hopper: pages of 128 e4m3 keys, whose numbers here are those of the others. A few tokens may as well be
+    requests of one token each over the same pages."""
+
+    MOST_REQUESTS = 64
 
     def attend_to_blocks(self, problem, inputs):
         import torch
@@ -129,9 +132,15 @@ class FlashInferOfChosen:
             raise Unsupported("blocks of 128 keys only")
         k, v = inputs.pages.to(torch.float8_e4m3fn).split(problem.head_dim, -1)
         lists = inputs.lists.transpose(0, 1).contiguous()
-        return _called(lambda: msa_ops.msa_sparse_attention(
-            inputs.q, k, v, lists, inputs.starts_q, causal=True, page_table=inputs.page_table, seqused_k=inputs.lengths),
-            call="msa_sparse_attention")
+        calls = {"msa_sparse_attention": Runner(lambda: msa_ops.msa_sparse_attention(
+            inputs.q, k, v, lists, inputs.starts_q, causal=True, page_table=inputs.page_table, seqused_k=inputs.lengths))}
+        if problem.tokens <= self.MOST_REQUESTS:
+            table = inputs.page_table.repeat(problem.tokens, 1)
+            ends = torch.arange(problem.keys - problem.tokens, problem.keys, dtype=torch.int32, device=table.device) + 1
+            calls["msa_sparse_decode_attention"] = Runner(lambda: msa_ops.msa_sparse_decode_attention(
+                inputs.q, k, v, lists, page_table=table, seqused_k=ends))
+        best, runner, refused = fastest(calls)
+        return Runner(runner.call, detail=dict(call=best, **(dict(refused=refused) if refused else {})))
 
 
 def listed_blocks(inputs):

@@ -9,8 +9,44 @@
 #include "problem/key_memory.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/griddepcontrol.cuh"
+#include "ptx/relaxed.cuh"
 
 namespace jit {
+
+/// Visits that begin where other blocks are. Lists differ in length, so that blocks which all began with the first query would
+/// soon be anywhere, and need all of Q, dO and dQ of a head at once, which L2 may not hold. A block counts its looks at a table
+/// (query_tiles.cuh), of which each tile of keys takes as many: their sum tells where blocks are on average, and is 0 again after
+/// the last look of a launch.
+class SharedSweep {
+ public:
+  JIT_DEVICE SharedSweep(int tiles, int tiles_of_look, unsigned sweeps, unsigned takers, unsigned* looks)
+      : looks_(looks) {
+    const unsigned of_sweep = static_cast<unsigned>(rounded_up_quotient(tiles, tiles_of_look));
+    last_ = sweeps * of_sweep - 1;
+    const unsigned of_round = takers * of_sweep;
+    // By one lane: others might read another number.
+    const unsigned now = tiles == 0 ? 0 : uniform(load_relaxed(looks)) % of_round;
+    visits_ = {tiles,
+               static_cast<int>(static_cast<unsigned long long>(now) * static_cast<unsigned>(tiles) /
+                                maximum(of_round, 1u)),
+               1};
+  }
+  JIT_DEVICE int query_tile(int place) const { return visits_.query_tile(place); }
+  JIT_DEVICE void look() const {
+    if (lane_id() == 0) count_relaxed(looks_, last_);
+  }
+
+ private:
+  unsigned* const looks_;
+  unsigned last_;
+  Visits visits_;
+};
+
+/// Whether blocks visit queries so. Nobody counts looks where tiles of keys have none, or unequally many.
+template <class Config>
+inline constexpr bool sweeps_together =
+    !has_entry_lengths<Config> && !has_arrivals<Config> && !Config::pair &&
+    schedule_of<Config> == Schedule::any && looks_ahead<Config>;
 
 /// The order in which a block visits the tiles of queries of a head. If all queries see all keys, each block begins at
 /// its own diagonal, so that concurrent blocks add to different rows of dQ. For drawn tiles of keys see TurnTiles.
@@ -22,6 +58,11 @@ JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& sc
   } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
     const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
     return Visits{tiles, begin < tiles || tiles == 0 ? begin : begin % tiles, 1};
+  } else if constexpr (sweeps_together<Config>) {
+    griddepcontrol_wait();  // counters may be those of a kernel before
+    return SharedSweep(query_tiles<Config>(params), looks_at_once<Config> * warp_size,
+                       static_cast<unsigned>(schedule.order.count()) * Config::gqa_ratio,
+                       static_cast<unsigned>(takers<Config>()), schedule.taken + 1);
   } else {
     return AscendingTiles{};
   }

@@ -43,7 +43,8 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// How blocks share tiles of keys (key_tile_scheduler.cuh).
 struct KeySchedule {
-  unsigned* taken;  ///< requests for tiles of keys so far, or blocks that have begun; 0 between launches
+  /// Requests for tiles of keys so far, or blocks that have begun; then looks (query_visits.cuh). Both are 0 between launches.
+  unsigned* taken;
   TileOrder
       order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
   Turns turns;  ///< turns of a deterministic kernel

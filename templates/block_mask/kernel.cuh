@@ -56,37 +56,81 @@ JIT_DEVICE TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
   return is_all ? TileClass::full : TileClass::empty;
 }
 
-/// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
-/// and the one that is cut last: places of tiles do not move with it, however many it has. A thread has a row, and counts
-/// those that come before it.
-JIT_DEVICE void order_rows(const BlockMaskParams& params) {
-  constexpr int most_threads = 1024;
-  __shared__ int amounts[most_threads];
-  const int threads = static_cast<int>(blockDim.x);
-  const unsigned parts = rounded_up_quotient(params.block_rows, threads), slice = blockIdx.x / parts;
-  unsigned* words =
-      params.words + slice / params.heads * params.batch_stride + slice % params.heads * params.head_stride;
-  const auto amount_of = [&](int row) {
-    if (row >= params.block_rows || row == params.cut_row) return 0x7fffffff;
-    int blocks = 0;
-#pragma unroll 16  // that wait for memory together
-    for (int i = 0; i < params.block_words; i += 2)
-      blocks += __popc(static_cast<int>(words[row * params.row_stride + i]));
-    return blocks;
-  };
-  const int own = static_cast<int>(blockIdx.x % parts) * threads + static_cast<int>(threadIdx.x);
-  const int amount = amount_of(own);
-  int place = 0;
+/// A number of blocks above all others.
+inline constexpr int none_comes_before = 0x7fffffff;
+
+/// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words,
+/// which lie side by side, and those of several rows wait for memory together.
+JIT_DEVICE void count_blocks(const BlockMaskParams& params, const unsigned* words, int begin, int* amounts) {
+  constexpr int lanes = 8, at_once = 8, rows_apart = block_mask_threads / lanes,
+                own_rows = ordered_rows / rows_apart;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, first_row = static_cast<int>(threadIdx.x) / lanes;
+  int blocks[own_rows] = {};
 #pragma unroll 1
-  for (int begin = 0; begin < params.block_rows; begin += threads) {
-    __syncthreads();
-    amounts[threadIdx.x] = amount_of(begin + static_cast<int>(threadIdx.x));
-    __syncthreads();
-    const int count = minimum(threads, params.block_rows - begin);
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) place += amounts[i] < amount || (amounts[i] == amount && begin + i < own);
+  for (int first = 2 * lane; first < params.block_words; first += 2 * lanes * at_once) {
+    unsigned seen[own_rows][at_once];
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+      const unsigned* const row =
+          words + minimum(begin + first_row + i * rows_apart, params.block_rows - 1) * params.row_stride;
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) {
+        const int word = first + 2 * lanes * j;
+        seen[i][j] = word < params.block_words ? row[word] : 0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < own_rows; ++i) {
+#pragma unroll
+      for (int j = 0; j < at_once; ++j) blocks[i] += __popc(static_cast<int>(seen[i][j]));
+    }
   }
-  if (own < params.block_rows) words[place * params.row_stride + params.block_words] = own;
+#pragma unroll
+  for (int i = 0; i < own_rows; ++i) {
+#pragma unroll
+    for (int step = 1; step < lanes; step *= 2) blocks[i] += __shfl_xor_sync(full_warp, blocks[i], step);
+    const int place = first_row + i * rows_apart, row = begin + place;
+    if (lane == 0)
+      amounts[place] = row >= params.block_rows ? none_comes_before
+                       : row == params.cut_row  ? none_comes_before - 1
+                                                : blocks[i];
+  }
+}
+
+/// Writes the row that comes at each place of a list of rows, those with the fewest blocks first, of equal ones the first,
+/// and the one that is cut last: places of tiles do not move with it, however many it has. Two threads have a row, and count
+/// those that come before it, every other four each.
+JIT_DEVICE void order_rows(const BlockMaskParams& params) {
+  __shared__ __align__(16) int amounts[ordered_rows];
+  const int parts = rounded_up_quotient(params.block_rows, ordered_rows);
+  const int part = static_cast<int>(blockIdx.x) % parts, slice = static_cast<int>(blockIdx.x) / parts;
+  unsigned* const words =
+      params.words + slice / params.heads * params.batch_stride + slice % params.heads * params.head_stride;
+  const int thread = static_cast<int>(threadIdx.x) % ordered_rows, own = part * ordered_rows + thread;
+  const int second = static_cast<int>(threadIdx.x) / ordered_rows;
+  int amount = 0, place = 0;
+#pragma unroll 1
+  for (int i = 0; i < parts; ++i) {  // the own part comes first
+    const int begin = (part + i < parts ? part + i : part + i - parts) * ordered_rows;
+    __syncthreads();  // mutate: AmountsOverThoseInUse
+    count_blocks(params, words, begin, amounts);
+    __syncthreads();  // mutate: AmountsThatAreNotThere
+    if (i == 0) amount = amounts[thread];
+#pragma unroll 4
+    for (int j = second; j < ordered_rows / 4; j += 2) {
+      const int4 four = reinterpret_cast<const int4*>(amounts)[j];
+      const auto count = [&](int other, int row) { place += other < amount + (row < own ? 1 : 0); };
+      count(four.x, begin + 4 * j);
+      count(four.y, begin + 4 * j + 1);
+      count(four.z, begin + 4 * j + 2);
+      count(four.w, begin + 4 * j + 3);
+    }
+  }
+  __syncthreads();  // mutate: PlacesOverAmountsInUse
+  if (second == 1) amounts[thread] = place;
+  __syncthreads();  // mutate: PlacesThatAreNotThere
+  if (second == 0 && own < params.block_rows)
+    words[(place + amounts[thread]) * params.row_stride + params.block_words] = own;
 }
 
 /// The 32 blocks that a thread block looks at.
@@ -186,29 +230,38 @@ JIT_DEVICE void write_listed_row(const BlockMaskParams& params, const BlockGroup
 #pragma unroll 1
   for (int first = 0; first < params.block_words / 2; first += most_words) {
     const int words = minimum(params.block_words / 2 - first, most_words);
-    __syncwarp();  // mutate: NextBlocksClearedUnderThese
+    // A lane clears the words that it has read.
     for (int i = lane_id(); i < words; i += warp_size) asked[i] = full[i] = 0;
     __syncwarp();  // mutate: BlocksMarkedBeforeTheyAreCleared
     mark_listed(params.partial, row.first, first, words, asked);
     mark_listed(params.full, row.first, first, words, full);
     __syncwarp();  // mutate: BlocksReadBeforeTheyAreMarked
+    const int blocks = at.row * Config::block_q < context.seqlen_q
+                           ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
+                           : 0;
 #pragma unroll 1
-    for (int i = 0; i < words; ++i) {
-      unsigned all = full[i], seen = all;
+    for (int begin = 0; begin < words; begin += warp_size) {  // a lane has a word
+      const int own = begin + lane_id();
+      unsigned all = own < words ? full[own] : 0, seen = all;
+      const unsigned unknown = own < words ? asked[own] & ~all : 0;
 #pragma unroll 1
-      for (unsigned left = asked[i] & ~all; left != 0; left &= left - 1) {
-        const unsigned bit = left & -left;
-        at.column = (first + i) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
-        const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
-        if (kind != TileClass::empty) seen |= bit;
-        if (kind == TileClass::full) all |= bit;
+      for (unsigned lanes = __ballot_sync(full_warp, unknown != 0); lanes != 0; lanes &= lanes - 1) {
+        const int lane = __ffs(static_cast<int>(lanes)) - 1;
+#pragma unroll 1
+        for (unsigned left = __shfl_sync(full_warp, unknown, lane); left != 0; left &= left - 1) {
+          const unsigned bit = left & -left;
+          at.column = (first + begin + lane) * bits_of_word + __ffs(static_cast<int>(bit)) - 1;
+          const TileClass kind = class_of_block<Config>(at, mask, context, [] { return TileClass::partial; });
+          if (lane_id() != lane) continue;
+          if (kind != TileClass::empty) seen |= bit;
+          if (kind == TileClass::full) all |= bit;
+        }
       }
-      const int blocks = at.row * Config::block_q < context.seqlen_q
-                             ? rounded_up_quotient(context.seqlen_kv, Config::block_kv)
-                             : 0;
-      const unsigned exist = bits_between(first + i, 0, blocks);
-      unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + i);
-      if (lane_id() < 2) pair[lane_id()] = (lane_id() == 0 ? seen : all) & exist;
+      if (own >= words) continue;
+      const unsigned exist = bits_between(first + own, 0, blocks);
+      unsigned* const pair = words_of_blocks(params, row.first, row.first.row, first + own);
+      pair[0] = seen & exist;
+      pair[1] = all & exist;
     }
   }
 }

@@ -25,6 +25,10 @@ enum class BlockMaskStep {
   scores,   ///< places and bits of the scores of partial blocks, by these
 };
 
+inline constexpr int block_mask_threads = 512;
+/// Rows that a thread block puts in order.
+inline constexpr int ordered_rows = block_mask_threads / 2;
+
 struct BlockMaskParams {
   unsigned* words;  ///< (batch, heads, block_rows, block_words), the last two dense
   long long batch_stride;

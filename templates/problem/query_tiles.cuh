@@ -210,6 +210,7 @@ class QueryTiles {
   }
   JIT_DEVICE void look(const Place& first) requires looks_ahead<Config> {
     constexpr int windows = looks_at_once<Config>;
+    if constexpr (requires { order_.look(); }) order_.look();
     const Mask mask(sequences_.context(batch_, first_head_ + first.head));
     typename Mask::Look looks[windows];
 #pragma unroll

@@ -32,6 +32,11 @@ JIT_DEVICE unsigned long long load_relaxed(const unsigned long long* from) {
   return x;
 }
 
+/// Adds one to a counter, which goes from `last` back to 0.
+JIT_DEVICE void count_relaxed(unsigned* counter, unsigned last) {
+  asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(last) : "memory");
+}
+
 JIT_DEVICE void store_relaxed(unsigned long long* to, unsigned long long x) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(x) : "memory");
 }

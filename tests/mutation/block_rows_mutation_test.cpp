@@ -1,5 +1,8 @@
 // Mutations of blocks of 64: gradients of tiles of keys that look at several rows at once, and tables that are made of
 // lists.
+#include <algorithm>
+#include <numeric>
+
 #include <jit/block_mask.h>
 
 #include "tests/mutation/backward_mutation.h"
@@ -103,9 +106,55 @@ INSTANTIATE_TEST_SUITE_P(
     TablesOfLists, TableMutationTest,
     ::testing::Values(TemplateMutation{"BlocksBehindTheRoom", {"minimum(end, lists.capacity)", "end"}},
                       TemplateMutation{"NegativeBlocks", {"block < 0 ? -1 :", ""}},
-                      TemplateMutation{"NextBlocksClearedUnderThese", removed, {"data race"}},
                       TemplateMutation{"BlocksMarkedBeforeTheyAreCleared", removed, {"data race"}},
                       TemplateMutation{"BlocksReadBeforeTheyAreMarked", removed, {"data race"}}),
+    ::testing::PrintToStringParamName());
+
+// Tables whose rows are put in order.
+
+std::string noticed_of_order(const TemplateMutation* mutation) {
+  constexpr int all_rows = 300, all_columns = 70;  // more rows than a thread block puts in order
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const BlockMaskSpec spec{.mask = {}, .block_q = block, .block_kv = block};
+  const auto amount = [](int row) { return row * 37 % 71; };
+  DeviceTensor map(DType::uint8, {1, 1, all_rows, all_columns});
+  map.fill([&](std::int64_t i) {
+    return i % all_columns < amount(static_cast<int>(i / all_columns)) ? 1.0 : 0.0;
+  });
+  map.upload();
+  const auto shape = block_mask_shape(spec, 1, 1, all_rows * block, all_columns * block);
+  DeviceTensor table(DType::int32, {shape.begin(), shape.end()});
+  try {
+    block_mask(spec, context)({.block_mask = table.view(),
+                               .seqlen_q = all_rows * block,
+                               .seqlen_kv = all_columns * block,
+                               .map = map.view()});
+  } catch (const Error& error) {
+    return fmt::format("{}: {}", to_string(error.code()), error.what());
+  }
+  table.download();
+  std::vector<int> order(all_rows);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return amount(a) < amount(b); });
+  for (int place = 0; place < all_rows; ++place) {
+    const double row = table.get({0, 0, place, shape[3] - 1});
+    if (row != order[static_cast<std::size_t>(place)])
+      return fmt::format("row {} is at place {} of {}", row, place, order[static_cast<std::size_t>(place)]);
+  }
+  return "";
+}
+
+class OrderMutationTest : public MutationTest {};
+TEST_P(OrderMutationTest, IsCaught) { expect_caught(GetParam(), noticed_of_order(&GetParam())); }
+UNMUTATED_TEST(RowsOfTables, AreInOrderUnmutated) { EXPECT_EQ(noticed_of_order(nullptr), ""); }
+INSTANTIATE_TEST_SUITE_P(
+    RowsOfTables, OrderMutationTest,
+    ::testing::Values(TemplateMutation{"AmountsOverThoseInUse", removed, {"data race", "out of bounds"}},
+                      TemplateMutation{"AmountsThatAreNotThere", removed, {"data race", "out of bounds"}},
+                      TemplateMutation{"PlacesOverAmountsInUse", removed, {"data race", "out of bounds"}},
+                      TemplateMutation{"PlacesThatAreNotThere", removed, {"data race", "out of bounds"}}),
     ::testing::PrintToStringParamName());
 
 }  // namespace

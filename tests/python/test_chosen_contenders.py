@@ -212,12 +212,21 @@ def put(monkeypatch, **modules):
 def test_flashinfer_is_given_pages_of_e4m3(monkeypatch):
     def msa_sparse_attention(q, k, v, lists, starts, causal, page_table, seqused_k):
         assert k.dtype == v.dtype == torch.float8_e4m3fn and v.data_ptr() - k.data_ptr() == k.shape[-1], "K before V in a row"
-        assert causal and starts.tolist() == [0, 70] and seqused_k.tolist() == [1024] and lists.is_contiguous()
+        assert causal and starts.tolist() in ([0, 70], [0, 40]) and seqused_k.tolist() == [1024] and lists.is_contiguous()
         k, v = (x[page_table[0].long()].transpose(1, 2).flatten(0, 1).bfloat16() for x in (k, v))
         return blocks_of(q, k, v, lists.transpose(0, 1), 128)
 
-    put(monkeypatch, flashinfer__msa_ops=dict(msa_sparse_attention=msa_sparse_attention))
+    def msa_sparse_decode_attention(q, k, v, lists, page_table, seqused_k):
+        assert page_table.shape == (40, 8) and seqused_k.tolist() == list(range(985, 1025))
+        k, v = (x[page_table[7].long()].transpose(1, 2).flatten(0, 1).bfloat16() for x in (k, v))
+        return blocks_of(q, k, v, lists.transpose(0, 1), 128)
+
+    put(monkeypatch, flashinfer__msa_ops=dict(msa_sparse_attention=msa_sparse_attention,
+                                              msa_sparse_decode_attention=msa_sparse_decode_attention))
     assert passes(FlashInfer(), BLOCKS)["detail"]["call"] == "msa_sparse_attention"
+    monkeypatch.setattr(timing, "sample_cold", lambda runners, seconds: {
+        name: [1.0 if "decode" in name else 2.0] for name in runners})
+    assert passes(FlashInfer(), dataclasses.replace(BLOCKS, tokens=40))["detail"]["call"] == "msa_sparse_decode_attention"
     runner, fields = prepared(FlashInfer(), SMALL_BLOCKS)
     assert runner is None and fields["status"] == "unsupported" and "blocks of 128" in fields["reason"]
 

@@ -219,7 +219,7 @@ def test_choosing_in_turns(rng, place, fetch, tokens_of_entry):
     fewer = options | dict(ends=place(numpy.minimum(fetch(options["ends"]), 98).astype(numpy.int32)))
     wanted = {seen: [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **given)]
               for seen, given in ((-1, options), (98, fewer))}
-    assert len(numpy.unique(fetch(scores))) < scores.size // 8 and wanted[-1][1].max() == 33 > wanted[98][1].min()
+    assert len(numpy.unique(fetch(scores))) < fetch(scores).size // 8 and wanted[-1][1].max() == 33 > wanted[98][1].min()
     for held in (1 << 28, 7 * 4 * columns, 4 * columns, 1):
         for seen, right in wanted.items():
             got = _core._choose_keys(q, k, weights, 33, k_scale=k_scale, columns=seen, score_bytes=held, **options)

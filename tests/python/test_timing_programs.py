@@ -22,6 +22,7 @@ PROGRAMS = {
     "invariant_time": [],
     "jax_time": [],
     "latent_lists_time": [],
+    "list_draws": [],
     "list_gradients_time": [],
     "output_time": [],
     "quantized_output_time": [],

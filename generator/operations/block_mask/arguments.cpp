@@ -257,7 +257,7 @@ BlockMaskGrids fill_params(const BlockMaskSpec& spec, const BlockMaskArguments& 
     refuse("block_mask", fmt::format("has {} rows of {} words; make it of larger blocks", rows, shape[3]));
   params.rows = static_cast<unsigned>(rows);
   constexpr unsigned rows_of_block = block_mask_threads / 32;  // one warp per row
-  const std::int64_t parts = (shape[2] + block_mask_threads - 1) / block_mask_threads;
+  const std::int64_t parts = (shape[2] + ordered_rows - 1) / ordered_rows;
   const auto groups = static_cast<unsigned>(rows * pairs);
   const auto is_listed = [](const BlockLists& lists) {
     return lists.counts != nullptr || lists.begins != nullptr;

@@ -7,9 +7,6 @@
 
 namespace jit {
 
-/// Threads per block.
-inline constexpr unsigned block_mask_threads = 512;
-
 /// The spec of attention over the sequences of the blocks.
 AttentionSpec attention_of(const BlockMaskSpec& spec);
 

@@ -93,10 +93,10 @@ TEST(BlockMaskArgumentsTest, RowsOfAllSlicesAreSorted) {
         spec, {.block_mask = tensor(1, DType::int32, {2, 3, rows, 5}), .seqlen_q = queries, .seqlen_kv = 600},
         params);
   };
-  EXPECT_EQ(grids(16 * 512, 512), (BlockMaskGrids{.classes = 2 * 3 * 512 * 2, .order = 2 * 3}));
+  EXPECT_EQ(grids(16 * 512, 512), (BlockMaskGrids{.classes = 2 * 3 * 512 * 2, .order = 2 * 3 * 2}));
   EXPECT_EQ(params.block_words, 4);
   EXPECT_EQ(params.cut_row, -1);
-  EXPECT_EQ(grids(16 * 512 + 1, 513), (BlockMaskGrids{.classes = 2 * 3 * 513 * 2, .order = 2 * 3 * 2}));
+  EXPECT_EQ(grids(16 * 512 + 1, 513), (BlockMaskGrids{.classes = 2 * 3 * 513 * 2, .order = 2 * 3 * 3}));
   EXPECT_EQ(params.cut_row, 512);
 }
 
