@@ -70,46 +70,49 @@ void place_workspace(const KernelLaunch& launch, const Shape& shape) {
       gradients.lse_log2 + statistics_bytes(launch.spec, shape, launch.params) / sizeof(float);
 }
 
-// The order in which blocks visit tiles of queries. Treats causal masks of very long sequences as unknown
-// ones, so that visit times stay small.
+// The order in which blocks that share heads visit tiles of queries.
 HeadVisits head_visits(const KernelLaunch& launch, const Shape& shape, int takers) {
-  constexpr int long_sequence = 1 << 20;
   const AttentionSpec& spec = launch.spec;
   const AttentionParams& params = launch.params;
-  const bool is_causal =
-      spec.mask == mask::causal(Alignment::bottom_right) || spec.mask == mask::causal(Alignment::top_left);
-  const bool is_triangle = is_causal && !has_positions(spec) && params.seqlen_q == params.seqlen_kv &&
-                           params.seqlen_q <= long_sequence;
   const bool is_whole = spec.mask == mask::none();
   const int key_tiles = key_grid(spec, params, shape.tile_kv).tiles;
   const int query_tiles = query_grid(spec, params, shape.tile_q).tiles;
   // Limits sharers, so that the next block to add to a query tile arrives about a step after the previous
-  // one.
-  const int most_sharers = is_whole ? query_tiles / 2 : key_tiles;
+  // addition is visible, which takes longer than a step of small head dims.
+  const int steps_apart = shape.sum_columns <= 64 ? 4 : 2;
+  const int most_sharers = is_whole ? query_tiles / steps_apart : key_tiles;
   const HeadShares shares = head_shares(params.batch * params.heads_kv, key_tiles, takers, most_sharers);
   return {.query_tiles = query_tiles,
-          .query_heads = spec.gqa_ratio,
           .sharers = shares.sharers,
           .heads_at_once = shares.heads_at_once,
           .rounds = (key_tiles + shares.sharers - 1) / shares.sharers,
-          .spacing = is_triangle
-                         ? shape.tile_kv / shape.tile_q
-                         : std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
-          .is_triangle = is_triangle,
+          .spacing = std::max(1, query_tiles / (is_whole ? shares.sharers : std::max(1, key_tiles))),
           .is_whole = is_whole};
+}
+
+// Tiles of keys of a head or, where only the device knows lengths, of an average sequence.
+int tiles_of_sequence(const AttentionSpec& spec, const Shape& shape, const AttentionParams& params) {
+  const SequenceGrid grid = key_grid(spec, params, shape.tile_kv);
+  return grid.entries == params.batch ? grid.tiles : std::max(1, grid.tiles / params.batch);
+}
+
+DrawnHeads drawn_heads(const KernelLaunch& launch, const Shape& shape, int takers) {
+  const AttentionParams& params = launch.params;
+  const int entries = key_grid(launch.spec, params, shape.tile_kv).entries;
+  return heads_drawn(launch.spec, entries * params.heads_kv, tiles_of_sequence(launch.spec, shape, params),
+                     takers);
 }
 
 Turns find_turns(const KernelLaunch& launch, const Shape& shape, int takers) {
   float* const turns = launch.gradients->dq_sums + sum_floats(launch.spec, shape, launch.params);
   const std::size_t bytes = turn_bytes(launch.spec, shape, launch.params);
   int* const additions = reinterpret_cast<int*>(turns) + bytes / sizeof(int);
-  if (!is_plain(launch.spec))
-    return {
-        .visits = {}, .additions = additions, .before = nullptr, .words = reinterpret_cast<TurnWord*>(turns)};
-  return {.visits = head_visits(launch, shape, takers),
+  const bool in_rounds = shares_heads(launch.spec), has_counts = is_plain(launch.spec);
+  return {.visits = in_rounds ? head_visits(launch, shape, takers) : HeadVisits{},
           .additions = additions,
-          .before = reinterpret_cast<int*>(turns),
-          .words = nullptr};
+          .before = has_counts ? reinterpret_cast<int*>(turns) : nullptr,
+          .words = has_counts ? nullptr : reinterpret_cast<TurnWord*>(turns),
+          .heads_from_last = in_rounds ? 0 : drawn_heads(launch, shape, takers).from_last};
 }
 
 // Whether so many blocks share a head that a few concurrent calls could deadlock: each occupies some SMs,
@@ -257,18 +260,20 @@ void launch(const KernelLaunch& launch, const Shape& shape) {
   void* arguments[] = {&params, launch.gradients, &maps};
   for_entries_of_a_grid(params, params.heads_kv, key_tiles, [&](int tiles) {
     const int heads = tiles / key_tiles.tiles;
-    const bool shares_heads = shape.deterministic && is_plain(launch.spec);
+    const bool in_rounds = shape.deterministic && shares_heads(launch.spec);
     maps.schedule.order = {
         .key_tiles = key_tiles.tiles,
         .heads = heads,
-        .heads_together = shape.deterministic
-                              ? heads_drawn_together(heads, all_takers)
-                              : heads_scheduled_together(launch.spec, heads, key_tiles.tiles, all_takers)};
-    const int taken = shares_heads
+        .heads_together =
+            shape.deterministic
+                ? drawn_heads(launch, shape, all_takers).together
+                : heads_scheduled_together(launch.spec, heads, tiles_of_sequence(launch.spec, shape, params),
+                                           all_takers)};
+    const int taken = in_rounds
                           ? maps.schedule.turns.visits.sharers * maps.schedule.turns.visits.heads_at_once
                           : std::min(tiles, all_takers);
     launch_blocks(launch, taken * shape.blocks_per_tile, arguments, true,
-                  shares_heads && waits_for_many(launch, shape, maps.schedule.turns));
+                  in_rounds && waits_for_many(launch, shape, maps.schedule.turns));
   });
 }
 

@@ -56,13 +56,23 @@ struct HeadShares {
 /// The fewest rounds, then the most sharers up to `most_sharers`, which read the same queries.
 HeadShares head_shares(int heads, int key_tiles, int sm_count, int most_sharers);
 
+/// Whether deterministic blocks share the key tiles of a head in rounds rather than draw tiles
+/// (templates/backward/turns.cuh).
+bool shares_heads(const AttentionSpec& spec);
+
 /// The number of KV heads whose key tiles are scheduled together (templates/backward/tensor_maps.cuh): one if
 /// all tiles take equally long, else as many as keep all SMs busy for more than one tile, in groups of nearly
-/// equal size.
+/// equal size. `key_tiles` are those of a head, or of a varlen sequence of average length.
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
-/// The number of KV heads whose tiles are scheduled together if blocks draw tiles and take turns, so that
-/// about four blocks work on one head.
-int heads_drawn_together(int heads, int sm_count);
+/// How blocks that draw tiles and take turns share KV heads.
+struct DrawnHeads {
+  int together = 1;   ///< heads whose tiles are interleaved, so that tiles of one head begin steps apart
+  int from_last = 0;  ///< first heads of all batch entries, whose last tile of keys adds first; may exceed all
+};
+/// With `key_tiles` as in heads_scheduled_together. The bits of a varlen sequence depend on nothing but itself, so
+/// either all heads begin with the last tile or none: none with grouped heads, where a launch would end with the
+/// longest tiles.
+DrawnHeads heads_drawn(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
 }  // namespace jit::one_pass

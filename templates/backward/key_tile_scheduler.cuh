@@ -4,6 +4,7 @@
 #include "backward/key_tile.cuh"
 #include "backward/key_waits.cuh"
 #include "backward/tensor_maps.cuh"
+#include "backward/turns.cuh"
 #include "ptx/atomic.cuh"
 #include "tiles/shared_words.cuh"
 
@@ -26,26 +27,19 @@ JIT_DEVICE int own_taker() {
   return static_cast<int>(blockIdx.x) / (Config::pair ? 2 : 1);  // mutate: AllBeginWithTheFirstTile
 }
 
-/// How tiles of keys are assigned to blocks.
-enum class Schedule { any, shared_heads, drawn };
-template <class Config>
-inline constexpr Schedule schedule_of = !Config::deterministic      ? Schedule::any
-                                        : has_entry_lengths<Config> ? Schedule::drawn
-                                                                    : Schedule::shared_heads;
-
 /// Schedules a launch's tiles dynamically, in order (tensor_maps.cuh): a block takes the next tile when it has started
 /// its last load. By the producer warp.
 ///
-/// A block begins with the tile of its own index. But if blocks wait for each other, and only the device knows lengths,
-/// all tiles are drawn from the counter, including the first ones, and a block waits only for tiles with smaller
-/// numbers: the smallest unfinished one waits for none, however many blocks are resident.
+/// A block begins with the tile of its own index. But if blocks draw tiles and wait for each other, all are drawn from
+/// the counter, including the first ones, and a block waits only for tiles with smaller numbers: the smallest unfinished
+/// one waits for none, however many blocks are resident.
 template <class Config, Schedule scheduling = schedule_of<Config>>
 class KeyTileScheduler {
   static constexpr bool draws_first = scheduling == Schedule::drawn;
 
  public:
   JIT_DEVICE KeyTileScheduler(const AttentionParams& params, const KeySchedule& schedule)
-      : schedule_(schedule), tiles_(params, schedule.order) {}
+      : params_(params), schedule_(schedule), tiles_(params, schedule.order) {}
 
   JIT_DEVICE int first() const {
     if constexpr (draws_first) return next();
@@ -58,10 +52,20 @@ class KeyTileScheduler {
   JIT_DEVICE int next() const {
     const int tiles = tiles_.count(), given = draws_first ? 0 : takers<Config>();
     const int number = given + take_number(schedule_.taken, tiles + takers<Config>() - given);
-    return number < tiles ? tiles_.tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
+    return number < tiles ? tile(number) : no_key_tile;  // mutate: TheLastTilesAreDrawnFirst
   }
 
  private:
+  JIT_DEVICE int tile(int number) const {
+    if constexpr (draws_first) {
+      const int from_last = schedule_.turns.heads_from_last - params_.batch_begin * params_.heads_kv;
+      return DrawnOrder{schedule_.order, maximum(0, minimum(from_last, schedule_.order.heads))}.tile(number);
+    } else {
+      return tiles_.tile(number);
+    }
+  }
+
+  const AttentionParams& params_;
   const KeySchedule& schedule_;
   const TakenTiles<Config> tiles_;
 };

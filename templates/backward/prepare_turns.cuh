@@ -25,7 +25,7 @@ JIT_DEVICE void prepare_turns(const AttentionParams& params, const GradientParam
   if (threadIdx.x == 0) turns.additions[tile] = 0;  // mutate: AdditionsAreNotCleared
   int added;
   if constexpr (has_entry_lengths<Config>) {
-    added = write_turn_words<Config, prepare_threads>(params, turns, context, queries.first_query, tile);
+    added = write_turn_words<Config, prepare_threads>(params, turns, context, queries, tile);
   } else {
     added = write_turn_counts<Config>(params, turns, context, queries, tile);
   }

@@ -48,12 +48,22 @@ inline constexpr bool sweeps_together =
     !has_entry_lengths<Config> && !has_arrivals<Config> && !Config::pair &&
     schedule_of<Config> == Schedule::any && looks_ahead<Config>;
 
+/// Tiles of queries of a head that ascend, or descend from the last one.
+struct DirectedTiles {
+  int tiles;
+  bool ascends;
+  JIT_DEVICE int query_tile(int place) const { return ascends ? place : tiles - 1 - place; }
+};
+
 /// The order in which a block visits the tiles of queries of a head. If all queries see all keys, each block begins at
-/// its own diagonal, so that concurrent blocks add to different rows of dQ. For drawn tiles of keys see TurnTiles.
+/// its own diagonal, so that concurrent blocks add to different rows of dQ.
 template <class Config>
 JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& schedule,
                             const KeyTile<Config>& keys) {
-  if constexpr (schedule_of<Config> == Schedule::shared_heads) {
+  if constexpr (schedule_of<Config> == Schedule::drawn) {
+    return DirectedTiles{query_tiles<Config>(params),
+                         last_adds_first(params, schedule.turns, keys.batch, keys.kv_head)};
+  } else if constexpr (schedule_of<Config> == Schedule::shared_heads) {
     return own_visits<Config>(params, schedule.turns.visits, keys);
   } else if constexpr (keeps_every_score<typename Config::Mask> && !has_entry_lengths<Config>) {
     const int tiles = query_tiles<Config>(params), begin = keys.k_begin / Config::tile_q;
@@ -95,6 +105,18 @@ JIT_DEVICE auto query_ranges(const AttentionParams& params, const GradientParams
   }
 }
 
+/// Whether blocks in any order visit a tile of queries for all heads of a group before the next one. Otherwise blocks with
+/// different tiles of keys would drift apart over the heads, and read queries and add to dQ beyond the L2 cache.
+template <class Config>
+inline constexpr bool keeps_heads_together =
+    Config::gqa_ratio > 1 && has_row_range<typename Config::Mask> &&
+    !keeps_every_score<typename Config::Mask> && !has_positions<Config>;
+template <class Config>
+inline constexpr bool visits_heads_together =
+    schedule_of<Config> == Schedule::drawn ? has_entry_lengths<Config> || Config::gqa_ratio > 1
+    : schedule_of<Config> == Schedule::any ? keeps_heads_together<Config>
+                                           : false;
+
 /// The tiles of queries that see the keys of a tile before `k_end`, in the order in which the block visits them.
 template <class Config>
 JIT_DEVICE auto visited_queries(const AttentionParams& params, const GradientParams& gradients,
@@ -102,8 +124,10 @@ JIT_DEVICE auto visited_queries(const AttentionParams& params, const GradientPar
                                 const KeyTile<Config>& keys, int k_end) {
   const ScoreTile of_keys{0, 0, keys.k_begin, k_end};
   auto ranges = query_ranges<Config>(params, gradients, sequences, keys.batch);
-  if constexpr (schedule_of<Config> == Schedule::drawn) {
-    return TurnTiles<Config, decltype(ranges)>(sequences, keys.batch, keys.kv_head, of_keys, ranges);
+  if constexpr (visits_heads_together<Config>) {
+    const bool ascends = schedule_of<Config> == Schedule::drawn &&
+                         last_adds_first(params, schedule.turns, keys.batch, keys.kv_head);
+    return TurnTiles<Config, decltype(ranges)>(sequences, keys.batch, keys.kv_head, of_keys, ascends, ranges);
   } else {
     auto order = query_order<Config>(params, schedule, keys);
     return QueryTiles<Config, 1, decltype(order), decltype(ranges)>(sequences, keys.batch, keys.kv_head,

@@ -16,8 +16,9 @@ namespace jit {
 // after all others. So the first tiles of a few heads, which share no queries, come together, then their second ones,
 // and so on: the longest first ("Bounds on Multiprocessing Timing Anomalies", Graham).
 //
-// Tiles of one head are scheduled in ascending order: blocks may wait for those that were scheduled before
-// (key_tile_scheduler.cuh).
+// If blocks wait for each other (turns.cuh), tiles of one head come in the order in which they add to dQ. In that order
+// the last tile of keys of a head comes first, so its long tiles come last. Therefore the last heads take the other one,
+// all together: blocks end with short tiles.
 
 struct TileOrder {
   int key_tiles;       ///< tiles of keys of a head
@@ -31,6 +32,24 @@ struct TileOrder {
     const int of_these = number - first_head * key_tiles;
     const int together = heads - first_head < heads_together ? heads - first_head : heads_together;
     return (first_head + of_these % together) * key_tiles + of_these / together;
+  }
+};
+
+/// The order in which blocks that wait for each other draw tiles of keys.
+struct DrawnOrder {
+  TileOrder order;
+  int heads_from_last;  ///< first heads, whose tiles come from the last one to the first, `heads_together` at a time
+
+  JIT_HOST_DEVICE constexpr int tile(int number) const {
+    const int key_tiles = order.key_tiles, first = heads_from_last * key_tiles;
+    if (number >= first) {
+      const int rest = order.heads - heads_from_last;
+      const TileOrder last{key_tiles, rest, heads_from_last > 0 ? rest : order.heads_together};
+      return first + last.tile(number - first);
+    }
+    const int mirrored = TileOrder{key_tiles, heads_from_last, order.heads_together}.tile(number);
+    const int head = mirrored / key_tiles;
+    return (2 * head + 1) * key_tiles - 1 - mirrored;
   }
 };
 

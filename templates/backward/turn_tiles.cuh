@@ -1,7 +1,8 @@
-// The tiles of queries that a tile of keys visits if blocks draw tiles of keys and take turns (turns.cuh), with the
-// interface of QueryTiles (problem/query_tiles.cuh): descending from the last tile, each for all query heads that share
-// the keys. So blocks of one head advance through the queries at the same rate, however many tiles the mask keeps for
-// each.
+// The tiles of queries that a tile of keys visits, each for all query heads that share the keys before the next one,
+// with the interface of QueryTiles (problem/query_tiles.cuh). So blocks of one KV head advance through the queries at the
+// same rate, however many tiles the mask keeps for each: they find queries of one another in the L2 cache. If blocks
+// draw tiles of keys and take turns (turns.cuh), tiles of queries ascend where the last tile of keys adds first, and
+// else descend.
 #pragma once
 
 #include "base/params.cuh"
@@ -25,8 +26,13 @@ class TurnTiles {
  public:
   /// `keys` gives the keys of the block; its queries are ignored.
   JIT_DEVICE TurnTiles(const SequencesOf<Config>& sequences, int batch, int kv_head, const ScoreTile& keys,
-                       const Ranges& ranges = {})
-      : sequences_(sequences), keys_(keys), ranges_(ranges), batch_(batch), first_head_(kv_head * heads) {
+                       bool ascends, const Ranges& ranges = {})
+      : sequences_(sequences),
+        keys_(keys),
+        ranges_(ranges),
+        batch_(batch),
+        first_head_(kv_head * heads),
+        ascends_(ascends) {
     seqlen_q_ = sequences.q(batch).length;
     tiles_ = (seqlen_q_ + tile_q - 1) / tile_q;
     end_ = tiles_ * heads;
@@ -56,8 +62,10 @@ class TurnTiles {
 
   JIT_DEVICE int place(int ahead) const { return (ahead == 0 ? own_ : next_) >> 1; }
   JIT_DEVICE int head_at(int place) const { return first_head_ + place % heads; }
-  // mutate: TheFirstTileOfQueriesIsVisited
-  JIT_DEVICE int query_at(int place) const { return (tiles_ - 1 - place / heads) * tile_q; }
+  JIT_DEVICE int query_at(int place) const {
+    const int tile = place / heads;
+    return (ascends_ ? tile : tiles_ - 1 - tile) * tile_q;  // mutate: TheFirstTileOfQueriesIsVisited
+  }
 
   // Asks the mask about the tile at a place.
   template <class Classify>
@@ -133,11 +141,12 @@ class TurnTiles {
   Window known_;
   int batch_;
   int first_head_;
+  bool ascends_;
   int seqlen_q_;
   int tiles_;
   int end_;  ///< end of the visible places
-  // Current and next step: 2 · place + (whether it is partial). Places count the heads of the last tile of queries,
-  // then those of the tile before it, and so on.
+  // Current and next step: 2 · place + (whether it is partial). Places count the heads of the first or last tile of
+  // queries, then those of the tile next to it, and so on.
   int own_, next_;
 };
 

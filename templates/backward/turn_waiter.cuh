@@ -38,10 +38,12 @@ JIT_DEVICE unsigned wait_for_turns(const AttentionParams& params, const Turns& t
                                    const Pipelines& pipelines, const KeyTile<Config>& keys, bool waits,
                                    unsigned step) {
   using Traits = typename Pipelines::Traits;
+  const bool last_is_first = last_adds_first(params, turns, keys.batch, keys.kv_head);
   for (int info = 0; (info & last_dq_tile) == 0; ++step) {
     pipelines.q.consumer_wait(step);
     info = load_shared_by_warp(pipelines.dq_info(step));
-    const int before = loaded_turn<Config>(pipelines.turn_counts(step), keys.k_begin / Config::tile_kv);
+    const int before =
+        loaded_turn<Config>(pipelines.turn_counts(step), keys.k_begin / Config::tile_kv, last_is_first);
     pipelines.q.consumer_release(step);
     pipelines.turns.producer_acquire(step);
     if (lane_id() == 0 && waits) {

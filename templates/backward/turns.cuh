@@ -1,28 +1,47 @@
 // The order in which blocks add to dQ in deterministic mode: sums of floats depend on it.
 //
-// Tiles of keys that the mask keeps add in the order of the scheduled times of their visits (visits.cuh): if all steps
-// take equally long, no block waits. An earlier kernel counts how many tiles add before each one (write_turns.cuh). One
-// warp of a block waits for these additions while dQ is computed. If a consumer adds dQ, another warp signals finished
-// additions, so that the consumer need not wait for them. The first block to add stores, so that dQ needs no zeros.
+// An earlier kernel counts how many tiles of keys add before each one (write_turns.cuh). One warp of a block waits for
+// these additions while dQ is computed. If a consumer adds dQ, another warp signals finished additions, so that the
+// consumer need not wait for them. The first block to add stores, so that dQ needs no zeros.
 //
-// There is no deadlock: a block waits only for steps with earlier times, of blocks that share its head, and these begin one
+// Blocks draw tiles of keys in the order in which they add, and wait for those drawn before. The last tile of keys of a
+// head adds first, and tiles of queries are visited in ascending order (turn_tiles.cuh): under a causal mask each block
+// begins at its own diagonal, at least two steps behind the block before. Other heads take the reverse of both orders,
+// so that no launch ends with its longest tiles (tensor_maps.cuh). If the boundaries of varlen sequences are not
+// ascending, so that places of tiles may be empty, no block waits.
+//
+// If every query sees every key, or keys arrive from other devices, blocks share heads instead, and tiles of keys add in
+// the order of the scheduled times of their visits (visits.cuh): if all steps take equally long, no block waits. There
+// is no deadlock: a block waits only for steps with earlier times, of blocks that share its head, and these begin one
 // after another (key_tile_scheduler.cuh).
-//
-// If lengths are known only on the device, the first tile of keys adds first (visits.cuh), and tiles of queries are
-// visited in descending order (turn_tiles.cuh). Blocks draw tiles of keys in ascending order and wait for those drawn
-// before. If the boundaries of sequences are not ascending, so that places of tiles may be empty, no block waits.
 #pragma once
 
 #include "backward/key_tile.cuh"
 #include "backward/visits.cuh"
 #include "base/params.cuh"
 #include "base/varlen_tiles.cuh"
+#include "mainloop/arrival_table.cuh"
 #include "problem/entry_sequences.cuh"
+#include "problem/masks.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
+
+/// How tiles of keys are assigned to blocks.
+enum class Schedule { any, shared_heads, drawn };
+template <class Config>
+inline constexpr Schedule schedule_of =
+    !Config::deterministic ? Schedule::any
+    : !has_entry_lengths<Config> && (keeps_every_score<typename Config::Mask> || has_arrivals<Config>)
+        ? Schedule::shared_heads
+        : Schedule::drawn;
+
+/// Whether the last tile of keys of a KV head of a batch entry, or varlen sequence, adds first, if blocks draw tiles.
+JIT_DEVICE bool last_adds_first(const AttentionParams& params, const Turns& turns, int batch, int kv_head) {
+  return batch * params.heads_kv + kv_head < turns.heads_from_last;  // mutate: AllHeadsBeginWithTheFirstTile
+}
 
 /// The visits of the tiles of queries of each head by a block with tile `keys`.
 template <class Config>
@@ -46,9 +65,9 @@ JIT_DEVICE long long first_turn(const AttentionParams& params, long long query_t
 }
 
 /// The number of additions before that of tile `key_tile`, whose word this is.
-JIT_DEVICE int additions_before(const TurnWord& word, int key_tile) {
-  // mutate: ATileIsBeforeItself
-  return word.before + __popc(word.adds & ~(~0u << key_tile % turn_word_tiles));
+JIT_DEVICE int additions_before(const TurnWord& word, int key_tile, bool last_is_first) {
+  const unsigned behind = ~0u << key_tile % turn_word_tiles;  // mutate: ATileIsBeforeItself
+  return word.before + __popc(word.adds & (last_is_first ? behind << 1 : ~behind));
 }
 
 /// Whether the boundaries of varlen sequences ascend, so that each tile has a place of its own. By a whole warp.
@@ -71,7 +90,7 @@ JIT_DEVICE bool have_turns(const AttentionParams& params, const Turns& turns) {
   if constexpr (has_entry_lengths<Config>) {
     return boundaries_ascend<Config>(params);
   } else {
-    return turns.visits.sharers > 1;
+    return schedule_of<Config> == Schedule::drawn || turns.visits.sharers > 1;
   }
 }
 
@@ -91,13 +110,13 @@ JIT_DEVICE void load_turns(const AttentionParams& params, const Turns& turns, lo
 
 /// The number of additions before that of a tile of keys, from the copied counts or words. By a whole warp.
 template <class Config>
-JIT_DEVICE int loaded_turn(unsigned place, int key_tile) {
+JIT_DEVICE int loaded_turn(unsigned place, int key_tile, bool last_is_first) {
   if constexpr (has_entry_lengths<Config>) {
     const unsigned word =
         // mutate: TheFirstOfTwoWords
         place + key_tile / turn_word_tiles % turn_words_at_once * static_cast<unsigned>(sizeof(TurnWord));
     return additions_before({static_cast<unsigned>(load_shared_by_warp(word)), load_shared_by_warp(word + 4)},
-                            key_tile);
+                            key_tile, last_is_first);
   } else {
     return load_shared_by_warp(place + key_tile % turn_counts_at_once * 4);
   }

@@ -1,5 +1,5 @@
-// The order in which blocks that share the keys of a head visit its tiles of queries in deterministic mode. Host and
-// NVRTC compile this file.
+// The order in which blocks that share the keys of a head visit its tiles of queries in deterministic mode
+// (Schedule::shared_heads). Host and NVRTC compile this file.
 //
 // Blocks take tiles of keys in rounds, one each (key_tile_scheduler.cuh). In a forward round each block begins at its
 // own diagonal, ascends to the last tile of queries, and continues with the first one, unless the mask skips these: so
@@ -36,23 +36,14 @@ struct Visits {
 /// The most blocks that share a head: more than any GPU has SMs.
 inline constexpr int max_sharers = 256;
 
-/// Tiles of keys from `begin` to `end`.
-struct KeyTiles {
-  int begin;
-  int end;
-};
-
 /// Visits of all KV heads of a call. The first round of a head is a forward one, unless it `begins_backward`.
 struct HeadVisits {
   int query_tiles;    ///< of a query head
-  int query_heads;    ///< query heads that share a KV head
   int sharers;        ///< blocks that share a KV head, and tiles of keys of a round
   int heads_at_once;  ///< KV heads
   int rounds;         ///< rounds of a head
   int spacing;        ///< tiles of queries between the beginnings of forward visits of neighbors, at least 1
-  /// Whether each tile of keys sees `spacing` tiles of queries fewer than the one before, and the first one sees all.
-  bool is_triangle;
-  bool is_whole;  ///< whether every query sees every key, so that visits of a round may begin far apart
+  bool is_whole;      ///< whether every query sees every key, so that visits of a round may begin far apart
 
   JIT_HOST_DEVICE constexpr int round(int key_tile) const { return rounds == 1 ? 0 : key_tile / sharers; }
   /// Whether a head begins with a backward round. `kv_head` counts heads of all batch entries.
@@ -70,17 +61,7 @@ struct HeadVisits {
                                                   : Visits{query_tiles, begin, 1};
   }
 
-  /// Tiles of keys whose times interleave with those of `key_tile`: earlier tiles add before it, later ones after it.
-  /// In a triangle blocks finish a forward round one after another, and continue with the backward one.
-  JIT_HOST_DEVICE constexpr KeyTiles contested(int key_tile, bool begins_backward) const {
-    const int own = round(key_tile);
-    const bool is_second = own % 2 != (begins_backward ? 1 : 0);
-    const int first = is_triangle && is_second && own > 0 ? own - 1 : own;
-    const int behind = is_triangle && !is_second ? own + 2 : own + 1;
-    return {first * sharers, behind * sharers};
-  }
-
-  /// Whether tile `other` of the contested ones adds to tile `query_tile` before `own` does, in the `head`-th query
+  /// Whether tile `other` of the same round, before which earlier rounds add, adds to tile `query_tile` before `own` does, in the `head`-th query
   /// head that shares the keys.
   JIT_HOST_DEVICE constexpr bool is_before(int other, int own, int head, int query_tile,
                                            bool begins_backward) const {
@@ -89,15 +70,9 @@ struct HeadVisits {
     return others_time < own_time || (others_time == own_time && other < own);
   }
 
-  /// The time of a step since the beginning of its round or, in a triangle, of the forward round of two.
+  /// The time of a step since the beginning of its round.
   JIT_HOST_DEVICE constexpr int time(int key_tile, int head, int query_tile, bool begins_backward) const {
-    const Visits own = visits(key_tile, begins_backward);
-    if (!is_triangle) return head * query_tiles + own.place(query_tile);
-    const int unseen = spacing * key_tile, seen = query_tiles - unseen;
-    if (own.step > 0) return head * seen + own.place(query_tile);
-    const int before =
-        2 * round(key_tile) * sharers - 1 - key_tile;  // the same block's tile of the round before
-    return query_heads * (query_tiles - spacing * before) + head * seen + own.place(query_tile) - unseen;
+    return head * query_tiles + visits(key_tile, begins_backward).place(query_tile);
   }
 };
 
@@ -108,7 +83,8 @@ struct HeadVisits {
 // at once. Sequences with lengths known only on the device have words, (tiles of queries of the call, words of a head's
 // tiles of keys), padded so that two are copied at once, with a bit for each tile of keys of a sequence.
 
-/// A bit for each of 32 tiles of keys that adds to a tile of queries, and the number of earlier ones.
+/// A bit for each of 32 tiles of keys that adds to a tile of queries, and the number of additions by tiles of other words
+/// that come before.
 struct TurnWord {
   unsigned adds;
   int before;
@@ -116,10 +92,11 @@ struct TurnWord {
 
 /// How blocks take turns to add to dQ (turns.cuh). An earlier kernel writes the arrays.
 struct Turns {
-  HeadVisits visits;  ///< of dense sequences
+  HeadVisits visits;  ///< if blocks share heads
   int* additions;     ///< additions to each tile of queries so far; zeros before the kernel
   int* before;        ///< number of tiles of keys that add before each one; aligned to 16 bytes
   TurnWord* words;    ///< replaces `before` if lengths are known only on the device
+  int heads_from_last;  ///< if blocks draw tiles: first KV heads of the call, whose last tile of keys adds first
 };
 
 /// Bytes of turn counts that are copied at once, and the number of tiles of keys that they are for.

@@ -1,6 +1,6 @@
 // The dQ consumer of a one-pass kernel: it computes dQ = dS K of each tile of queries, as one of three roles or next to
 // consumers of rows. It multiplies a panel of columns at a time, which is added to the sums in global memory: by an
-// adder warp (dq_adder.cuh), or from registers, in deterministic mode or if shared memory has no buffer.
+// adder warp (dq_adder.cuh), or from registers, in deterministic mode with roles or if shared memory has no buffer.
 #pragma once
 
 #include "backward/dq_sums.cuh"
@@ -20,6 +20,7 @@ class QueryConsumer {
   using Traits = KernelTraits<Config>;
   using KTile = typename Traits::KTile;
   using DsTile = typename Traits::DsTile;
+  static constexpr bool takes_turns = Config::deterministic && !Traits::adds_by_tma;  // else its adder does
 
  public:
   JIT_DEVICE QueryConsumer(const AttentionParams& params, const GradientParams& gradients,
@@ -33,7 +34,7 @@ class QueryConsumer {
 
   /// Marks the end of additions for the turn passers. Called after the last tile of keys.
   static JIT_DEVICE void end(unsigned smem, unsigned step) {
-    if constexpr (Config::deterministic) {
+    if constexpr (takes_turns) {
       for (int stage = 0; stage < stages_turns; ++stage)
         hand_over_addition<Config>(Pipelines<Config>(smem), step + stage, no_addition);
     }
@@ -71,8 +72,9 @@ class QueryConsumer {
                                                          k_panel(pipelines_.smem + Traits::layout.peer_k, i));
       }
       wgmma_commit_group();
-      // mutate: ConsumerTakesNoTurns
-      if (Config::deterministic && i == 0) is_first = take_turn(pipelines_, step);
+      if constexpr (takes_turns) {
+        if (i == 0) is_first = take_turn(pipelines_, step);  // mutate: ConsumerTakesNoTurns
+      }
       wgmma_wait_group<0>();  // mutate: DqOfRolesIsNotWaitedFor
       wgmma_hold(dq_.registers[0]);
       if (i + 1 == panels_.count) {  // mutate: DsAndKeysAreLetGoBehindTheFirstPanel
@@ -91,7 +93,7 @@ class QueryConsumer {
         add(sums + i * Traits::dq_part_floats);
       }
     }
-    if constexpr (Config::deterministic) hand_over_addition<Config>(pipelines_, step, first_tile_ + tile);
+    if constexpr (takes_turns) hand_over_addition<Config>(pipelines_, step, first_tile_ + tile);
   }
 
   // Whether keys are released before the last dQ is stored, if a register is free.

@@ -129,9 +129,13 @@ TEST_F(VarlenTurnsTest, ACallThatAsksForEqualBitsTakesOnePass) {
 }
 
 // Bits of a request do not depend on the others.
-TEST_F(VarlenTurnsTest, BitsOfARequestAreItsOwn) {
+// With grouped heads the first tile of keys adds first, else the last one.
+class BitsOfARequestTest : public VarlenTurnsTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(BitsOfARequestTest, AreItsOwn) {
+  const int ratio = GetParam();
   const CurrentDevice scope(0);
-  VarlenBackwardCase alone = case_of({.head_dim = 64, .gqa_ratio = 2, .mask = mask::causal()});
+  VarlenBackwardCase alone = case_of({.head_dim = 64, .gqa_ratio = ratio, .mask = mask::causal()});
   VarlenBackwardCase together = alone;  // whose first request has the same numbers
   alone.q.lengths = {130};
   alone.kv.lengths = {400};
@@ -143,7 +147,8 @@ TEST_F(VarlenTurnsTest, BitsOfARequestAreItsOwn) {
   constexpr std::size_t row_bytes = 2 * 64 * 2, behind = 16;  // of two heads; bytes behind a tensor
   const auto first_rows = [&](const std::vector<std::uint8_t>& gradients, std::size_t q, std::size_t kv) {
     std::vector<std::uint8_t> rows;
-    const std::size_t of_q = 2 * row_bytes, dk = q * of_q + behind, dv = dk + kv * row_bytes + behind;
+    const std::size_t of_q = static_cast<std::size_t>(ratio) * row_bytes;
+    const std::size_t dk = q * of_q + behind, dv = dk + kv * row_bytes + behind;
     for (const auto& [begin, bytes] :
          {std::pair(std::size_t{0}, 130 * of_q), {dk, 400 * row_bytes}, {dv, 400 * row_bytes}}) {
       const auto from = gradients.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -153,6 +158,8 @@ TEST_F(VarlenTurnsTest, BitsOfARequestAreItsOwn) {
   };
   EXPECT_EQ(first_rows(one.gradients(), 130, 400), first_rows(all.gradients(), 400, 855));
 }
+
+INSTANTIATE_TEST_SUITE_P(VarlenTurns, BitsOfARequestTest, ::testing::Values(1, 2));
 
 // Boundaries that do not ascend give a place to tiles of two requests, and turns are those of one. Nobody waits for ever.
 TEST_F(VarlenTurnsTest, WildBoundariesEnd) {

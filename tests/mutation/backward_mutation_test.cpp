@@ -224,11 +224,22 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized read", "data race"},
                          {},
                          true},
-        TemplateMutation{"TurnsAreNotPassedOn", removed, {"deadlock"}},
-        TemplateMutation{"ConsumerTakesNoTurns", removed, {"deadlock", "uninitialized read"}, {}, true},
         TemplateMutation{"AllAreTakenForFirst", {"= $;", "= 0;"}, {"deadlock"}},
         TemplateMutation{"PartialTilesAreForgotten", {"!= $empty", "== $full"}, {"deadlock"}, {}, true},
+        TemplateMutation{"AllHeadsBeginWithTheFirstTile", {"return ", "return false && "}, {"deadlock"}, {}, true},
         TemplateMutation{"AdditionsAreNotCleared", removed, {"uninitialized read", "deadlock"}}),
+    ::testing::PrintToStringParamName());
+
+// A consumer with a role adds from registers.
+class TurnsOfRolesMutationTest : public MutationTest {};
+
+TEST_P(TurnsOfRolesMutationTest, IsCaught) { expect_caught(GetParam(), noticed_in_turn(GetParam(), 136)); }
+
+INSTANTIATE_TEST_SUITE_P(
+    BackwardWgmma, TurnsOfRolesMutationTest,
+    ::testing::Values(TemplateMutation{"TurnsAreNotPassedOn", removed, {"deadlock"}},
+                      TemplateMutation{
+                          "ConsumerTakesNoTurns", removed, {"deadlock", "uninitialized read"}, {}, true}),
     ::testing::PrintToStringParamName());
 
 // Turns of warps that add by TMA.

@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                          {"uninitialized read", "data race", "deadlock"},
                          {},
                          true},
-        TemplateMutation{"PartialVarlenTilesAreForgotten",
+        TemplateMutation{"PartialTilesAreForgotten_OfVarlenOnes",
                          {"!= $empty", "== $full"},
                          {"deadlock", "uninitialized read", "data race"},
                          {},

@@ -44,7 +44,7 @@ double Family<BackwardTcgen05>::cycles(const Case& problem, const ProblemShape& 
                        block_cover(spec, tile_q, tile_kv);
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / tile_kv));
-  const double tiles_of_block = config.deterministic && is_plain(spec)
+  const double tiles_of_block = config.deterministic && one_pass::shares_heads(spec)
                                     ? one_pass::head_shares(heads, key_tiles, limits.sm_count, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / limits.sm_count);
   // The kernels around read dO and O, and clear, read and round sums of dQ.

@@ -52,7 +52,7 @@ double Family<BackwardWgmma>::cycles(const Case& problem, const ProblemShape& sh
   const int heads = shape.batch * shape.heads_q / spec.gqa_ratio;
   const int takers = limits.sm_count / backward_wgmma::blocks_per_tile(config);
   const int key_tiles = static_cast<int>(std::ceil(static_cast<double>(shape.seqlen_kv) / kv));
-  const double tiles_of_block = config.deterministic && is_plain(spec)
+  const double tiles_of_block = config.deterministic && one_pass::shares_heads(spec)
                                     ? one_pass::head_shares(heads, key_tiles, takers, 1).rounds
                                     : std::ceil(static_cast<double>(heads) * key_tiles / takers);
   const double around = bytes_around(spec, config) * shape.batch * shape.heads_q * shape.seqlen_q;

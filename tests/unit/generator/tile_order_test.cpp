@@ -1,6 +1,7 @@
 #include "templates/backward/tensor_maps.cuh"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <vector>
 
@@ -19,12 +20,13 @@ double steps_of(int key_tile, int key_tiles, int query_heads) {
 }
 
 // When the last of `blocks` blocks ends that take whichever tile is next, over the time of an even share.
-double unevenness(const TileOrder& order, int query_heads, int blocks) {
+template <class Order>
+double unevenness(const Order& of_tiles, const TileOrder& order, int query_heads, int blocks) {
   std::priority_queue<double, std::vector<double>, std::greater<>> ends;
   for (int i = 0; i < blocks; ++i) ends.push(0);
   double sum = 0, last = 0;
   for (int number = 0; number < order.count(); ++number) {
-    const double steps = steps_of(order.tile(number) % order.key_tiles, order.key_tiles, query_heads);
+    const double steps = steps_of(of_tiles.tile(number) % order.key_tiles, order.key_tiles, query_heads);
     const double end = ends.top() + steps;
     ends.pop();
     ends.push(end);
@@ -32,6 +34,10 @@ double unevenness(const TileOrder& order, int query_heads, int blocks) {
     sum += steps;
   }
   return last / (sum / blocks);
+}
+
+double unevenness(const TileOrder& order, int query_heads, int blocks) {
+  return unevenness(order, order, query_heads, blocks);
 }
 
 constexpr int multiprocessors = 132;
@@ -62,17 +68,59 @@ TEST(TileOrder, EachTileIsScheduledOnce) {
   }
 }
 
-// So that few blocks at a time have keys that the same queries see.
-TEST(TileOrder, FewBlocksDrawTilesOfOneHead) {
-  for (const int heads : {1, 3, 16, 33, 34, 40, 128}) {
-    const int together = heads_drawn_together(heads, multiprocessors);
-    EXPECT_LE(together, 33) << heads;
-    EXPECT_GE(together, std::min(heads, 17)) << heads;
-    EXPECT_LE((heads + together - 1) / together * together - heads, heads / together)
-        << heads << ": even groups";
+// Blocks wait for tiles of their head that were drawn before: of the first heads those behind, of the others those in
+// front.
+TEST(DrawnOrder, EachTileIsDrawnOnceInTheOrderOfItsHead) {
+  for (int heads = 1; heads < 7; ++heads) {
+    for (int key_tiles = 1; key_tiles < 6; ++key_tiles) {
+      for (int from_last = 0; from_last <= heads; ++from_last) {
+        for (int together = 1; together <= heads; ++together) {
+          const DrawnOrder order{{key_tiles, heads, together}, from_last};
+          std::vector<int> drawn(static_cast<std::size_t>(heads), 0);
+          for (int number = 0; number < order.order.count(); ++number) {
+            const int head = order.tile(number) / key_tiles, tile = order.tile(number) % key_tiles;
+            const int expected = drawn.at(static_cast<std::size_t>(head))++;
+            ASSERT_EQ(tile, head < from_last ? key_tiles - 1 - expected : expected);
+          }
+          for (const int of_head : drawn) ASSERT_EQ(of_head, key_tiles);
+        }
+      }
+    }
   }
-  EXPECT_EQ(heads_drawn_together(0, multiprocessors), 1);
-  EXPECT_EQ(heads_drawn_together(5, 1), 1);
+}
+
+TEST(DrawnOrder, CausalTilesLeaveNoBlockBehind) {
+  const AttentionSpec causal{.mask = mask::causal()};
+  for (const int tokens : {512, 1024, 2048, 4096, 8192}) {
+    for (const int columns : {64, 128}) {
+      const int heads = 2048 / columns * (16384 / tokens), key_tiles = tokens / 128;
+      const auto [together, from_last] = heads_drawn(causal, heads, key_tiles, multiprocessors);
+      const TileOrder order{key_tiles, heads, together};
+      EXPECT_LT(unevenness(DrawnOrder{order, from_last}, order, 1, multiprocessors), 1.03) << tokens;
+      if (tokens == 8192) {
+        EXPECT_GT(unevenness(DrawnOrder{order, heads}, order, 1, multiprocessors), 1.03)
+            << "where all heads begin with the last tile it would not be so";
+      }
+    }
+  }
+}
+
+TEST(DrawnHeads, BitsOfAVarlenSequenceDependOnNoOther) {
+  AttentionSpec spec{.mask = mask::causal()};
+  spec.sequences_q = spec.sequences_kv = SequenceKind::varlen;
+  for (const int heads : {1, 3, 33, 128}) {
+    for (const int key_tiles : {1, 8, 200}) {
+      spec.gqa_ratio = 1;
+      EXPECT_EQ(heads_drawn(spec, heads, key_tiles, multiprocessors).from_last,
+                std::numeric_limits<int>::max())
+          << "those of all sequences";
+      spec.gqa_ratio = 8;
+      EXPECT_EQ(heads_drawn(spec, heads, key_tiles, multiprocessors).from_last, 0);
+      EXPECT_LE(heads_drawn(spec, heads, key_tiles, multiprocessors).together, 33);
+    }
+  }
+  EXPECT_EQ(heads_drawn(spec, 0, 8, multiprocessors).together, 1);
+  EXPECT_EQ(heads_drawn(spec, 5, 8, 1).together, 1);
 }
 
 TEST(TileOrder, HeadsFollowOneAnotherWithoutAMask) {
@@ -107,6 +155,7 @@ TEST(TileOrder, HeadsComeTogetherInEvenGroups) {
   EXPECT_EQ(heads_scheduled_together(causal, 3, 64, multiprocessors), 3);
   EXPECT_EQ(heads_scheduled_together(causal, 0, 64, multiprocessors), 1);
   EXPECT_EQ(heads_scheduled_together(causal, 4, 512, multiprocessors), 1);
+  EXPECT_EQ(heads_scheduled_together(causal, 16, 9, multiprocessors), 16) << "16 varlen sequences";
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ struct Step {
 // Blocks that share heads, one after another, and which tiles of keys add to which tiles of queries.
 struct Launch {
   HeadVisits visits;
-  int heads;  // that the same blocks have
+  int heads;        // that the same blocks have
+  int query_heads;  // of each
   int key_tiles;
   std::vector<std::vector<bool>> adds;  // of tiles of keys at tiles of queries
 
@@ -41,7 +42,7 @@ struct Launch {
         const int key = key_tile(block, round, head * visits.rounds);
         if (key >= key_tiles) continue;
         const Visits own = visits.visits(key, visits.begins_backward(head));
-        for (int query_head = 0; query_head < visits.query_heads; ++query_head) {
+        for (int query_head = 0; query_head < query_heads; ++query_head) {
           for (int place = 0; place < visits.query_tiles; ++place) {
             const int tile = own.query_tile(place);
             if (adds[key][tile]) all.push_back({head, key, query_head, tile});
@@ -54,12 +55,12 @@ struct Launch {
 
   int before(const Step& step) const {
     const bool backward = visits.begins_backward(step.head);
-    const KeyTiles contested = visits.contested(step.key_tile, backward);
+    const int own = visits.round(step.key_tile);
     int count = 0;
     for (int other = 0; other < key_tiles; ++other) {
       if (!adds[other][step.query_tile]) continue;
-      if (other < contested.begin ||
-          (other < contested.end &&
+      if (visits.round(other) < own ||
+          (visits.round(other) == own &&
            visits.is_before(other, step.key_tile, step.query_head, step.query_tile, backward)))
         ++count;
     }
@@ -74,8 +75,7 @@ double run(const Launch& launch, double lag) {
   std::vector<std::size_t> done(launch.visits.sharers, 0);
   std::vector<double> now(launch.visits.sharers, 0);
   for (int block = 0; block < launch.visits.sharers; ++block) steps.push_back(launch.steps(block));
-  const auto sums =
-      static_cast<std::size_t>(launch.heads) * launch.visits.query_heads * launch.visits.query_tiles;
+  const auto sums = static_cast<std::size_t>(launch.heads) * launch.query_heads * launch.visits.query_tiles;
   std::vector<int> additions(sums, 0);
   std::vector<double> seen(sums, 0);
   while (true) {
@@ -84,7 +84,7 @@ double run(const Launch& launch, double lag) {
       if (done[block] == steps[block].size()) continue;
       any_left = true;
       const Step& step = steps[block][done[block]];
-      const auto at = (static_cast<std::size_t>(step.head) * launch.visits.query_heads + step.query_head) *
+      const auto at = (static_cast<std::size_t>(step.head) * launch.query_heads + step.query_head) *
                           launch.visits.query_tiles +
                       step.query_tile;
       if (additions[at] != launch.before(step)) continue;
@@ -99,24 +99,18 @@ double run(const Launch& launch, double lag) {
   }
 }
 
-Launch launch_of(int query_tiles, int key_tiles, int sharers, bool is_triangle, int query_heads = 1,
-                 int heads = 2) {
+Launch launch_of(int query_tiles, int key_tiles, int sharers, int query_heads = 1, int heads = 2) {
   Launch launch{.visits = {.query_tiles = query_tiles,
-                           .query_heads = query_heads,
                            .sharers = sharers,
                            .heads_at_once = 1,
                            .rounds = (key_tiles + sharers - 1) / sharers,
                            .spacing = std::max(1, query_tiles / key_tiles),
-                           .is_triangle = is_triangle,
                            .is_whole = false},
                 .heads = heads,
+                .query_heads = query_heads,
                 .key_tiles = key_tiles,
                 .adds = {}};
-  for (int key = 0; key < key_tiles; ++key) {
-    launch.adds.emplace_back(query_tiles, true);
-    for (int tile = 0; is_triangle && tile < std::min(query_tiles, key * launch.visits.spacing); ++tile)
-      launch.adds[key][tile] = false;
-  }
+  for (int key = 0; key < key_tiles; ++key) launch.adds.emplace_back(query_tiles, true);
   return launch;
 }
 
@@ -143,29 +137,23 @@ TEST(Visits, NobodyWaitsForEver) {
   reference::Random random(reference::test_seed());
   for (int i = 0; i < 400; ++i) {
     const int key_tiles = reference::draw(random, 1, 12), sharers = reference::draw(random, 1, key_tiles);
-    const bool is_triangle = reference::draw(random, 0, 1) != 0;
-    const int spacing = reference::draw(random, 1, 2);
-    const int query_tiles = is_triangle ? key_tiles * spacing : reference::draw(random, 1, 24);
-    Launch launch = launch_of(query_tiles, key_tiles, sharers, is_triangle, reference::draw(random, 1, 3), 3);
-    launch.visits.is_whole = !is_triangle && reference::draw(random, 0, 1) != 0;
-    if (!is_triangle) launch.visits.spacing = reference::draw(random, 1, 5);
+    const int query_tiles = reference::draw(random, 1, 24);
+    Launch launch = launch_of(query_tiles, key_tiles, sharers, reference::draw(random, 1, 3), 3);
+    launch.visits.is_whole = reference::draw(random, 0, 1) != 0;
+    launch.visits.spacing = reference::draw(random, 1, 5);
     for (auto& of_key : launch.adds) {
-      for (auto&& one : of_key) one = one && (is_triangle || reference::draw(random, 0, 3) != 0);
+      for (auto&& one : of_key) one = reference::draw(random, 0, 3) != 0;
     }
     EXPECT_GT(run(launch, reference::draw(random, 1, 9)), -1)
-        << query_tiles << " x " << key_tiles << ", " << sharers << " sharers, triangle " << is_triangle;
+        << query_tiles << " x " << key_tiles << ", " << sharers << " sharers";
   }
 }
 
 // Where steps take as long as one another and additions are seen soon enough, they take what they would alone.
 TEST(Visits, NobodyWaitsLong) {
   constexpr int key_tiles = 64, query_tiles = 128, heads = 4;
-  const double whole = run(launch_of(query_tiles, key_tiles, key_tiles, false, 1, heads), 2);
+  const double whole = run(launch_of(query_tiles, key_tiles, key_tiles, 1, heads), 2);
   EXPECT_LE(whole, heads * query_tiles * 1.05);
-  const double triangle = run(launch_of(query_tiles, key_tiles, key_tiles, true, 1, heads), 2);
-  EXPECT_LE(triangle, heads / 2 * (query_tiles + 2) * 1.1);
-  const double in_rounds = run(launch_of(query_tiles, key_tiles, key_tiles / 2, true, 1, heads), 1);
-  EXPECT_LE(in_rounds, heads * (query_tiles + 2) * 1.1);
 }
 
 }  // namespace
