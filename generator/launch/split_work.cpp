@@ -126,10 +126,9 @@ KnownTileSpace known_tile_space(const AttentionSpec& spec, const SplitTiles& til
                     .shares_keys = row_tiles > 1,
                     .least_tiles = tile_space.tiles,
                     .most_tiles = tile_space.tiles};
-  const StrandNumbers numbers = strands_of_rows(tile_space.row_tiles) & strands_of_cluster(tiles.cluster);
   int score = 0;
   for (int strands = 1; strands <= most_strands; ++strands)
-    score = std::max(score, strands_score(strands, numbers, blocks));
+    score = std::max(score, strands_score(strands, strands_of_rows(tile_space.row_tiles), blocks));
   size.strands = strands_of_score(score);
   const int num_splits = params.sequences.num_splits;
   tile_space.shares = spec.split_keys != 0

@@ -108,7 +108,7 @@ struct ForwardMlaWgmma {
   int stages = 2;  ///< tiles of keys that have room in shared memory; half a tile more where that fits
   Copies copies = Copies::tma;  ///< the way of keys to shared memory
   bool pair =
-      false;  ///< each of two blocks copies or converts half of a tile of keys, for both: 128 query heads
+      false;  ///< two blocks convert half of a list's rows each, and send them to the other: for 128 query heads
 
   bool operator==(const ForwardMlaWgmma&) const = default;  ///< member by member
 };

@@ -212,8 +212,8 @@ TensorView Call::read_keys(nb::handle object, const char* name, bool is_varlen) 
   if (wanted && facts(*wanted).is_stored() && view.dtype == DType::uint8) view.dtype = *wanted;
   if (view.dtype == DType::uint8) {
     refuse(name,
-           "holds bytes; say with kv_dtype=\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", \"nvfp4\" or "
-           "\"mxfp4\" what they stand for");
+           "holds bytes; say with kv_dtype=\"fp8_e4m3\", \"fp8_e5m2\", \"int8\", \"int4\", \"nvfp4\", "
+           "\"mxfp4\", \"latent_656\", \"latent_584\" or \"latent_528\" what they stand for");
   }
   if (!facts(view.dtype).is_operand && !facts(view.dtype).is_stored())
     refuse(name,

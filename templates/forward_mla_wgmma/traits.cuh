@@ -55,16 +55,13 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int pairs_read = 4;
 
   static constexpr bool uses_tma = Config::copies == Copies::tma;
-  /// Whether two blocks of a cluster have the halves of a query's heads, and each copies, or converts, half of the keys of
-  /// both.
+  /// Whether two blocks of a cluster have the halves of a query's heads, and each converts half of the rows of both.
   static constexpr bool is_pair = Config::pair;
-  static constexpr bool copies_for_both = is_pair && uses_tma;
   static constexpr int copied_rows = tile_kv / (is_pair ? 2 : 1);  ///< of a tile
   static JIT_DEVICE int first_copied_row() { return is_pair ? cluster_rank() * copied_rows : 0; }
-  static_assert(!is_pair || uses_tma || converts_latents<Config>,
-                "pairs of blocks send rows that they convert");
+  static_assert(!is_pair || converts_latents<Config>, "pairs of blocks send rows that they convert");
   /// A tile and a half are on their way at most, which does not cover the latency of memory beside products.
-  static constexpr bool prefetches_keys = !is_pair;
+  static constexpr bool prefetches_keys = true;
   /// Whether P of a tile is handed over when S of the next one is there: so products with values are computed under softmax,
   /// and those with keys have the tensor cores for themselves.
   static constexpr bool hands_over_late = Config::score_registers > 128;

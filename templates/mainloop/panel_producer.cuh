@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "mainloop/boxes_for_both.cuh"
 #include "mainloop/kv_producer.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/tile_boxes.cuh"
@@ -93,10 +92,7 @@ class PanelProducer {
                               int first_box = 0) {
     pipeline.producer_acquire();  // mutate: PanelLoadedBeforeItIsEmpty
     const unsigned full = pipeline.full();
-    if constexpr (copies_for_both<Traits>) {
-      if (lane_id() == 0) mbarrier_arrive_expect_tx(full, Tile::bytes);  // mutate: BytesOfHalfATile
-      start_boxes_for_both<Traits, Tile>(pipeline.tile(), map, full, box, first, pipeline.phase());
-    } else if constexpr (Traits::boxes > 1) {
+    if constexpr (Traits::boxes > 1) {
       if (lane_id() == 0) expect_bytes(map, full, Tile::bytes);
       __syncwarp();
       start_boxes<Traits, Tile>(pipeline.tile(), map, full, box, first, first_box);

@@ -32,8 +32,6 @@ class Pipeline {
   }
 
   JIT_DEVICE int stage() const { return stage_; }
-  /// How often all stages were passed, modulo 2.
-  JIT_DEVICE int phase() const { return static_cast<int>(phase_); }
   JIT_DEVICE unsigned tile() const { return tiles_ + stage_ * stage_bytes; }
   JIT_DEVICE unsigned full() const { return full_ + stage_ * 8; }
   JIT_DEVICE unsigned empty() const { return empty_ + stage_ * 8; }

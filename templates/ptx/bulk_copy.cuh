@@ -44,6 +44,11 @@ JIT_DEVICE void cp_async_bulk_wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/// Asks that bytes side by side come to the L2 cache. By one thread.
+JIT_DEVICE void prefetch_bulk(const void* source, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
+}
+
 // Copies of boxes between tensors and shared memory by the tensor memory accelerator (PTX ISA,
 // "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
 
@@ -68,18 +73,6 @@ JIT_DEVICE void cp_async_bulk_tensor_load(unsigned tile, const TensorMap& map, u
                "%4, %5}], [%6];" ::"r"(tile),
                "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier)
                : "memory");
-}
-
-/// Starts the copy of a box to the same address in each block of the cluster that `blocks` has a bit of; its bytes count
-/// at the same barrier there. By one thread.
-JIT_DEVICE void cp_async_bulk_tensor_load_to_blocks(unsigned tile, const TensorMap& map, unsigned mbarrier,
-                                                    int head_dim, int seq, int head, int batch,
-                                                    unsigned short blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(tile),
-      "l"(&map), "r"(head_dim), "r"(seq), "r"(head), "r"(batch), "r"(mbarrier), "h"(blocks)
-      : "memory");
 }
 
 /// Starts copies of boxes whose bytes count at a barrier of either block of a pair (ptx/tcgen05.cuh), an address in the

@@ -172,15 +172,6 @@ inline constexpr int spared_for_strands = 16;
 /// A set of strand counts: bit i stands for i strands.
 using StrandNumbers = unsigned;
 
-/// Counts that blocks of a cluster of `cluster` share out evenly: adjacent blocks compute adjacent tiles of rows then, cut at
-/// the same places.
-JIT_HOST_DEVICE constexpr StrandNumbers strands_of_cluster(int cluster) {
-  if (cluster == 1) return ~0u;
-  StrandNumbers numbers = 0;
-  for (int strands = cluster; strands <= most_strands; strands += cluster) numbers |= 1u << strands;
-  return numbers;
-}
-
 /// The strand counts that divide `row_tiles` tiles of rows evenly.
 JIT_HOST_DEVICE constexpr StrandNumbers strands_of_rows(int row_tiles) {
   StrandNumbers numbers = 0;

@@ -95,13 +95,6 @@ struct TileSpaceBlock<true> {
 template <class Config>
 using TileSpaceBlockOf = TileSpaceBlock<requests_of<Config>() == Requests::few_queries>;
 
-/// Blocks of a cluster, which have adjacent tiles of rows of one query, and the same keys.
-template <class Config>
-inline constexpr int block_cluster = 1;
-template <class Config>
-requires requires { Config::pair; }
-inline constexpr int block_cluster<Config> = Config::pair ? 2 : 1;
-
 /// Walks through the block's share of the tile space. By a whole warp; all lanes return the same results. A plain
 /// value. A work tile has `tile_rows` rows, or fewer at the end of a sequence.
 template <class Config, int tile_rows>
@@ -118,9 +111,8 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   JIT_DEVICE void begin(const AttentionParams& params, const KnownTileSpace& known) {
     if (known.tiles >= 0) return begin_known(params, known);
     TileSpace tile_space{0, false, longest_tile_space, 0};
-    int even = 0;  // the sum of all work tiles if each counts as the longest of its head
-    // Strand counts that all heads allow.
-    StrandNumbers numbers = strands_of_cluster(block_cluster<Config>);  // mutate: BlocksOfAPairOnOddStrands
+    int even = 0;                 // the sum of all work tiles if each counts as the longest of its head
+    StrandNumbers numbers = ~0u;  // strand counts that all heads allow
     float beside = 0;
     bool is_measured = false;
     work_tile = {.batch = 0};
@@ -344,8 +336,7 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
                      __reduce_min_sync(full_warp, tile_space.least_tiles),
                      __reduce_max_sync(full_warp, tile_space.most_tiles)};
     const int blocks = this->blocks(), num_splits = params.sequences.num_splits;
-    constexpr bool is_cluster = (block_cluster<Config>) != 1;
-    if (all.shares_keys && (is_cluster || may_have_strands(tile_space.total, even))) {
+    if (all.shares_keys && may_have_strands(tile_space.total, even)) {
       numbers = __reduce_and_sync(full_warp, numbers);
       all.strands =
           strands_of_score(__reduce_max_sync(full_warp, strands_score(lane_id() + 1, numbers, blocks)));

@@ -54,27 +54,9 @@ const Subject room_for_more = [] {
   return subject;
 }();
 
-// Pairs of blocks, of which each has half of the heads of five queries, and half of the keys is copied by the other.
-const Subject in_pairs = [] {
-  Subject subject = in_parts;
-  subject.config = "family=forward_mla_wgmma stages=2 pair=true";
-  subject.mask = "causal";
-  subject.gqa_ratio = 128;
-  subject.heads = 1;
-  subject.seqlen_q = 5;
-  return subject;
-}();
-
-// Ten tiles of rows by 110 blocks, of which five strands leave none idle.
-const Subject on_strands = [] {
-  Subject subject = in_pairs;
-  subject.seqlen_kv = 640;
-  return subject;
-}();
-
 UNMUTATED_TEST(Mla, IsRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>(
-           {by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more, in_pairs, on_strands}, 2))
+  for (const Subject& subject :
+       reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -100,19 +82,6 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"HeldColumnsOfAnotherPart", {"column / ", "0 * column / "}, {}, in_parts},
         TemplateMutation{
             "LatentRowsBehindTheSequence", removed, {"uninitialized", "not a number"}, room_for_more, true},
-        TemplateMutation{"BoxesOfTheOtherBlock",
-                         {"own_turn", "0"},
-                         {"data race", "access in flight", "uninitialized", "mbarrier", "deadlock"},
-                         in_pairs},
-        TemplateMutation{"BytesOfHalfATile",
-                         {"Tile::bytes", "Tile::bytes / 2"},
-                         {"data race", "access in flight", "uninitialized", "mbarrier"},
-                         in_pairs},
-        TemplateMutation{"BlocksOfAPairOnOddStrands",
-                         {"strands_of_cluster(block_cluster<Config>)", "~0u"},
-                         {"data race", "access in flight", "mbarrier", "deadlock"},
-                         on_strands,
-                         true},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
         TemplateMutation{"KeysAloneWithoutProxyFence", removed, {"proxy"}, by_rows_in_parts},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",

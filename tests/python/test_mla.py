@@ -54,23 +54,6 @@ def test_deepseek(rng, place, fetch, heads):
     batch.check(fetch(o), keep=causal)
 
 
-@pytest.mark.parametrize("page_size, queries", some([(64, [1, 2, 0]), (16, [5]), (64, [1, 1]), (8, [3, 4])]))
-def test_pairs_of_blocks(rng, place, fetch, page_size, queries):
-    """Two blocks that copy half of the keys each, for both, compute what each of them does by itself, bit for bit."""
-    batch = latents(rng, queries, [int(n) for n in rng.integers(5, 400, len(queries))], heads=128, head_dim=320, head_dim_v=256)
-    arrays = {name: place(x) for name, x in paged(rng, batch, page_size).items() if name != "v"}
-    arrays["cu_seqlens_q"] = place(boundaries(batch.lengths_q))
-    is_causal = bool(rng.integers(2))
-    spec = ja.AttentionSpec(head_dim=320, head_dim_v=256, gqa_ratio=128, sequences_q="varlen", sequences_kv="paged",
-                            page_size=page_size, values_in_keys=True, mask=ja.mask.causal() if is_causal else None)
-    q, k = place(numpy.concatenate(batch.q)), arrays.pop("k")
-    for splits in (1, 0):
-        results = [[fetch(x) for x in ja.prepare(spec, config=f"family=forward_mla_wgmma stages=2 pair={pair}")(
-            q, k, None, return_lse=True, num_splits=splits, **arrays)] for pair in ("false", "true")]
-        batch.check(*results[1], keep=causal if is_causal else None)
-        assert splits != 1 or all((x == y).all() for x, y in zip(*results))
-
-
 def test_latents_that_append_stored(rng, place, fetch):
     """The part that is rotated is k, the rest is v, of views of one cache."""
     tokens, latent, rotated = Tokens(rng), 384, 64

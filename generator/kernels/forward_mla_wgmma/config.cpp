@@ -30,18 +30,12 @@ constexpr std::array rows = {
     field<&ForwardMlaWgmma::copies>(
         "copies", "how keys are copied to shared memory",
         {.affects = Affects::tiling, .sample = static_cast<int>(Copies::cp_async)}),
-    field<&ForwardMlaWgmma::pair>("pair",
-                                  "each of two blocks copies or converts half of a tile of keys, for both",
+    field<&ForwardMlaWgmma::pair>("pair", "two blocks convert half of a list's rows each, for both",
                                   {.affects = Affects::tiling, .sample = 1}),
 };
 static_assert(rows.size() == member_count<ForwardMlaWgmma>(), "each member has a row");
 
-// Whether both blocks of a pair see the same tiles of keys, and TMA copies them: heads of a query are masked alike.
-bool can_copy_in_pairs(const AttentionSpec& spec) {
-  return spec.gqa_ratio == pair_rows && spec.split_keys == 0 && spec.score == score::none() &&
-         (spec.mask == mask::none() || spec.mask == mask::causal());
-}
-// Whether both blocks of a pair find the same rows of a list, and convert them. 16-bit rows, which nobody converts,
+// Whether both blocks of a pair find the same tiles of keys, and convert them. 16-bit rows, which nobody converts,
 // are slower in pairs.
 bool can_pair(const AttentionSpec& spec) {
   return has_lists(spec) && spec.list_queries == 1 && spec.gqa_ratio == pair_rows && has_narrow_keys(spec) &&
@@ -80,20 +74,15 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
     if (std::string reason = box_rejection(read_spec(spec, config), tile_kv, true); !reason.empty())
       return reason;
   }
-  if (config.pair && config.copies == Copies::tma && !can_copy_in_pairs(spec)) {
-    return fmt::format(
-        "{} copies keys to pairs of blocks with {} query heads per KV head, no mask or a causal one, no "
-        "score and no "
-        "spans; pair must be false with gqa_ratio {}, split_keys {}, mask {}",
-        name, pair_rows, spec.gqa_ratio, spec.split_keys, spec.mask.to_string());
-  }
-  if (config.pair && config.copies == Copies::cp_async && !can_pair(spec)) {
+  if (config.pair && !can_pair(spec)) {
     return fmt::format(
         "{} has pairs of blocks for lists of one query over 8-bit latents, without mask, with {} query "
         "heads "
         "per KV head; pair must be false with gqa_ratio {}, kv_dtype {}",
         name, pair_rows, spec.gqa_ratio, to_string(spec.key_dtype()));
   }
+  if (config.pair && config.copies == Copies::tma)
+    return "pairs of blocks send rows that they convert: pair = true with copies = tma";
   return span_rejection(problem.spec, problem.limits.arch, tile_kv);
 }
 

@@ -236,17 +236,8 @@ TEST(ConfigRejection, ForwardMlaWgmmaNamesWhatItNeeds) {
   EXPECT_THAT(rejection(other, {.copies = Copies::cp_async, .pair = true}), HasSubstr("over 8-bit latents"));
   other.kv_dtype = DType::latent_656;
   EXPECT_EQ(rejection(other, {.copies = Copies::cp_async, .pair = true}), "");
-  other = {.head_dim = 576, .head_dim_v = 512, .gqa_ratio = 128, .values_in_keys = true};
-  other.mask = mask::causal();
-  EXPECT_EQ(rejection(other, {.pair = true}), "");
-  other.mask = mask::sliding_window(9, 0);
-  EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("no mask or a causal one"));
-  other.mask = mask::none();
-  other.split_keys = 64;
-  EXPECT_THAT(rejection(other, {.pair = true}),
-              HasSubstr("pair must be false with gqa_ratio 128, split_keys 64"));
+  EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("copies = tma"));
   other = {.head_dim = 576, .head_dim_v = 512, .values_in_keys = true};
-  EXPECT_THAT(rejection(other, {.pair = true}), HasSubstr("pair must be false with gqa_ratio 1"));
   EXPECT_THAT(rejection(other, {.stages = 3}), HasSubstr("shared memory"));
   EXPECT_THAT(config_rejection(other, ForwardSplitWgmma{}, device_limits(Arch{9, 0, 'a'})),
               HasSubstr("has room for a head_dim of up to 256"));
