@@ -328,8 +328,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   // Producers evaluate masks, which is cheap for arithmetic ones. Three consumers of 160 registers leave 32, in which
   // producers find positions and arrivals, too, but spill with tables of a mask.
   const ScoreMask* const score = score_mask(spec.score);
-  const bool reads_tables =
-      !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  const bool reads_tables = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
   const bool reads = reads_tables || asks_by_positions(spec) || spec.key_arrivals;
   // Producers read scales of keys. With fp8, consumers spill before producers do, and lose more by it.
   const bool is_simple =
