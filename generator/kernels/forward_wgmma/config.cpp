@@ -263,13 +263,14 @@ int wide_output_doubt(const AttentionSpec& spec) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a position-dependent
 // score, whose distances are computed ahead; prefetched score elements, with up to two consumers; fp8
-// results; scales per row; fp8 pages; fp32 results; output functors with a mask.
+// results; scales per row; fp8 pages; fp32 results; output functors with a mask; masks of positions.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
-         (spec.lse_shift ? 2 : 0) + (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
+         (spec.lse_shift || asks_by_positions(spec) ? 2 : 0) +
+         (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
          (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
