@@ -286,8 +286,13 @@ class GradientProducts {
   template <class Use>
   JIT_DEVICE void weigh_scores(unsigned step, const Use& use) {
     if constexpr (Traits::asks_mask == AsksMask::before_products) {
-      if (is_partial()) drop_all_but(scores_, kept_scores_);
-      weigh_tile<false>(step, use);
+      // Two copies: behind a branch that only drops scores, ptxas would let exponentials wait for dQ.
+      if (is_partial()) {
+        drop_all_but(scores_, kept_scores_);
+        weigh_tile<false>(step, use);
+      } else {
+        weigh_tile<false>(step, use);
+      }
     } else if constexpr (weighs_by_parts) {
 #pragma unroll
       for (int i = 0; i < Traits::query_steps; ++i) {

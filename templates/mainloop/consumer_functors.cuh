@@ -4,6 +4,7 @@
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/whole_functor.cuh"
 #include "ptx/warpgroup.cuh"
 #include "scheduling/tile_sequences.cuh"
 #include "steps/apply_functors.cuh"
@@ -23,6 +24,15 @@ JIT_DEVICE SharedScoreBits<Within> shared_bits_of_consumer(const Within& within,
   return {within, words == 0 ? 0 : own, from_64_keys};
 }
 
+/// The thread's index in its consumer. With positions by a shuffle, which stays where it is: ptxas would compute the rows of
+/// partial tiles ahead of the branch to these, between two products, and products wait for one another meanwhile.
+template <class Mask, class Score>
+JIT_DEVICE int thread_of_functors() {
+  const int thread = reread_thread_index() % warpgroup_size;
+  if constexpr (!is_positioned<Mask> && !is_positioned<Score>) return thread;
+  return __shfl_sync(full_warp, thread, reread_lane());
+}
+
 /// Leaves the scores of a consumer as the mask and score functors want them. `queries` is its ConsumerQueries, and `keys`
 /// its place in the tiles of keys.
 template <class Traits, class Queries, class Keys>
@@ -32,7 +42,7 @@ JIT_DEVICE void apply_functors_of_consumer(typename Traits::Scores& scores, Quer
   using Score = typename Traits::Config::Score;
   queries.scale(scores, keys.scales());
   if (Score::is_identity && !keys.is_partial()) return;
-  const int thread = reread_thread_index() % warpgroup_size;
+  const int thread = thread_of_functors<Mask, Score>();
   const int q = queries.work().q_begin + consumer * rows_per_warpgroup + thread / warp_size * 16 +
                 MmaLayout::lane_row(thread);
   const int k = keys.first_key() + MmaLayout::lane_column(thread);

@@ -5,6 +5,7 @@
 #include "base/prelude.cuh"
 #include "problem/functor.cuh"
 #include "problem/masks.cuh"
+#include "problem/positions.cuh"
 #include "problem/score_mask.cuh"
 #include "ptx/warpgroup.cuh"
 
@@ -169,6 +170,28 @@ struct MaskMemory<TreeMask<slot>> {
       return mask.classify(tile);
     }
   }
+};
+
+/// Positions of a tile of queries, and of the keys around the last tile: the producer would look them up for each tile of keys.
+/// Not of masks that find the next tile, for lack of registers.
+template <class Mask, class Places>
+requires(!has_next<Mask>) class MaskMemory<PositionedMask<Mask, Places>> {
+  using Positioned = PositionedMask<Mask, Places>;
+
+ public:
+  JIT_DEVICE KeyRange key_range(const Positioned& mask, const auto&, int, int q_begin, int q_end) {
+    if (q_begin >= q_end || mask.places.k.rows == 0) return {0, 0};
+    queries_ = mask.places.queries(q_begin, q_end);
+    return mask.places.own_keys(mask.mask.key_range(queries_.begin, queries_.end));
+  }
+  JIT_DEVICE TileClass classify(const Positioned& mask, const auto&, int, const ScoreTile& tile) const {
+    const KeyRange keys = mask.places.keys(tile.k_begin, tile.k_end, near_);
+    return mask.mask.classify({queries_.begin, queries_.end, keys.begin, keys.end});
+  }
+
+ private:
+  KeyRange queries_{0, 0};
+  mutable LastStretches near_;
 };
 
 /// A memory for each of two masks.

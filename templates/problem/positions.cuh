@@ -154,6 +154,11 @@ struct Positions {
   // mutate: HullOfKeys
   JIT_DEVICE KeyRange keys(int begin, int end) const { return {key(begin), key(end - 1) + 1}; }
 
+  JIT_DEVICE KeyRange keys(int begin, int end, LastStretches& last) const {
+    const int first = key(begin, last);
+    return {first, key(end - 1, last) + 1};  // mutate: HullOfNearKeys
+  }
+
   /// The keys with positions in a range.
   JIT_DEVICE KeyRange own_keys(const KeyRange& range) const {
     return {k.rows_before(range.begin), k.rows_before(range.end)};

@@ -93,7 +93,8 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"PositionsOfTheFirstEntry", {"batch *", "0 *"}}, causal},
         PositionsMutation{{"StridesAreForgotten", {"+= $;", "+= 0;"}}, causal},
         PositionsMutation{{"RowsBeforeByStrides", {"minimum($, run)", "$"}}, causal},
-        PositionsMutation{{"HullOfKeys", {"key(end - 1) + 1", "key(begin) + 1"}}, causal},
+        PositionsMutation{{"HullOfKeys", {"key(end - 1) + 1", "key(begin) + 1"}}, causal, Kernel::backward},
+        PositionsMutation{{"HullOfNearKeys", {"key(end - 1, last)", "first"}}, causal},
         PositionsMutation{{"MaskOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, striped},
         PositionsMutation{{"RangesOfRows", {"places.query(q)", "q"}}, causal},
         PositionsMutation{

@@ -54,6 +54,9 @@ def test_shapes_of_a_rank(three):
     assert "rank 1 has q of shape [1, 15, 2, 32]" in str(errors[0])
     errors = three.errors(compute, 1, SIZES, placement(), dict(mask=CAUSAL, method="heads"), False)
     assert all('use method="gather" or "ring"' in str(error) for error in errors)
+    of_four = ja.distributed.balance(CAUSAL, seqlen=48, ranks=4, granule=16)
+    errors = three.errors(compute, 1, SIZES, of_four, given, False)
+    assert all(str(error).startswith("placement: is of 4 ranks, and the group has 3") for error in errors)
     errors = three.errors(compute, 1, SIZES, placement(), dict(mask=CAUSAL, method="mail"), False)
     assert all(error.field == "method" for error in errors)
 

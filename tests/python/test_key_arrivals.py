@@ -52,7 +52,7 @@ class Exchange:
 def workspace_of(exchange):
     workspace = object.__new__(arrive._Workspace)
     rows = torch.zeros(1, 256, 1, 64, dtype=torch.bfloat16)
-    workspace.device, workspace.refusal, workspace.generation, workspace.hosts = torch.device("cpu"), "", 1, ["here"]
+    workspace.device, workspace.refusal, workspace.hosts = torch.device("cpu"), "", ["here"]
     shared = arrive._Shared(workspace.device)
     shared.exchange, shared.views = exchange, {(0, 0, 0, 1): (rows, rows, torch.zeros(1, 4, dtype=torch.int32))}
     workspace.shared_of = lambda problem, sizes, is_captured: shared

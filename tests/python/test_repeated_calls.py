@@ -56,7 +56,7 @@ def made(monkeypatch):
 
     def begin_anew(workspace, of_call, sizes):
         workspace.shared.memory, workspace.shared.exchange, workspace.shared.timeout = memory, exchange, of_call.timeout
-        workspace.generation += 1
+        workspace.shared.life = next(arrive._lives)
 
     monkeypatch.setattr(arrive._Workspace, "begin_anew", begin_anew)
     given = []
@@ -107,10 +107,10 @@ def test_what_changes_is_seen(made, monkeypatch):
         compute()
     assert runs == [("o", "lse")]
     (workspace,) = arrive._workspaces[control].values()
-    workspace._of = None  # as after a reset, and calls of other sizes
+    workspace.reset(5.0)
     compute(), compute()
     assert runs[1:] == [None, ("o", "lse")]
-    workspace.generation += 1
+    workspace.shared.life = next(arrive._lives)  # as by a call of other sizes
     compute(), compute()
     assert runs[3:] == [None, ("o", "lse")]
     workspace.shared.timeout = 9.0
@@ -129,6 +129,33 @@ def test_what_changes_is_seen(made, monkeypatch):
     with pytest.raises(ja.PeerTimeoutError, match="left in the middle of a call"):
         compute()
     assert control.calls == calls + 1 and runs[7:] == [None]  # then the group is refused by the run, or before it
+
+
+def test_repeated_calls_beside_graphs(made, monkeypatch):
+    """What graphs hold serves repeated calls, too, beside calls of other kinds and after a reset."""
+    call, exchange, given, control = made
+    runs = []
+    real = arrive_again.Repeated.__call__
+    monkeypatch.setattr(arrive_again.Repeated, "__call__", lambda run, *of_call: runs.append(found := real(run, *of_call)) or found)
+    monkeypatch.setattr(Exchange, "reset", lambda exchange, stream: None, raising=False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    compute = lambda: operator.compute_directly(call, *tensors())
+    for _ in range(3):
+        compute()
+    (workspace,) = arrive._workspaces[control].values()
+    with monkeypatch.context() as within:
+        within.setattr(arrive, "is_captured", lambda tensor: True)
+        within.setattr(arrive_again, "is_captured", lambda tensor: True)
+        call.kinds["forward", False].run = None
+        compute()
+    (held,) = workspace.kept.values()
+    assert held is workspace.shared and call.kinds["forward", False].run is None, "captured calls are made in full"
+    compute(), compute()
+    assert runs[1:] == [("o", "lse")] and call.kinds["forward", False].run.shared is held
+    workspace.shared, workspace._of = arrive._Shared(workspace.device), None  # as by a call of other sizes
+    workspace.reset(5.0)
+    compute()
+    assert runs[2:] == [("o", "lse")]
 
 
 def test_a_repeated_call_that_fails_leaves_as_any_other(made, monkeypatch):

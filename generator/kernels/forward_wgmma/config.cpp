@@ -263,13 +263,14 @@ int wide_output_doubt(const AttentionSpec& spec) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a position-dependent
 // score, whose distances are computed ahead; prefetched score elements, with up to two consumers; fp8
-// results; scales per row; fp8 pages; fp32 results; output functors with a mask.
+// results; scales per row; fp8 pages; fp32 results; output functors with a mask; masks of positions.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
-         (spec.lse_shift ? 2 : 0) + (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
+         (spec.lse_shift || asks_by_positions(spec) ? 2 : 0) +
+         (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
          (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }
@@ -325,10 +326,11 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const int consumers = consumers_of(config);
   const int launched = launched_registers(config), groups = warpgroups_of(config);
   if (launched >= most) return {};
-  // Producers evaluate masks, which is cheap for arithmetic ones. Three consumers of 160 registers leave 32.
+  // Producers evaluate masks, which is cheap for arithmetic ones. Three consumers of 160 registers leave 32, in which
+  // producers find positions and arrivals, too, but spill with tables of a mask.
   const ScoreMask* const score = score_mask(spec.score);
-  const bool reads = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty()) ||
-                     asks_by_positions(spec) || spec.key_arrivals;
+  const bool reads_tables = !spec.mask.tensors().empty() || (score != nullptr && !score->tensors.empty());
+  const bool reads = reads_tables || asks_by_positions(spec) || spec.key_arrivals;
   // Producers read scales of keys. With fp8, consumers spill before producers do, and lose more by it.
   const bool is_simple =
       (!drops_keys(spec) || has_fp8_queries(spec)) && is_plain(spec) && spec.descale_per == ScaleKind::head;
@@ -340,7 +342,7 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardWgmma& co
   const bool reads_more = reads || reads_pages || (!is_plain(spec) && has_fp8_queries(spec));
   const bool upcasts_by_producers = has_spare_converters && !has_fp8_queries(spec);
   const int producer = upcasts(spec, config) && has_converted_scales(spec) ? scaled_producer_registers
-                       : consumers == 3 ? (reads || upcasts_by_producers ? 56 : 32)
+                       : consumers == 3 ? (reads_tables || upcasts_by_producers ? 56 : 32)
                        : reads_more     ? 56
                        : is_simple      ? 24
                                         : 40;

@@ -46,6 +46,9 @@ def checked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layout: str, mask
         _refuse_mode(placement)
         if size > 1:
             placement = _regular(placement, mask, q.shape[1] * size if seqlen is None else seqlen, size)
+    elif size > 1 and placement.ranks != size:
+        raise InvalidArgumentError(f"placement: is of {placement.ranks} ranks, and the group has {size}; make it with this group",
+                                   "arguments", "placement")
     if method not in METHODS and method != "auto":
         raise InvalidArgumentError(f'method: is {method!r}; it must be "auto", "arrive", "gather", "heads" or "ring"', "arguments",
                                    "method")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import socket
 import warnings
@@ -46,6 +47,8 @@ class _Shared:
         #: Arguments of kernels for repeated calls, here as they hold views of the memory.
         self.arguments: dict[Any, tuple[Any, ...]] = {}
         self.is_captured = False
+        #: Another number since the exchange was made, or a reset that makes it anew.
+        self.life = 0
 
     def share(self, nbytes: int, control: Control) -> None:
         from torch.distributed import _symmetric_memory as symmetric
@@ -88,7 +91,6 @@ class _Workspace:
         self.shared = _Shared(device)
         self.kept: dict[Any, _Shared] = {}  # by kinds of calls in CUDA graphs
         self._of: Any = None
-        self.generation = 0
         word = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
         _words.append(word)
         self._broken = ctypes.c_uint32.from_address(word.data_ptr())
@@ -109,6 +111,7 @@ class _Workspace:
         if self.shared.is_captured:  # replays continue
             self.shared = _Shared(self.device)
         shared = self.shared
+        shared.life = next(_lives)
         if shared.exchange is not None:
             shared.exchange.reset(_stream(self.device))
         shared.exchange = None
@@ -126,7 +129,6 @@ class _Workspace:
                 return
         shared.memory.zero_()
         shared.views, shared.arguments = {}, {}
-        self.generation += 1
         torch.cuda.synchronize(self.device)
         self.control.meet("", timeout)  # all ranks have stopped clearing words
         shared.timeout = timeout
@@ -157,12 +159,13 @@ class _Workspace:
             self.kept[of] = shared
         return shared
 
-    def may_compile(self, problem: Problem) -> bool:
+    @staticmethod
+    def may_compile(problem: Problem, shared: _Shared) -> bool:
         """Whether this may be the first call of its kind, whose kernel must be compiled, or the host waits for kernels.
         """
-        if problem.kept.get("launched") == self.generation:
+        if problem.kept.get("launched") == shared.life:
             return _LAUNCHES_BLOCK
-        problem.kept["launched"] = self.generation
+        problem.kept["launched"] = shared.life
         return True
 
     def exchanges(self) -> list[Any]:
@@ -183,6 +186,8 @@ class _Workspace:
     def reset(self, timeout: float) -> None:
         """Restarts after a fault, with all ranks: exchanges in graphs at once, others at their next call."""
         self._of = None
+        if not self.shared.is_captured:
+            self.shared.life = next(_lives)
         if self.kept:
             torch.cuda.synchronize(self.device)
             self.control.meet("", timeout)  # all ranks have stopped copying
@@ -196,6 +201,7 @@ def _stream(device: torch.device) -> int:
     return torch._C._cuda_getCurrentRawStream(device.index)  # no object of it is made
 
 
+_lives = itertools.count(1)
 #: Fault words of workspaces, never freed: a copy to one may be pending when its workspace is freed.
 _words: list[torch.Tensor] = []
 _workspaces: weakref.WeakKeyDictionary[Any, dict[tuple[torch.device, Any], _Workspace]] = weakref.WeakKeyDictionary()
@@ -285,7 +291,7 @@ def _with_arrivals(problem: Problem, workspace: _Workspace, shared: _Shared, com
     with leaving_if_it_fails(problem.control):
         addresses = shared.begin(problem.k, problem.v, stream)
     whole_k, whole_v, arrivals = shared.tensors(addresses, problem.k, problem.v, problem.placement.seqlen)
-    if workspace.may_compile(problem):
+    if workspace.may_compile(problem, shared):
         shared.exchange.send()
     try:
         with leaving_if_it_fails(problem.control):

@@ -100,9 +100,6 @@ def _check_wholes(problem: Problem) -> None:
 def check_shapes(problem: Problem, method: str) -> None:
     """Raises when this rank's arguments are inconsistent, independent of other ranks."""
     placement, control = problem.placement, problem.control
-    if placement.ranks != control.size:
-        raise InvalidArgumentError(f"placement: is of {placement.ranks} ranks, and the group has {control.size}; make it "
-                                   "with this group", "arguments", "placement")
     rows = placement.rows(control.rank)
     for name, tensor in (("q", problem.q), ("k", problem.k), ("v", problem.v)):
         if tensor.shape[1] != rows:
