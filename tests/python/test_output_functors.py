@@ -23,6 +23,7 @@ CONFIGS = {
     "forward_wgmma separate": (130, 64, "forward_wgmma output=separate"),
     "forward_split_kv": (5, 72, ""),
     "forward_split_wgmma": (5, 64, "forward_split_wgmma"),
+    "forward_split_cluster": (5, 72, ""),
 }
 
 
@@ -90,7 +91,8 @@ def test_bits_are_equal_in_all_kernels(rng, place, fetch, functor):
     tensors = chain_tensors(rng, q.shape) if functor == "chain" else {
         "gate": normal(rng, 1, 5, 4, dtype=numpy.float32), "table": numpy.float32([0.3, -1.1, 2.7])}
     output = CHAIN if functor == "chain" else SOFTPLUS
-    configs = ["forward_mma_sync", "forward_split_kv", "forward_wgmma", "forward_wgmma output=direct", "forward_split_wgmma"]
+    configs = ["forward_mma_sync", "forward_split_kv", "forward_wgmma", "forward_wgmma output=direct", "forward_split_wgmma",
+               "forward_split_cluster"]
     for config in configs if ja.devices()[0].arch == "sm_90a" else configs[:2]:
         spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, output=output)
         got = ja.prepare(spec, config=f"family={config}")(
