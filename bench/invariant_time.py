@@ -7,7 +7,8 @@ Both are timed as they choose, too.
     bench/invariant_time.py --split-keys 512 4096 --seconds 3
 
 One query a request over pages of 64 keys, 32 query and 8 KV heads, head_dim 128, bf16: few long requests, many short ones,
-and the tail of a rollout, in which one is left that is far longer. Medians of CUDA graphs of one call in turns, the L2 cache
+and the tail of a rollout, in which one is left that is far longer. FlashAttention-3 reads dense caches, since fa3-fwd is
+built without pages. Medians of CUDA graphs of one call in turns, the L2 cache
 overwritten before each. "over" is FlashAttention-3's time with num_splits=1 over ours with split_keys. Results are
 compared before they are timed. Needs a GPU, PyTorch, and for its columns FlashAttention-3.
 
@@ -64,9 +65,14 @@ class Problem:
         module = next((name for name in MODULES if missing(name) is None), None)
         if module is not None:
             decode = importlib.import_module(module).flash_attn_with_kvcache
+            dense = [torch.zeros(len(lengths), max(pages) * PAGE, HEADS_KV, HEAD_DIM, dtype=q.dtype, device=device)
+                     for _ in "kv"]
+            for cache, x in zip(dense, (k, v)):
+                for row, own, count in zip(cache, table.to(device), pages):
+                    row[:count * PAGE] = x[own[:count].long()].flatten(0, 1)
             for name, count in ((PEER_ONE, 1), (PEER_FREE, 0)):
-                self.calls[name] = functools.partial(decode, q[:, None], k, v, page_table=arrays["page_table"],
-                                                     cache_seqlens=arrays["seqused_k"], num_splits=count)
+                self.calls[name] = functools.partial(decode, q[:, None], *dense, cache_seqlens=arrays["seqused_k"],
+                                                     num_splits=count)
 
     def differing(self):
         """Names of calls whose results differ from the first one's."""

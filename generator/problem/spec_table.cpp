@@ -134,7 +134,8 @@ std::optional<Refusal> refuse_split_keys(const SpecField& field, const Attention
   if (has_fp8_queries(spec) && value != 0)
     return refuse(field, std::to_string(value), "must be 0 where q is of fp8", "0");
   if (value >= 0 && value <= most && value % split_keys_step == 0) return {};
-  const int rounded = std::clamp((value + split_keys_step - 1) / split_keys_step * split_keys_step, 0, most);
+  const int within = std::clamp(value, value > 0 ? split_keys_step : 0, most);
+  const int rounded = (within + split_keys_step / 2) / split_keys_step * split_keys_step;
   return refuse(field, std::to_string(value),
                 fmt::format("must be a multiple of {} up to {}, or 0 for sums that depend on the batch",
                             split_keys_step, most),

@@ -31,20 +31,28 @@ template <class Config, class OTile>
 class StagedNumbers {
   using Functor = typename Config::OutputFunctor;
   static constexpr int slot = staged_slot<Functor>();
-  static constexpr int rows = 16, chunks = Config::head_dim_v * element_bytes / chunk_bytes;
+  static constexpr int rows = 16, chunks = Config::head_dim_v * element_bytes / chunk_bytes,
+                       chunk_columns = chunk_bytes / element_bytes;
+  // A power of two, so that rows copied by a lane differ in the same bits for all lanes.
+  static constexpr int row_lanes = chunks > 16 ? 32 : chunks > 8 ? 16 : chunks > 4 ? 8 : chunks > 2 ? 4 : 2;
 
  public:
   static constexpr bool exist = slot >= 0 && Config::alignment == chunk_bytes;
 
-  /// Starts the copies of rows from query `first_row` on. Requires: no thread reads the tile's rows any more.
+  /// Starts the copies of rows from query `first_row` on. Requires: no thread reads the tile's rows any more. The
+  /// consumer's next product waits for this, so addresses are found once, and moved by constants.
   static JIT_DEVICE void start(const BlockContext& context, unsigned tile, int row, int first_row) {
-#pragma unroll 1
-    for (int i = lane_id(); i < rows * chunks; i += warp_size) {
-      const int own = i / chunks, chunk = i % chunks;
-      if (first_row + own >= context.seqlen_q) break;  // mutate: NumbersOfRowsThatAreNone
-      const auto* const source = place_of_row<bf16>(context, slot, first_row + own);
-      cp_async<chunk_bytes>(OTile::chunk_address(tile, row + own, chunk),
-                            source + chunk * (chunk_bytes / element_bytes));
+    constexpr int at_once = warp_size / row_lanes;
+    const int own = lane_id() / row_lanes, chunk = lane_id() % row_lanes;
+    const auto* source = place_of_row<bf16>(context, slot, first_row + own) + chunk * chunk_columns;
+    const long long distance = context.tensors[slot].strides[1] * at_once;
+    const unsigned target = OTile::chunk_address(tile, row + own, chunk);
+    const int left = chunk < chunks ? context.seqlen_q - first_row - own : 0;
+#pragma unroll
+    for (int i = 0; i < rows; i += at_once) {
+      if (i < left)  // mutate: NumbersOfRowsThatAreNone
+        cp_async<chunk_bytes>(OTile::row_behind(target, i), source);
+      source += distance;
     }
     cp_async_commit_group();
   }

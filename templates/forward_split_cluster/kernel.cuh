@@ -115,6 +115,9 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   const int pieces = (work_tile.row_end - work_tile.row_begin) * PiecePlace<Config>::of_row;
   if (pieces > 0) {
     if (threadIdx.x == 0) receive_buffer.expect(pieces);
+    if constexpr (has_output_functor<Config>) {
+      if (rank == 0 && warp_id() == Config::block_warps - 1) prefetch_numbers<Config>(params, split, 0);
+    }
     const WarpSplits<Traits> splits = multiply_keys<Config>(params, work_tile, split, bytes);
     cluster_wait();  // all receive buffers are there  // mutate: SentBeforeTheClusterHasMet
 #pragma unroll 1

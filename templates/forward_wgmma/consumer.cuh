@@ -36,6 +36,9 @@ class Consumer {
   static constexpr float no_correction = -1;  // not a possible factor
   static constexpr bool issues_in_order = Config::order == WarpgroupOrder::ping_pong;
   static constexpr bool passes_late = issues_in_order && !passes_early;
+  // Whether a work tile's O is finished under the second product of the next one, for which the other consumer need not
+  // wait: an output functor takes long.
+  static constexpr bool finishes_late = has_output_functor<Config> && !packs_early && !Traits::has_spans;
   // Whether L2 is asked for results of spans that wait: three consumers lack the registers.
   static constexpr bool asks_ahead = Traits::has_spans && Traits::consumers < 3;
 
@@ -119,7 +122,18 @@ class Consumer {
         if (has_work && keys_.has_any()) {
           start_scores_and_output(lower, [] {});
           finish_first_scores_and_output();
-          keys_.skip_v();                           // mutate: KeepsSkippedValues
+          keys_.skip_v();  // mutate: KeepsSkippedValues
+          if constexpr (finishes_late) {
+            if (!keys_.ends_span_or_all()) {
+              keys_.take();
+              start_scores_and_output<true>(false, [&] {
+                output_.finish(done, queries_.scales());
+                output_.clear();
+              });
+              finish_scores_and_output();
+              continue;
+            }
+          }
           output_.finish(done, queries_.scales());  // mutate: OutputOfTheNextWorkTile
           output_.clear();
           if constexpr (Traits::has_spans) output_.spans().begin();
@@ -150,7 +164,6 @@ class Consumer {
   // Waits for a work tile, its queries and its first keys; false when there is none left.
   JIT_DEVICE bool take_work() {
     if (!queries_.take()) return false;
-    if constexpr (has_output_functor<Config>) output_.prefetch_columns(queries_.work());
     keys_.take();
     keys_.skip_first_k(scores_.order_barrier());
     return true;
@@ -164,8 +177,8 @@ class Consumer {
   }
 
   // Issues S of this tile of keys, and after it O += P V of the previous tile. Between both, `bring_output()` rescales
-  // O. With `lower` P V omits the upper half of the keys.
-  template <class BringOutput>
+  // O, or takes long and `passes_soon`: the turn ends before it. With `lower` P V omits the upper half of the keys.
+  template <bool passes_soon = false, class BringOutput>
   JIT_DEVICE void start_scores_and_output(bool lower, const BringOutput& bring_output) {
     const bool has_values = packs_early && keys_.has_v();
     // Uniform values, so that wgmma descriptors are made once per warp. The wait for the turn hides the latency.
@@ -174,11 +187,12 @@ class Consumer {
     if constexpr (issues_in_order) scores_.order_barrier().wait();
     if constexpr (packs_early) scores_.hold_tile();
     scores_.multiply(queries_, q_tile, k_tile);
+    if constexpr (issues_in_order && passes_soon) scores_.order_barrier().pass();
     bring_output();
     if (!has_values) keys_.wait_for_v();  // mutate: NoWaitForFullV
     scores_.multiply_values(output_, v_tile, lower);
     // mutate: OrderOfSoftmaxIsNotPassedOn
-    if constexpr (issues_in_order && !packs_early) scores_.order_barrier().pass();
+    if constexpr (issues_in_order && !packs_early && !passes_soon) scores_.order_barrier().pass();
     scores_.draw_kept(queries_, keys_);
     scores_.find_limits(queries_);
     wgmma_wait_group<1>();   // mutate: NoWaitForS

@@ -158,15 +158,6 @@ class ConsumerOutput {
     }
   }
 
-  /// Prefetches what the output functor will read of a work tile, whose first tile of keys has not arrived yet.
-  JIT_DEVICE void prefetch_columns(const EpilogueWork& work) const {
-    constexpr int lanes = warp_size / 16;  // per row
-    const BlockContext context = context_of<Config>(params_, work);
-    const int row = work.q_begin + consumer_ * rows_per_warpgroup + warp_row() + lane_id() / lanes;
-    const typename Config::OutputFunctor::Rows rows(context, minimum(row, context.seqlen_q - 1));
-    Config::OutputFunctor::template prefetch_columns<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
-  }
-
   /// Starts copies of the output functor's operands to the buffer of O, once all scores are done and Q is unused.
   JIT_DEVICE void stage_numbers(const EpilogueWork& work) const {
     if constexpr (stages_numbers()) {

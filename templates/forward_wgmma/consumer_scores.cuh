@@ -80,6 +80,10 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
   /// the row sum from which maxima may move early, and exponentials may be interpolated.
   static constexpr bool precomputes_limits = packs_early;
 
+  /// Whether limits of exponentials below which rows keep their maxima are found under the product before: among the
+  /// exponentials of a tile, four shuffles would move most of ptxas' schedule.
+  static constexpr bool finds_stays = Traits::has_spans && Traits::lazy_maxima;
+
   /// Whether some exponentials are interpolated, in rows whose weight is spread over many keys.
   static constexpr bool interpolates = Config::interpolated_exp2 > 0;
   static_assert(Config::interpolated_exp2 >= 0 && Config::interpolated_exp2 <= exponential_group / 2,
@@ -142,6 +146,10 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
     if constexpr (precomputes_limits) {
       score_limits<Weight>(state_, queries.scale_log2(), limits_);
       least_sum_ += least_sum_of_keys(Config::tile_kv);
+    } else if constexpr (finds_stays) {
+#pragma unroll
+      for (int r = 0; r < Traits::Scores::rows; ++r)
+        limits_[r] = limit_of_stay<Weight>(state_.row_sum[r]);  // mutate: LimitsOfLargerSums
     }
   }
 
@@ -391,7 +399,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
       keep_largest_of(scores_, state_);
       jit::exponentiate(scores_, offsets, queries.scale_log2(), state_.row_sum);
       // mutate: RowsThatMoveUnseen
-      if (__builtin_expect(all_stay<Weight>(scores_, state_, before, offsets), true)) return false;
+      if (__builtin_expect(all_stay(scores_, state_, before, limits_, offsets), true)) return false;
       queries.multiply_by_warp(scores_, keys.k_tile());
 #pragma unroll
       for (int r = 0; r < rows; ++r) state_.row_sum[r] = before[r];  // mutate: ExponentialsCountTwice
@@ -411,7 +419,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
   typename Traits::Scores scores_;
   Kept kept_;  // of scores_
   State state_;
-  RowFactors limits_;  // of scores, if precomputes_limits
+  RowFactors limits_;  // of scores, if precomputes_limits; of exponentials, if finds_stays
   float least_sum_;    // row sum of a row whose weight is spread over the keys so far, if precomputes_limits
   float product_share_ = 0;  // with sums_by_products
 };

@@ -3,6 +3,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "epilogue/output_functor.cuh"
 #include "epilogue/output_storer.cuh"
 #include "mainloop/pipelines.cuh"
 #include "mainloop/tensor_maps.cuh"
@@ -11,6 +12,21 @@
 #include "scheduling/work_pipeline.cuh"
 
 namespace jit {
+
+/// Prefetches what the output functor will read of a work tile, for which consumers have no time. By a whole warp.
+template <class Traits>
+JIT_DEVICE void prefetch_numbers_of(const AttentionParams& params, const typename Traits::Work& work) {
+  using Config = typename Traits::Config;
+  if constexpr (has_output_functor<Config>) {
+    const BlockContext context = context_of<Config>(params, work);
+    const int end = minimum(work.q_begin + Config::tile_q, context.seqlen_q);
+#pragma unroll 1
+    for (int row = work.q_begin + lane_id(); row < end; row += warp_size) {
+      const typename Config::OutputFunctor::Rows rows(context, row);
+      Config::OutputFunctor::template prefetch_columns<Config::head_dim_v>(rows, 0, 1);
+    }
+  }
+}
 
 /// Loads the queries of a work tile, a box for each 64 rows of a consumer. By a whole warp.
 template <class Traits, class Pipeline>
@@ -57,6 +73,7 @@ JIT_DEVICE void load_queries(const AttentionParams& params, const TensorMaps& ma
       if (loaded++ >= kept) storer.store_next();  // mutate: QueriesOverOutputsThatWait
     }
     load_queries_of<Traits>(params, maps, pipeline, tile);
+    prefetch_numbers_of<Traits>(params, tile);
     pipeline.advance();
   };
   if constexpr (Traits::has_lengths) {

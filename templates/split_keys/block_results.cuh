@@ -13,6 +13,7 @@
 #include "split_keys/split_info.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/warp_layout.cuh"
+#include "tiles/accumulator.cuh"
 #include "tiles/tile_copy.cuh"
 
 namespace jit {
@@ -157,6 +158,18 @@ JIT_DEVICE void merge(const BlockResults<Config>& results, int place, int count,
     for (int i = 1; i < pieces; ++i) piece = p == i ? merged[i] : piece;
     f(at.row, at.column, piece);
   }
+}
+
+/// Prefetches what the output functor will read of a warp's rows, before their keys arrive. Another block may end up
+/// using it, which then finds it in the L2 cache.
+template <class Config>
+JIT_DEVICE void prefetch_numbers(const AttentionParams& params, const SplitInfo& info, int first_row) {
+  constexpr int lanes = warp_size / MmaLayout::block_rows;  // of a row
+  const int row = info.row_begin + first_row + lane_id() / lanes;
+  if (row >= info.q.length * Config::gqa_ratio) return;
+  const PackedRow<Config> place(info.kv_head, row);
+  const typename Config::OutputFunctor::Rows rows(packed_context<Config>(params, info, place), place.query);
+  Config::OutputFunctor::template prefetch_columns<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
 }
 
 /// Applies the output functor to a piece of a row, and writes the values before it to o_raw.

@@ -92,18 +92,6 @@ struct WarpResult : ScoreSums<typename Traits::Config, Traits::Output::rows> {
   JIT_DEVICE bool is_row_leader() const { return first_column == 0 && Layout::is_row_leader(lane_id()); }
 };
 
-/// Prefetches what the output functor will read of a warp's rows, before their keys arrive. Another block may end up
-/// using it, which then finds it in the L2 cache.
-template <class Config>
-JIT_DEVICE void prefetch_numbers(const AttentionParams& params, const SplitInfo& info, int first_row) {
-  constexpr int lanes = warp_size / MmaLayout::block_rows;  // of a row
-  const int row = info.row_begin + first_row + lane_id() / lanes;
-  if (row >= info.q.length * Config::gqa_ratio) return;
-  const PackedRow<Config> place(info.kv_head, row);
-  const typename Config::OutputFunctor::Rows rows(packed_context<Config>(params, info, place), place.query);
-  Config::OutputFunctor::template prefetch_columns<Config::head_dim_v>(rows, lane_id() % lanes, lanes);
-}
-
 /// Writes the rows of a work tile that the block does not share.
 template <class Traits>
 JIT_DEVICE void store_rows(const AttentionParams& params, const SplitInfo& info,

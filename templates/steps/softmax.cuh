@@ -448,15 +448,14 @@ JIT_DEVICE float limit_of_stay(float sum) {
 }
 
 /// Whether no maximum of the warp moves with rescale_by_row, judged by a tile's exponentials, which are in the sums of
-/// `state` that were `before`: the sum of a lane, or else each exponential, is at most the limit. False if unknown.
-template <class Element, class Scores, class State>
+/// `state` that were `before`: the sum of a lane, or else each exponential, is at most its row's limit. False if
+/// unknown.
+template <class Scores, class State>
 JIT_DEVICE bool all_stay(const Scores& scores, const State& state, const float (&before)[Scores::rows],
-                         const float (&offsets)[Scores::rows]) {
-  float limits[Scores::rows];
+                         const float (&limits)[Scores::rows], const float (&offsets)[Scores::rows]) {
   bool fit = true;
 #pragma unroll
   for (int r = 0; r < Scores::rows; ++r) {  // false for NaN, too
-    limits[r] = limit_of_stay<Element>(before[r]);
     fit &= !(State::may_be_large && is_large(offsets[r])) && state.row_sum[r] - before[r] <= limits[r];
   }
   if (__builtin_expect(__all_sync(full_warp, fit), true)) return true;

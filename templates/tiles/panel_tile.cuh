@@ -61,6 +61,14 @@ struct PanelTile {
            static_cast<unsigned>(by / chunks * panel_bytes);
   }
 
+  /// The address of the chunk `by` rows below the one at `address`, whose row has no bit of `by`. Tiles begin at
+  /// multiples of 1024.
+  JIT_HOST_DEVICE static constexpr unsigned row_behind(unsigned address, int by) {
+    constexpr int chunks = row_bytes / chunk_bytes;
+    const int key = by * row_bytes / 128 % chunks;  // mutate: SwizzleKeyOfTheRowBefore
+    return (address ^ static_cast<unsigned>(key * chunk_bytes)) + static_cast<unsigned>(by * row_bytes);
+  }
+
   /// wgmma's view of the tile with the sum along its columns (Q and K of Q Kᵀ), from row `row` and the k-step
   /// `step` on (PTX ISA, "Matrix Descriptor Format").
   JIT_HOST_DEVICE static constexpr unsigned long long along_columns(unsigned tile, int row, int step) {

@@ -108,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(TemplateMutation{"OutputOfTheSpanBefore", removed},
                       TemplateMutation{"SpansThatDoNotEnd", removed},
                       TemplateMutation{"RowsThatMoveUnseen",
-                                       {"all_stay<Weight>(scores_, state_, before, offsets)", "true"}},
+                                       {"all_stay(scores_, state_, before, limits_, offsets)", "true"}},
+                      TemplateMutation{"LimitsOfLargerSums", {"state_.row_sum[r]", "1e9f"}},
                       TemplateMutation{"ExponentialsCountTwice", removed}),
     ::testing::PrintToStringParamName());
 

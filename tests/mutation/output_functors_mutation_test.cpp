@@ -177,7 +177,9 @@ INSTANTIATE_TEST_SUITE_P(
         OutputFunctorMutation{
             {"GatesBehindTheLastColumn", removed, {"out of bounds", "data race"}}, 72, by_wgmma},
         OutputFunctorMutation{{"GatesOfRowsThatAreNone", removed, {"out of bounds"}}, 64, by_wgmma},
-        OutputFunctorMutation{{"NumbersOfRowsThatAreNone", removed, {"out of bounds"}}, 64, over_queries},
+        OutputFunctorMutation{
+            {"NumbersOfRowsThatAreNone", {"i < left", "true"}, {"out of bounds"}}, 64, over_queries},
+        OutputFunctorMutation{{"SwizzleKeyOfTheRowBefore", {"% chunks", "* 0"}}, 64, over_queries},
         OutputFunctorMutation{{"NumbersOnTheirWay", removed, {"access in flight"}}, 64, over_queries},
         OutputFunctorMutation{{"NumbersOfOtherLanes", removed, {"data race"}}, 64, over_queries},
         OutputFunctorMutation{{"GatesOfAnotherPackedHead", {"place.head", "split.kv_head"}}, 64, by_splits},

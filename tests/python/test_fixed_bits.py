@@ -78,6 +78,12 @@ def test_bits_that_no_text_says(changes, device, error, message):
         ja.bits_of(spec(**changes), device)
 
 
+@pytest.mark.parametrize("value, nearest", [(100, 128), (65, 64), (1, 64), (-3, 0), (2**31 - 1, 1 << 20)])
+def test_spans_of_other_sizes_name_the_nearest(value, nearest):
+    with pytest.raises(ja.InvalidSpecError, match=f"split_keys = {value} must be .*nearest supported: {nearest}$"):
+        spec(split_keys=value)
+
+
 def hard_rows(rng, case):
     """q and k of 96 queries and 700 keys, among which maxima move in many ways, or are no numbers."""
     q, k = rng.standard_normal((96, 64)), rng.standard_normal((700, 64))

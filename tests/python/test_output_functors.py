@@ -23,6 +23,7 @@ CONFIGS = {
     "forward_wgmma separate": (130, 64, "forward_wgmma output=separate"),
     "forward_split_kv": (5, 72, ""),
     "forward_split_wgmma": (5, 64, "forward_split_wgmma"),
+    "forward_split_cluster": (5, 72, ""),
 }
 
 
@@ -82,6 +83,23 @@ def test_all_kernels(rng, place, fetch, name, functor):
     numpy.testing.assert_allclose(fetch(out)[:, 3], exact(o.o * 0, **tensors)[:, 3], rtol=2**-8, atol=1e-6)
 
 
+@pytest.mark.parametrize("tile_q, order", [(64, "free"), (128, "ping_pong")])
+def test_o_is_finished_under_the_next_work_tile(rng, place, fetch, tile_q, order):
+    """Blocks have several work tiles of one to five tiles of keys."""
+    if ja.devices()[0].arch != "sm_90a":
+        pytest.skip("the family is Hopper's")
+    q, k, v = random_qkv(rng, batch=1, seqlen_q=5 * tile_q - 20, seqlen_kv=300, heads_q=8, heads_kv=2, head_dim=64,
+                         dtype="bf16")
+    tensors = chain_tensors(rng, q.shape)
+    spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, mask=ja.mask.causal(), output=CHAIN)
+    fields = f"tile_q={tile_q} tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order={order} output=over_q rescale=on_overflow"
+    got = ja.prepare(spec, config=f"family=forward_wgmma {fields}")(
+        place(q), place(k), place(v), tensors={name: place(one) for name, one in tensors.items()})
+    late = k.shape[1] - q.shape[1]
+    o = exact_attention(q, k, v, keep=lambda b, h, i, j: j <= i + late)
+    close(fetch(got), chained(o.o, **tensors), o)
+
+
 @pytest.mark.parametrize("functor", ["chain", "text"])
 def test_bits_are_equal_in_all_kernels(rng, place, fetch, functor):
     """With one key o is v in all of them, so that what is left is the functor's arithmetic."""
@@ -90,7 +108,8 @@ def test_bits_are_equal_in_all_kernels(rng, place, fetch, functor):
     tensors = chain_tensors(rng, q.shape) if functor == "chain" else {
         "gate": normal(rng, 1, 5, 4, dtype=numpy.float32), "table": numpy.float32([0.3, -1.1, 2.7])}
     output = CHAIN if functor == "chain" else SOFTPLUS
-    configs = ["forward_mma_sync", "forward_split_kv", "forward_wgmma", "forward_wgmma output=direct", "forward_split_wgmma"]
+    configs = ["forward_mma_sync", "forward_split_kv", "forward_wgmma", "forward_wgmma output=direct", "forward_split_wgmma",
+               "forward_split_cluster"]
     for config in configs if ja.devices()[0].arch == "sm_90a" else configs[:2]:
         spec = ja.AttentionSpec(head_dim=64, gqa_ratio=4, output=output)
         got = ja.prepare(spec, config=f"family={config}")(

@@ -57,6 +57,7 @@ bool Family<ForwardSplitCluster>::suits(const ProblemShape& shape) {
 std::string Family<ForwardSplitCluster>::rejection(const Case& problem, const ForwardSplitCluster& config) {
   const AttentionSpec& spec = problem.spec;
   if (std::string reason = wide_output_rejection(spec, name); !reason.empty()) return reason;
+  if (has_quantized_output(spec)) return output_functor_rejection(spec, name, false);
   if (std::string reason = dropout_rejection(spec, name); !reason.empty()) return reason;
   if (spec.split_keys != 0) {
     return fmt::format(

@@ -15,6 +15,7 @@ struct Family<ForwardSplitCluster> : FamilyDefaults<ForwardSplitCluster> {
   static constexpr std::span<const Arch> archs = archs_of_wgmma;
   static constexpr Pass pass = Pass::forward;
   static constexpr bool may_spill = true;
+  static constexpr bool applies_output = true;
   static constexpr double model_error = 1.15;
   static constexpr ForwardSplitCluster smallest = {
       .cluster = 1, .block_warps = 1, .tile_kv = 16, .stages = 2};
