@@ -80,7 +80,8 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int row_arrivals = uses_tma                   ? 1
                                       : converts_latents<Config> ? copy_warps
                                                                  : copy_warps * warp_size;
-  static constexpr bool fences_keys = row_arrivals > warps;  ///< who reads them, not who copies them
+  /// Whether who reads them fences, not who copies them, or stores them in the other block.
+  static constexpr bool fences_keys = row_arrivals > warps || (is_pair && !uses_tma);
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 

@@ -54,6 +54,15 @@ const Subject room_for_more = [] {
   return subject;
 }();
 
+// Blocks with tiles of rows that see no key, one behind another.
+const Subject without_keys = [] {
+  Subject subject = by_rows;
+  subject.mask = "causal";
+  subject.heads = 1;
+  subject.seqlen_q = 9000;
+  return subject;
+}();
+
 // Pairs of blocks, of which each has half of the heads of five queries, and half of the keys is copied by the other.
 const Subject in_pairs = [] {
   Subject subject = in_parts;
@@ -73,8 +82,10 @@ const Subject on_strands = [] {
 }();
 
 UNMUTATED_TEST(Mla, IsRightUnmutated) {
-  for (const Subject& subject : reference::some_of<Subject>(
-           {by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more, in_pairs, on_strands}, 2))
+  for (const Subject& subject :
+       reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more,
+                                    without_keys, in_pairs, on_strands},
+                                   2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -114,7 +125,14 @@ INSTANTIATE_TEST_SUITE_P(
                          on_strands,
                          true},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
-        TemplateMutation{"KeysAloneWithoutProxyFence", removed, {"proxy"}, by_rows_in_parts},
+        TemplateMutation{"NoWaitForAPartOfRows",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows_in_parts},
+        TemplateMutation{"NoWaitForRowsAlone",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows_in_parts},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",
                          {"Traits::row_arrivals", "warp_size"},
                          {"data race", "access in flight", "uninitialized", "proxy", "mbarrier"},
