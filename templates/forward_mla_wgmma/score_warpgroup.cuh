@@ -129,7 +129,7 @@ class ScoreWarpgroup {
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
       if constexpr (Traits::fences_keys) {
-        if (part % parts_at_once == 0) wait_for_rows(part);
+        if (part % Traits::parts_at_once == 0) wait_for_rows(part);
       } else {
         panels_.v.consumer_wait();  // mutate: NoWaitForAPartOfKeys
       }
@@ -143,30 +143,29 @@ class ScoreWarpgroup {
         Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
       }
       panels_.v.advance();
-    }
-    if constexpr (Traits::has_keys_alone) {
-      using K = typename Traits::KPanel;
-      if constexpr (!Traits::fences_keys) panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
-      wgmma_fence();
-      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
-                                            along_columns<K>(panels_.k.tile()));
+      if constexpr (Traits::has_keys_alone) {
+        using K = typename Traits::KPanel;
+        if (part + 1 != Traits::parts_before_alone) continue;
+        if constexpr (!Traits::fences_keys) panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
+        wgmma_fence();
+        Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                              along_columns<K>(panels_.k.tile()));
+      }
     }
     wgmma_commit_group();
   }
 
-  // Waits for parts from `first` on whose products are issued at once, the last ones with the keys alone: a fence
+  // Waits for parts from `first` on whose products are issued at once, the first ones with the keys alone: a fence
   // between products costs as much as some of them.
-  static constexpr int parts_at_once = 2;
   JIT_DEVICE void wait_for_rows(int first) const {
     auto parts = panels_.v;
 #pragma unroll
-    for (int i = 0; i < parts_at_once; ++i) {
+    for (int i = 0; i < Traits::parts_at_once; ++i) {
       parts.consumer_wait();  // mutate: NoWaitForAPartOfRows
       parts.advance();
     }
-    if (Traits::has_keys_alone && first + parts_at_once >= Traits::v_parts)
-      panels_.k.consumer_wait();  // mutate: NoWaitForRowsAlone
-    fence_proxy_async_shared();   // mutate: RowsWithoutProxyFence
+    if (Traits::has_keys_alone && first == 0) panels_.k.consumer_wait();  // mutate: NoWaitForRowsAlone
+    fence_proxy_async_shared();                                           // mutate: RowsWithoutProxyFence
   }
   JIT_DEVICE void end_products() {
     wgmma_wait_group<0>();

@@ -84,6 +84,10 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
                                                                  : copy_warps * warp_size;
   /// Whether who reads them fences, not who copies them, or stores them in the other block.
   static constexpr bool fences_keys = row_arrivals > warps || (is_pair && !uses_tma);
+  /// Parts that are waited for at once where who reads them fences.
+  static constexpr int parts_at_once = 2;
+  /// Parts before the keys alone: copies of rows come as stages are released, those of keys alone behind S.
+  static constexpr int parts_before_alone = uses_tma ? v_parts : parts_at_once;
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 
