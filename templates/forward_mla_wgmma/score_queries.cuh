@@ -32,7 +32,7 @@ class PipedQueries {
   QPipeline<Traits> pipeline_;
 };
 
-/// Queries that the warpgroup copies itself when a split brings them: they come while those that it holds do.
+/// Queries that the warpgroup copies itself: they come while those that it holds do, or before.
 template <class Traits>
 class OwnQueries {
   using Config = typename Traits::Config;
@@ -46,7 +46,8 @@ class OwnQueries {
     const QueryTiles<Traits> tiles(tile_);
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin),
               thread = static_cast<int>(reread_thread_index()) % warpgroup_size;
-    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied those before
+    // All have multiplied those before.
+    bar_sync(Traits::score_barrier, warpgroup_size);  // mutate: NextQueriesOverThoseThatAreMultiplied
     tiles.copy(rows, count, thread);
     cp_async_commit_group();
     tiles.clear(count, most_rows_, thread, warpgroup_size);

@@ -41,10 +41,11 @@ class ScoreWarpgroup {
         p_(smem) {}
 
   JIT_DEVICE void run() {
+    if (Traits::asks_ahead && splits_.take()) queries_.ask(params_, splits_.info());
     while (splits_.take()) {
       state_ = State();
       if (brings_queries<Config>(splits_.info())) {
-        queries_.ask(params_, splits_.info());
+        if (!Traits::asks_ahead) queries_.ask(params_, splits_.info());
         held_.load({params_, splits_.info()}, warp_row());
         queries_.wait();
       }
@@ -57,25 +58,37 @@ class ScoreWarpgroup {
   }
 
  private:
+  // Asks for the queries of the next split, when the last products with the present ones are done.
+  JIT_DEVICE void ask_ahead() {
+    if constexpr (!Traits::asks_ahead) return;
+    const Info<Config>* const next = splits_.next();
+    if (next == nullptr || !brings_queries<Config>(*next)) return;
+    queries_.ask(params_, *next);
+    HeldQueries<Traits>::prefetch({params_, *next}, reread_thread_index() % warpgroup_size);
+  }
   // All tiles of keys of a split. Where P is handed over late, it waits in registers until the products of the next tile
   // have begun: nothing but the softmax lies between products with keys.
   JIT_DEVICE void multiply_keys() {
     PackedP p;
     for (bool is_first = true;; is_first = false) {
       infos_.k.consumer_wait();
-      if (is_first && (infos_.info().flags & key_info_none) != 0) return infos_.release();
+      if (is_first && (infos_.info().flags & key_info_none) != 0) {
+        ask_ahead();
+        return infos_.release();
+      }
       begin_products();
       const bool has_p = Traits::hands_over_late && !is_first;
       if (has_p) write(p);
       end_products();
       if (has_p) p_.commit_fenced();
       const KeyTileInfo info = infos_.info();
+      const bool is_last = (info.flags & key_info_end) != 0;
+      if (is_last) ask_ahead();
       apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
       exponentiate_tile(is_first, p);
-      const bool is_last = (info.flags & key_info_end) != 0;
       if (!Traits::hands_over_late || is_last) {
         write(p);
         p_.commit_fenced();
@@ -115,8 +128,11 @@ class ScoreWarpgroup {
 #pragma unroll
     for (int part = 0; part < Traits::v_parts; ++part) {
       const int column = Traits::first_column(part);
-      panels_.v.consumer_wait();                                      // mutate: NoWaitForAPartOfKeys
-      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: RowsWithoutProxyFence
+      if constexpr (Traits::fences_keys) {
+        if (part % Traits::parts_at_once == 0) wait_for_rows(part);
+      } else {
+        panels_.v.consumer_wait();  // mutate: NoWaitForAPartOfKeys
+      }
       const unsigned b = along_columns<V>(panels_.v.tile());
       wgmma_fence();
       if (column >= Traits::first_query_column) {
@@ -127,16 +143,29 @@ class ScoreWarpgroup {
         Config::template wgmma_qk_held<V>(scores_.registers[0], held_.from(column), b);
       }
       panels_.v.advance();
-    }
-    if constexpr (Traits::has_keys_alone) {
-      using K = typename Traits::KPanel;
-      panels_.k.consumer_wait();                                      // mutate: NoWaitForKeysAlone
-      if constexpr (Traits::fences_keys) fence_proxy_async_shared();  // mutate: KeysAloneWithoutProxyFence
-      wgmma_fence();
-      Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
-                                            along_columns<K>(panels_.k.tile()));
+      if constexpr (Traits::has_keys_alone) {
+        using K = typename Traits::KPanel;
+        if (part + 1 != Traits::parts_before_alone) continue;
+        if constexpr (!Traits::fences_keys) panels_.k.consumer_wait();  // mutate: NoWaitForKeysAlone
+        wgmma_fence();
+        Config::template wgmma_qk_alone<Q, K>(scores_.registers[0], q_from(Config::head_dim_v),
+                                              along_columns<K>(panels_.k.tile()));
+      }
     }
     wgmma_commit_group();
+  }
+
+  // Waits for parts from `first` on whose products are issued at once, the first ones with the keys alone: a fence
+  // between products costs as much as some of them.
+  JIT_DEVICE void wait_for_rows(int first) const {
+    auto parts = panels_.v;
+#pragma unroll
+    for (int i = 0; i < Traits::parts_at_once; ++i) {
+      parts.consumer_wait();  // mutate: NoWaitForAPartOfRows
+      parts.advance();
+    }
+    if (Traits::has_keys_alone && first == 0) panels_.k.consumer_wait();  // mutate: NoWaitForRowsAlone
+    fence_proxy_async_shared();                                           // mutate: RowsWithoutProxyFence
   }
   JIT_DEVICE void end_products() {
     wgmma_wait_group<0>();

@@ -72,12 +72,19 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int copy_warps = uses_tma ? 0 : row_copy_warps;
   static constexpr int query_warps = warps - 1 - copy_warps;
   static constexpr bool has_query_warps = query_warps > 0;
+  /// Whether the score warpgroup asks for the queries of the next split before the present one ends.
+  static constexpr bool asks_ahead = !has_query_warps && hands_over_late;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
   /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
   static constexpr int row_arrivals = uses_tma                   ? 1
                                       : converts_latents<Config> ? copy_warps
                                                                  : copy_warps * warp_size;
-  static constexpr bool fences_keys = row_arrivals > warps;  ///< who reads them, not who copies them
+  /// Whether who reads them fences, not who copies them, or stores them in the other block.
+  static constexpr bool fences_keys = row_arrivals > warps || (is_pair && !uses_tma);
+  /// Parts that are waited for at once where who reads them fences.
+  static constexpr int parts_at_once = 2;
+  /// Parts before the keys alone: copies of rows come as stages are released, those of keys alone behind S.
+  static constexpr int parts_before_alone = uses_tma ? v_parts : parts_at_once;
   /// Warps that are told of splits.
   static constexpr int split_readers = query_warps + warps + Base::consumer_warps;
 

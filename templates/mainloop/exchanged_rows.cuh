@@ -1,17 +1,19 @@
-// Rows of keys that two blocks of a cluster, a pair, both multiply: each converts half of a tile's, and sends them to the other
-// ("crossover" of FlashMLA's sparse decoding).
+// Rows of keys that two blocks of a cluster, a pair, both multiply: each converts half of a tile's, and stores them in
+// both ("crossover" of FlashMLA's sparse decoding).
 #pragma once
 
 #include "base/prelude.cuh"
-#include "ptx/bulk_copy.cuh"
 #include "ptx/cluster.cuh"
 
 namespace jit {
 
-/// Starts a copy of own rows to the same place of the other block; their bytes count at its barrier there. By one thread.
-JIT_DEVICE void send_to_peer(unsigned rows, int bytes, unsigned full) {
+/// Stores 16 bytes to the same place of the other block, without waiting: they count at its barrier there.
+JIT_DEVICE void store_to_peer(unsigned address, const unsigned (&words)[4], unsigned full) {
   const int peer = cluster_rank() ^ 1;
-  cp_async_bulk_to_block(cluster_address(rows, peer), rows, bytes, cluster_address(full, peer));
+  store_async(cluster_address(address, peer),
+              make_float4(__uint_as_float(words[0]), __uint_as_float(words[1]), __uint_as_float(words[2]),
+                          __uint_as_float(words[3])),
+              cluster_address(full, peer));
 }
 
 /// Releases, in both blocks, since both write it, the stage of keys that a warp has read, or that of `back` stages ago.

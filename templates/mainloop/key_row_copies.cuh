@@ -40,11 +40,11 @@ class KeyRowCopies {
     const Sources sources(*this, plan, plans);
     plans.release();  // mutate: PlanReleasedBeforeItIsRead
 #pragma unroll
-    for (int part = 0; part < Traits::v_parts; ++part)
+    for (int part = 0; part < Traits::v_parts; ++part) {
       start<typename Traits::VPart>(panels_.v, sources, Traits::first_column(part));
-#pragma unroll
-    for (int panel = 0; panel < Traits::k_panels; ++panel)
-      start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
+      if (Traits::k_panels > 0 && part + 1 == Traits::parts_before_alone)
+        start<typename Traits::KPanel>(panels_.k, sources, Traits::first_key_column);
+    }
     own_.advance(quads);
   }
 

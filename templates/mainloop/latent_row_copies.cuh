@@ -19,7 +19,7 @@ namespace jit {
 /// rows come as they are to stages of the warp's own, and go from there to the tile. So many bytes are on their way as cover
 /// the latency of memory, and few registers hold them. A quad is converted when its stage is needed again: those of a tile
 /// are handed over while the next tile's are on their way, or at the end of the split. A block of a pair converts half of the
-/// rows, and sends each quad of these to the other block.
+/// rows, and stores these in both blocks.
 template <class Traits>
 class LatentRowCopies {
   using Config = typename Traits::Config;
@@ -47,6 +47,7 @@ class LatentRowCopies {
       : params_(params),
         panels_(smem),
         stages_(smem + Traits::layout.stored + warp * stages * quad_bytes),
+        are_aligned_(are_aligned(params)),
         copied_{warp},
         converted_{warp},
         quad_(warp),
@@ -80,6 +81,17 @@ class LatentRowCopies {
   JIT_DEVICE void finish() const {}
 
  private:
+  // Columns of e4m3 of a lane, as they are stored, of a part of the values.
+  struct Piece {
+    unsigned words[4];
+    float scale;
+  };
+
+  // Shared addresses of a stage that is written, and of its barrier.
+  struct Stage {
+    unsigned tile, full;
+  };
+
   JIT_DEVICE unsigned stage_place() const { return stages_ + slot_ * quad_bytes; }
 
   // Starts the copies of a quad, of whose rows this is the number of the lane's. A row that there is not becomes zeros, whose
@@ -99,40 +111,62 @@ class LatentRowCopies {
                           exists ? scales_of_row<Latent>(source, number % page_size, page_size) : source,
                           exists);
     }
-    const bool is_aligned = reinterpret_cast<unsigned long long>(source) % chunk_bytes == 0;
+    if (are_aligned_) {
+      copy_row<chunk_bytes>(target, source, lane, exists);
+    } else {  // rows begin at multiples of 8
+      copy_row<chunk_bytes / 2>(target, source, lane, exists);
+    }
+  }
+  template <int bytes>
+  static JIT_DEVICE void copy_row(unsigned target, const unsigned char* source, int lane, bool exists) {
 #pragma unroll
     for (int at = 0; at < Latent::row_bytes; at += row_bytes_at_once) {
       const int own = at + lane * chunk_bytes;
       if (own >= Latent::row_bytes) break;
-      if (is_aligned) {
-        cp_async_zfill<chunk_bytes>(target + own, source + own, exists);
-      } else {  // rows begin at multiples of 8
-        cp_async_zfill<8>(target + own, source + own, exists);
-        cp_async_zfill<8>(target + own + 8, source + own + 8, exists);
-      }
+#pragma unroll
+      for (int piece = 0; piece < chunk_bytes; piece += bytes)
+        cp_async_zfill<bytes>(target + own + piece, source + own + piece, exists);
     }
+  }
+  // Whether all rows begin at multiples of 16 bytes.
+  static JIT_DEVICE bool are_aligned(const AttentionParams& params) {
+    const TensorStrides& strides = params.k_strides;
+    const long long all = strides.batch | strides.seq | strides.head |
+                          static_cast<long long>(reinterpret_cast<unsigned long long>(params.k));
+    return all % chunk_bytes == 0;
   }
 
   // Converts the quad that came first. Takes the stages of its tile with the warp's first one of that, and hands
-  // them over with its last one.
+  // them over with its last one. Shared memory is busy with operands of products: what is read is asked for at once, so
+  // that it is waited for once.
   JIT_DEVICE void convert() {
     cp_async_wait_group<stages - 1>();  // mutate: LatentsReadBeforeTheyCame
     __syncwarp();                       // mutate: LatentsOfOtherLanesReadEarly
+    const bool begins = quad_ == converted_.first;
     const unsigned rows_at = (Traits::first_copied_row() + quad_ * quad_rows) * V::row_bytes;
-    Piece next = scaled_piece(0);
-    if constexpr (Traits::k_panels > 0) write_rotated(stage_of(panels_.k, 1) + rows_at);
+    Piece pieces[Traits::v_parts];
 #pragma unroll
-    for (int part = 0; part < Traits::v_parts; ++part) {
-      const Piece piece = next;
-      if (part + 1 < Traits::v_parts)
-        next = scaled_piece(part + 1);  // on its way under the conversion of this one
-      const unsigned rows_begin = stage_of(panels_.v, Traits::v_parts - part) + rows_at;
-      write_scaled(rows_begin, part, piece);
-      const int rotated = Latent::columns - Traits::first_column(part);
-      if (rotated >= 0 && rotated < V::panels * V::columns)
-        write_rotated(rows_begin + rotated / V::columns * V::panel_bytes);
+    for (int part = 0; part < Traits::v_parts; ++part) pieces[part] = scaled_piece(part);
+    if constexpr (has_rotated) {
+      unsigned rotated[4];
+      load_rotated(rotated);
+      if constexpr (Traits::k_panels > 0) {
+        if (begins) rotated_ = take(panels_.k);
+        write_rotated(rotated_.tile + rows_at, rotated_.full, rotated);
+      }
+#pragma unroll
+      for (int part = 0; part < Traits::v_parts; ++part) {
+        write_part(part, rows_at, begins, pieces[part]);
+        constexpr int of_part = V::panels * V::columns;
+        const int column = Latent::columns - Traits::first_column(part);
+        if (Traits::k_panels == 0 && column >= 0 && column < of_part)
+          write_rotated(values_.tile + part * V::bytes + rows_at + column / V::columns * V::panel_bytes,
+                        values_.full + part * 8, rotated);
+      }
+    } else {
+#pragma unroll
+      for (int part = 0; part < Traits::v_parts; ++part) write_part(part, rows_at, begins, pieces[part]);
     }
-    if constexpr (Traits::is_pair) send(rows_at);
     quad_ += warps;
     if (quad_ < quads) return;
     converted_.advance(quads);
@@ -142,6 +176,23 @@ class LatentRowCopies {
     for (int panel = 0; panel < Traits::k_panels; ++panel) commit<typename Traits::KPanel>(panels_.k, 1);
 #pragma unroll 1
     for (int part = Traits::v_parts; part > 0; --part) commit<V>(panels_.v, part);
+  }
+  // Writes the quad's columns of a part. Stages of a tile lie side by side.
+  JIT_DEVICE void write_part(int part, unsigned rows_at, bool begins, const Piece& piece) {
+    static_assert(Traits::stages_v % Traits::v_parts == 0, "no tile is torn");
+    if (begins) {
+      const Stage stage = take(panels_.v);
+      if (part == 0) values_ = stage;
+    }
+    write_scaled(values_.tile + part * V::bytes + rows_at, values_.full + part * 8, part, piece);
+  }
+  // Waits until the next stage may be written, and returns where it lies.
+  template <class Pipeline>
+  static JIT_DEVICE Stage take(Pipeline& pipeline) {
+    pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
+    const Stage stage{pipeline.tile(), pipeline.full()};
+    pipeline.advance();
+    return stage;
   }
 
   // Hands over the stage so many before the next tile's, which in a pair waits for the other block's rows, too.
@@ -154,36 +205,6 @@ class LatentRowCopies {
     pipeline.producer_commit_before(back);
   }
 
-  // Sends the quad that was converted to the other block: a lane has a panel of it.
-  JIT_DEVICE void send(unsigned rows_at) const {
-    constexpr int panels = Traits::k_panels + Traits::v_parts * V::panels, bytes = quad_rows * V::row_bytes;
-    static_assert(panels <= warp_size && Traits::k_panels <= 1);
-    fence_proxy_async_shared();  // mutate: LatentsSentWithoutProxyFence
-    __syncwarp();                // mutate: LatentsOfOtherLanesSentEarly
-    const int lane = lane_id(), place = lane - Traits::k_panels;
-    if (lane >= panels) return;
-    unsigned rows, full;
-    if (place < 0) {
-      rows = panels_.k.tile_before(1);
-      full = panels_.k.full_before(1);
-    } else {
-      const int back = Traits::v_parts - place / V::panels;
-      rows = panels_.v.tile_before(back) + place % V::panels * V::panel_bytes;
-      full = panels_.v.full_before(back);
-    }
-    send_to_peer(rows + rows_at, bytes, full);
-  }
-
-  // Where a stage of the tile lies, so many before the next tile's.
-  template <class Pipeline>
-  JIT_DEVICE unsigned stage_of(Pipeline& pipeline, int back) {
-    if (quad_ != converted_.first) return pipeline.tile_before(back);
-    pipeline.producer_acquire();  // mutate: LatentsOverThoseThatAreMultiplied
-    const unsigned tile = pipeline.tile();
-    pipeline.advance();
-    return tile;
-  }
-
   // Lanes have 16 columns each, one behind the other of two rows of a panel: so that neither what they read nor what they
   // write meets in a bank.
   static JIT_DEVICE int own_row() { return lane_id() / panel_lanes % quad_rows; }
@@ -193,11 +214,6 @@ class LatentRowCopies {
   }
   static JIT_DEVICE bool is_scaled(int part) { return own_column(part) < Latent::columns; }
 
-  // Columns of e4m3 of a lane, as they are stored, of a part of the values.
-  struct Piece {
-    unsigned words[4];
-    float scale;
-  };
   JIT_DEVICE Piece scaled_piece(int part) const {
     Piece piece{};
     if (!is_scaled(part)) return piece;
@@ -207,7 +223,7 @@ class LatentRowCopies {
     static_assert(Latent::group % lane_columns == 0, "columns of a lane have one scale");
     return piece;
   }
-  JIT_DEVICE void write_scaled(unsigned rows_begin, int part, const Piece& piece) const {
+  JIT_DEVICE void write_scaled(unsigned rows_begin, unsigned full, int part, const Piece& piece) const {
     if (!is_scaled(part)) return;
     const unsigned target = rows_begin + own_row() * V::row_bytes + own_panel() * V::panel_bytes;
     const int first_chunk = lane_id() % panel_lanes * (lane_columns / latent_piece);
@@ -216,18 +232,26 @@ class LatentRowCopies {
       unsigned wide[4];
       halves_of_latents({piece.words[2 * i], piece.words[2 * i + 1]}, wide);
       scale_latents<Element>(piece.scale, wide);
-      store_shared(target + ((first_chunk + i) ^ swizzle(own_row())) * chunk_bytes, wide);
+      write(target + ((first_chunk + i) ^ swizzle(own_row())) * chunk_bytes, wide, full);
     }
   }
 
-  // Writes the panel of columns of bf16, a chunk for each lane.
-  JIT_DEVICE void write_rotated(unsigned rows_begin) const {
+  // Columns of bf16, a chunk for each lane: reads them, and writes their panel.
+  static constexpr bool has_rotated = Latent::columns < Config::head_dim;
+  JIT_DEVICE void load_rotated(unsigned (&stored)[4]) const {
     static_assert(row_lanes * latent_piece == V::columns, "lanes of a row have a panel");
     const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes;
-    unsigned wide[4];
-    load_shared(wide, stage_place() + row * row_stride + Latent::rotated_begin + chunk * chunk_bytes);
-    convert_rotated<Element>(wide);
-    store_shared(rows_begin + row * V::row_bytes + (chunk ^ swizzle(row)) * chunk_bytes, wide);
+    load_shared(stored, stage_place() + row * row_stride + Latent::rotated_begin + chunk * chunk_bytes);
+  }
+  JIT_DEVICE void write_rotated(unsigned rows_begin, unsigned full, unsigned (&stored)[4]) const {
+    const int row = lane_id() / row_lanes, chunk = lane_id() % row_lanes;
+    convert_rotated<Element>(stored);
+    write(rows_begin + row * V::row_bytes + (chunk ^ swizzle(row)) * chunk_bytes, stored, full);
+  }
+  // Writes a chunk, and to the same place of the other block of a pair, at whose barrier it counts.
+  JIT_DEVICE void write(unsigned target, const unsigned (&words)[4], unsigned full) const {
+    store_shared(target, words);
+    if constexpr (Traits::is_pair) store_to_peer(target, words, full);
   }
 
   // The number that chunks of a row of the quad are exchanged by.
@@ -246,9 +270,11 @@ class LatentRowCopies {
 
   const AttentionParams& params_;
   PanelPipelines<Traits> panels_;
-  const unsigned stages_;        // shared address
+  const unsigned stages_;  // shared address
+  const bool are_aligned_;
   OwnQuads copied_, converted_;  // of the tiles that are copied and converted next
   int quad_;                     // that is converted next
+  Stage values_{}, rotated_{};   // of the tile that is converted: its first part, and its keys alone
   const bool expects_;           // the other block's rows of each stage
   int slot_ = 0;                 // where the next quad goes
   int taken_ = 0;                // stages with quads that have not been converted

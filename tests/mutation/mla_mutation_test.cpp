@@ -54,9 +54,19 @@ const Subject room_for_more = [] {
   return subject;
 }();
 
+// Blocks with tiles of rows that see no key, one behind another.
+const Subject without_keys = [] {
+  Subject subject = by_rows;
+  subject.mask = "causal";
+  subject.heads = 1;
+  subject.seqlen_q = 9000;
+  return subject;
+}();
+
 UNMUTATED_TEST(Mla, IsRightUnmutated) {
   for (const Subject& subject :
-       reference::some_of<Subject>({by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more}, 2))
+       reference::some_of<Subject>(
+           {by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more, without_keys}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
 
@@ -83,7 +93,14 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{
             "LatentRowsBehindTheSequence", removed, {"uninitialized", "not a number"}, room_for_more, true},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
-        TemplateMutation{"KeysAloneWithoutProxyFence", removed, {"proxy"}, by_rows_in_parts},
+        TemplateMutation{"NoWaitForAPartOfRows",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows_in_parts},
+        TemplateMutation{"NoWaitForRowsAlone",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy"},
+                         by_rows_in_parts},
         TemplateMutation{"FullWhenHalfOfTheRowsAreThere",
                          {"Traits::row_arrivals", "warp_size"},
                          {"data race", "access in flight", "uninitialized", "proxy", "mbarrier"},
@@ -109,6 +126,10 @@ INSTANTIATE_TEST_SUITE_P(
                          removed,
                          {"data race", "access in flight", "uninitialized", "proxy", "unfinished copy"},
                          by_rows},
+        TemplateMutation{
+            "NextQueriesOverThoseThatAreMultiplied", removed, {"data race", "access in flight"}, by_rows},
+        TemplateMutation{
+            "NextSplitReadBeforeItIsKnown", removed, {"data race", "uninitialized"}, by_rows, true},
         TemplateMutation{"OwnQueriesOfOtherWarpsReadEarly",
                          removed,
                          {"data race", "access in flight", "uninitialized", "proxy"},
