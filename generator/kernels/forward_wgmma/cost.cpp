@@ -45,7 +45,8 @@ constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // of a large head_dim; a small one leaves little time to load and apply precomputed bits.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Factors of choices that are rarely fastest, set by hand.
-constexpr double three_masked = 1.06;  // three consumers under a mask: most skip some of the last tiles
+constexpr double three_masked = 1.06;        // three consumers under a mask: most skip some of the last tiles
+constexpr double three_of_documents = 1.25;  // of whose tiles many have several documents
 // FP8 factors, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
 // and several blocks per SM, which each transpose V.
 constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
@@ -84,7 +85,7 @@ double overlapped(std::initializer_list<double> times) {
 
 // The keys of a query's document before it, and after it, as a share of the sequence: set by hand, as only the device
 // knows documents (docs/records/notebook.md).
-constexpr double document_share = 0.05;
+constexpr double document_share = 0.048;
 
 // Whether queries see no other document.
 bool has_documents(const MaskNode& node) {
@@ -148,7 +149,12 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
     const KeyRange first = keys_of(q_begin, otherwise), last = keys_of(q_end - 1, otherwise);
     const std::int64_t begin = std::min(first.begin, last.begin), end = std::max(first.end, last.end);
     if (begin >= end) continue;
-    sum.steps += steps(begin, end);
+    // Documents begin and end anywhere: half a tile more at each end, on average, than their keys fill. Causal rows end
+    // with their queries.
+    const bool ends_anywhere = of_documents && end == q_end - 1 + shape.seqlen_kv - shape.seqlen_q + around;
+    sum.steps += !of_documents   ? steps(begin, end)
+                 : ends_anywhere ? static_cast<double>(end - begin) / config.tile_kv + 1
+                                 : steps(0, end) - static_cast<double>(begin) / config.tile_kv + 0.5;
     sum.repeated += repeated_steps(config, first.begin, last.begin);
     sum.masked_ends += begin > 0 ? 1 : 0;
   }
@@ -277,7 +283,8 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbors_of_fp8 : neighbors;
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
-  if (is_masked && consumers_of(config) == 3) computing *= three_masked;
+  if (is_masked && consumers_of(config) == 3)
+    computing *= has_documents(node_of(spec.mask)) ? three_of_documents : three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();
