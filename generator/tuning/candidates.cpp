@@ -1,6 +1,7 @@
 #include "generator/tuning/candidates.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
@@ -71,24 +72,37 @@ std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const C
   return both;
 }
 
-Prospects::Prospects(std::span<const Candidate> candidates) : candidates_(candidates) {}
+Prospects::Prospects(std::span<const Candidate> candidates) : candidates_(candidates) {
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (std::ranges::none_of(leaders_, [&](const Leader& leader) {
+          return candidates[leader.candidate].family() == candidates[i].family();
+        }))
+      leaders_.push_back({.candidate = i});
+  }
+}
+
+Prospects::Leader* Prospects::leader_of(std::size_t i) {
+  const auto at = std::ranges::find(leaders_, i, &Leader::candidate);
+  return at == leaders_.end() ? nullptr : &*at;
+}
 
 void Prospects::add(std::size_t i, double time) {
   const std::lock_guard lock(mutex_);
-  const std::size_t family = candidates_[i].family();
-  const bool is_first = std::none_of(scales_.begin(), scales_.end(),
-                                     [&](const Scale& scale) { return scale.family == family; });
-  if (is_first) scales_.push_back({family, time / candidates_[i].cycles});
-  fastest_ = fastest_ == 0 ? time : std::min(fastest_, time);
+  if (Leader* const leader = leader_of(i)) *leader = {i, true, time};
 }
+
+void Prospects::add_failure(std::size_t i) { add(i, 0); }
 
 bool Prospects::may_win(std::size_t i) const {
   const std::lock_guard lock(mutex_);
-  for (const Scale& scale : scales_) {
-    if (scale.family == candidates_[i].family())
-      return candidates_[i].cycles * scale.time_per_cycle <= candidates_[i].error * fastest_;
+  double fastest = std::numeric_limits<double>::infinity(), expected = 0;
+  for (const Leader& leader : leaders_) {
+    if (!leader.is_known || leader.candidate == i) return true;
+    if (leader.time > 0) fastest = std::min(fastest, leader.time);
+    const Candidate& own = candidates_[leader.candidate];
+    if (own.family() == candidates_[i].family()) expected = candidates_[i].cycles * leader.time / own.cycles;
   }
-  return true;
+  return expected <= candidates_[i].error * fastest;
 }
 
 }  // namespace jit

@@ -42,28 +42,34 @@ std::vector<Candidate> all_candidates(const AttentionSpec& spec, const ProblemSh
 /// All pairs of a first and a second kernel, ranked by the sum of their cycles.
 std::vector<Candidate> pairs(std::span<const Candidate> first, std::span<const Candidate> second);
 
-/// Whether candidates may still win while others are measured, in ranked order. A family's first timing
-/// calibrates its predicted cycles; a candidate cannot win if its calibrated prediction exceeds the fastest
-/// timing by more than its models' error. Thread safe.
+/// Which candidates may win, as far as the leaders tell: the first candidates of each family by rank. A leader's time
+/// calibrates its family's predicted cycles; a candidate cannot win if its calibrated prediction exceeds the fastest
+/// leader's time by more than its models' error. So what is dropped depends on no order in which candidates are
+/// compiled or timed. Thread safe.
 class Prospects {
  public:
   explicit Prospects(std::span<const Candidate> candidates);
 
   /// Records the time of candidate `i`, in any unit that all share.
   void add(std::size_t i, double time);
+  /// Records that candidate `i` has no time. All others of a family whose leader has none may win.
+  void add_failure(std::size_t i);
 
+  /// Whether it may win; true of each candidate until all leaders are recorded.
   bool may_win(std::size_t i) const;
 
  private:
-  struct Scale {
-    std::size_t family;
-    double time_per_cycle;
+  struct Leader {
+    std::size_t candidate;
+    bool is_known = false;
+    double time = 0;  // 0: it has none
   };
+
+  Leader* leader_of(std::size_t i);
 
   std::span<const Candidate> candidates_;
   mutable std::mutex mutex_;
-  std::vector<Scale> scales_;  // of timed families
-  double fastest_ = 0;         // 0: nothing is timed
+  std::vector<Leader> leaders_;
 };
 
 }  // namespace jit

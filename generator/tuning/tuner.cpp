@@ -85,6 +85,9 @@ class Search {
   }
 
  private:
+  static constexpr const char* too_far_behind = "predicted too far behind to win";
+
+  bool is_timed(std::size_t i) const { return progress_[i].plan && progress_[i].trouble.empty(); }
   bool is_late(double share = 1) const { return seconds_since(start_) > seconds_ * share; }
 
   void compile(std::size_t i) {
@@ -128,6 +131,11 @@ class Search {
       } else {
         try_candidate(i, *buffers, timer);
       }
+      if (!is_timed(i)) prospects_.add_failure(i);
+    }
+    // Those that were timed before the leaders, too, so that chance does not decide who takes part.
+    for (std::size_t i = 1; i < candidates_.size(); ++i) {
+      if (is_timed(i) && !prospects_.may_win(i)) progress_[i].trouble = too_far_behind;
     }
     if (!any_works_) {
       std::ranges::sort(unclean);
@@ -149,7 +157,7 @@ class Search {
     if (!progress.trouble.empty()) return;
     const bool may_be_dropped = i != 0 && any_works_;
     if (may_be_dropped && !prospects_.may_win(i)) {
-      progress.trouble = "predicted too far behind to win";
+      progress.trouble = too_far_behind;
     } else if (progress.images.empty() || (may_be_dropped && is_late())) {
       progress.trouble = "no time left for it";
     } else {
@@ -173,7 +181,7 @@ class Search {
   TuningResult choose(const TuningBuffers& buffers, EventTimer& timer) {
     std::vector<std::size_t> running;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      if (progress_[i].plan && progress_[i].trouble.empty()) running.push_back(i);
+      if (is_timed(i)) running.push_back(i);
     }
     int measured = 0;
     const auto measure = [&](std::size_t i) -> double {

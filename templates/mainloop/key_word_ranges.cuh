@@ -50,19 +50,50 @@ class KeyWordRanges {
     const int seqlen_kv = DenseSequences<Config>::longest_kv(params_);
     const int pieces_of_entry = pieces();
     const int count = schedule.order.slices / params_.heads_q * pieces_of_entry;
+    constexpr int warps = Traits::threads / warp_size;
+    // Pieces of several warps' turns at once, and keys of each: their loads are in flight together.
+    constexpr int at_once = 4, loads = 4;
 #pragma unroll 1
-    for (int i = warp_id(); i < count; i += Traits::threads / warp_size) {
-      // mutate: RangesOfTheFirstBatchEntry
-      const int batch = params_.batch_begin + i / pieces_of_entry, piece = i % pieces_of_entry;
-      const typename Config::Mask mask(BlockContext{batch, 0, params_.heads_q,
-                                                    DenseSequences<Config>::longest_q(params_), seqlen_kv, 0,
-                                                    params_.tensors});
-      const int begin = piece * keys_of_piece();
-      const WordRange range = word_range(begin, minimum(begin + keys_of_piece(), seqlen_kv),
-                                         [&](int k) { return mask.key_word(k); });
-      if (lane_id() == 0) {
-        store_shared(place(batch, piece), range.low);
-        store_shared(place(batch, piece) + 4, range.high);
+    for (int first = warp_id(); first < count; first += at_once * warps) {
+      WordRange own[at_once];
+#pragma unroll
+      for (int turn = 0; turn < at_once; ++turn) own[turn] = {0x7fffffff, -0x7fffffff - 1};
+#pragma unroll 1
+      for (int from = lane_id(); from < keys_of_piece(); from += loads * warp_size) {
+        int words[at_once][loads];
+#pragma unroll
+        for (int turn = 0; turn < at_once; ++turn) {
+          const int i = minimum(first + turn * warps, count - 1);
+          // mutate: RangesOfTheFirstBatchEntry
+          const int batch = params_.batch_begin + i / pieces_of_entry,
+                    begin = i % pieces_of_entry * keys_of_piece();
+          const typename Config::Mask mask(BlockContext{batch, 0, params_.heads_q,
+                                                        DenseSequences<Config>::longest_q(params_), seqlen_kv,
+                                                        0, params_.tensors});
+          const int last = minimum(begin + keys_of_piece(), seqlen_kv) - 1;
+#pragma unroll
+          for (int load = 0; load < loads; ++load)
+            words[turn][load] = mask.key_word(minimum(begin + from + load * warp_size, last));
+        }
+#pragma unroll
+        for (int turn = 0; turn < at_once; ++turn) {
+#pragma unroll
+          for (int load = 0; load < loads; ++load) {
+            own[turn].low = minimum(own[turn].low, words[turn][load]);
+            own[turn].high = maximum(own[turn].high, words[turn][load]);
+          }
+        }
+      }
+#pragma unroll
+      for (int turn = 0; turn < at_once; ++turn) {
+        const int i = first + turn * warps;
+        const int low = __reduce_min_sync(full_warp, own[turn].low);
+        const int high = __reduce_max_sync(full_warp, own[turn].high);
+        if (i < count && lane_id() == 0) {
+          const unsigned target = table_ + i * static_cast<int>(sizeof(WordRange));
+          store_shared(target, low);
+          store_shared(target + 4, high);
+        }
       }
     }
   }

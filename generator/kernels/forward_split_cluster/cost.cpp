@@ -16,6 +16,8 @@ constexpr double memory_bytes_per_clock = 31.5;  // per SM while all read
 constexpr double alone_bytes_per_clock = 62;     // per SM while few read
 constexpr double tile_cost_bytes = 1024;         // divided by tile bytes: slowdown of loads
 constexpr double scarce_bytes = 2000;            // divided by bytes in flight: slowdown of loads
+constexpr double enough_bytes = 131072;          // in flight
+constexpr double crowded_bytes = 8e6;            // excess bytes in flight divided by this: slowdown of loads
 constexpr double launch_clocks = 2200;           // including the first load
 constexpr double merge_clocks = 100;             // merging warps, then blocks
 constexpr double block_clocks = 260;             // per merged block
@@ -66,8 +68,10 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
   const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double shared_rate = memory_bytes_per_clock * limits.sm_count / sms;
-  const double rate = std::min(alone_bytes_per_clock, shared_rate) /
-                      ((1 + tile_cost_bytes / tile_bytes) * (1 + scarce_bytes / in_flight));
+  const double rate =
+      std::min(alone_bytes_per_clock, shared_rate) /
+      ((1 + tile_cost_bytes / tile_bytes) *
+       (1 + scarce_bytes / in_flight + std::max(0.0, in_flight - enough_bytes) / crowded_bytes));
   const double conversion = has_narrow_keys(spec) ? fp8_conversion : 1;
   const double of_pages = shared_rate > alone_bytes_per_clock ? look_up_alone : page_look_up;
   const double look_up = spec.sequences_kv == SequenceKind::paged ? of_pages : 0;

@@ -45,7 +45,8 @@ constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // of a large head_dim; a small one leaves little time to load and apply precomputed bits.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Factors of choices that are rarely fastest, set by hand.
-constexpr double three_masked = 1.06;  // three consumers under a mask: most skip some of the last tiles
+constexpr double three_masked = 1.06;        // three consumers under a mask: most skip some of the last tiles
+constexpr double three_of_documents = 1.25;  // of whose tiles many have several documents
 // FP8 factors, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
 // and several blocks per SM, which each transpose V.
 constexpr double three_of_fp8 = 1.1, neighbors_of_fp8 = 1.45;
@@ -82,6 +83,16 @@ double overlapped(std::initializer_list<double> times) {
   return std::sqrt(std::sqrt(sum));
 }
 
+// The keys of a query's document before it, and after it, as a share of the sequence: set by hand, as only the device
+// knows documents (docs/records/notebook.md).
+constexpr double document_share = 0.048;
+
+// Whether queries see no other document.
+bool has_documents(const MaskNode& node) {
+  if (node.row != nullptr) return node.row->functor.name == "document";
+  return node.combination == MaskOperator::conjunction && (has_documents(*node.a) || has_documents(*node.b));
+}
+
 // Mean work of sampled tiles of queries.
 struct TileWork {
   double steps = 0;  // tiles of keys
@@ -105,7 +116,7 @@ double repeated_steps(const ForwardWgmma& config, std::int64_t first, std::int64
   return static_cast<double>(repeated) / consumers;
 }
 
-// Mean work of a tile. Treats masks that depend on tensors as causal, for lack of a better estimate.
+// Mean work of a tile. Treats masks that depend on tensors as causal, for lack of a better estimate, but for documents.
 TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, const ProblemShape& shape) {
   const auto steps = [&](std::int64_t begin, std::int64_t end) {
     return static_cast<double>((end + config.tile_kv - 1) / config.tile_kv - begin / config.tile_kv);
@@ -119,16 +130,31 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
                       .heads_q = shape.heads_q};
   const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
   const std::int64_t samples = std::min(tiles, most_samples);
+  const bool of_documents = has_documents(node_of(spec.mask));
+  const auto around = static_cast<std::int64_t>(document_share * static_cast<double>(shape.seqlen_kv));
+  const auto keys_of = [&](std::int64_t q, const KeyRange& otherwise) {
+    KeyRange keys = row_keys(spec.mask, sizes, q).value_or(otherwise);
+    if (of_documents) {
+      const std::int64_t position = q + shape.seqlen_kv - shape.seqlen_q;
+      keys = {std::max(keys.begin, position - around), std::min(keys.end, position + around)};
+    }
+    return keys;
+  };
   TileWork sum{.masked_ends = static_cast<double>(samples)};
   for (std::int64_t i = 0; i < samples; ++i) {
     const std::int64_t q_end = tiles * (i + 1) / samples * config.tile_q, q_begin = q_end - config.tile_q;
     const KeyRange causal{
         0, std::clamp<std::int64_t>(q_end + shape.seqlen_kv - shape.seqlen_q, 0, shape.seqlen_kv)};
-    const KeyRange first = row_keys(spec.mask, sizes, q_begin).value_or(causal);
-    const KeyRange last = row_keys(spec.mask, sizes, q_end - 1).value_or(causal);
+    const KeyRange otherwise = of_documents ? KeyRange{0, shape.seqlen_kv} : causal;
+    const KeyRange first = keys_of(q_begin, otherwise), last = keys_of(q_end - 1, otherwise);
     const std::int64_t begin = std::min(first.begin, last.begin), end = std::max(first.end, last.end);
     if (begin >= end) continue;
-    sum.steps += steps(begin, end);
+    // Documents begin and end anywhere: half a tile more at each end, on average, than their keys fill. Causal rows end
+    // with their queries.
+    const bool ends_anywhere = of_documents && end == q_end - 1 + shape.seqlen_kv - shape.seqlen_q + around;
+    sum.steps += !of_documents   ? steps(begin, end)
+                 : ends_anywhere ? static_cast<double>(end - begin) / config.tile_kv + 1
+                                 : steps(0, end) - static_cast<double>(begin) / config.tile_kv + 0.5;
     sum.repeated += repeated_steps(config, first.begin, last.begin);
     sum.masked_ends += begin > 0 ? 1 : 0;
   }
@@ -257,7 +283,8 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbors_of_fp8 : neighbors;
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
-  if (is_masked && consumers_of(config) == 3) computing *= three_masked;
+  if (is_masked && consumers_of(config) == 3)
+    computing *= has_documents(node_of(spec.mask)) ? three_of_documents : three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();
