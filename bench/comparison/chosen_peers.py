@@ -213,9 +213,9 @@ class FastVideo(_OfBlocks):
     def loaded(self):
         """The module, without what the package imports first."""
         if self.PACKAGE not in sys.modules:
-            folder = pathlib.Path(importlib.util.find_spec(self.PACKAGE).submodule_search_locations[0])
+            spec = importlib.util.find_spec(self.PACKAGE)
             bare = sys.modules[self.PACKAGE] = types.ModuleType(self.PACKAGE)
-            bare.__path__ = [str(folder)]
+            bare.__spec__, bare.__path__ = spec, list(spec.submodule_search_locations)  # find_spec asks for __spec__
         return importlib.import_module(f"{self.PACKAGE}.{self.MODULE}")
 
     def version(self):
