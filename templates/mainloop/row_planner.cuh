@@ -44,9 +44,7 @@ class RowPlanner {
       int numbers[per_lane];
       find_rows(work_tile, info, tiles, numbers);
       const int batch = Config::sequences_kv == SequenceKind::dense ? work_tile.batch : 0;
-      const RowPlan plan{batch, work_tile.kv_head, !tiles.has(1)};
-      if constexpr (!has_key_lists<Config> && !converts_latents<Config>) prefetch_rows(info, plan, numbers);
-      plans_.put(plan, numbers);
+      plans_.put({batch, work_tile.kv_head, !tiles.has(1)}, numbers);
       tell(info_of(tiles), tiles);
       tiles.advance();
     }
@@ -71,19 +69,6 @@ class RowPlanner {
       }
       if (!PagedKv<Config>(params_).exists(place.batch)) continue;
       numbers[i] = Traits::has_pages ? place.batch * Config::page_size + place.seq : place.seq;
-    }
-  }
-
-  // Asks that rows come to the L2 cache before the plan waits for room, where several blocks read them: by the block with
-  // the first rows, as by TMA (SplitKvProducer).
-  JIT_DEVICE void prefetch_rows(const Info<Config>& info, const RowPlan& plan,
-                                const int (&numbers)[per_lane]) const {
-    if (info.row_begin != 0 || info.q.length * Config::gqa_ratio <= Traits::tile_rows) return;
-    constexpr int bytes = Config::head_dim * static_cast<int>(sizeof(RowElement<Config>));
-#pragma unroll
-    for (const int number : numbers) {
-      const auto* const row = row_start<Config>(params_, plan, number);
-      if (row != nullptr) prefetch_bulk(row, bytes);
     }
   }
 

@@ -44,11 +44,6 @@ JIT_DEVICE void cp_async_bulk_wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/// Asks that bytes side by side come to the L2 cache. By one thread.
-JIT_DEVICE void prefetch_bulk(const void* source, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
-}
-
 // Copies of boxes between tensors and shared memory by the tensor memory accelerator (PTX ISA,
 // "cp.async.bulk.tensor"). Elements outside of the tensor are read as zero and not written.
 
