@@ -53,9 +53,11 @@ class FlashMla(Contender):
         operators = self.operators()
         q = inputs.q.unflatten(0, (requests.batch, requests.max_seqlen_q))
 
+        out = () if missing("flash_mla") is None else (None,)  # an argument of vLLM's, which makes o where it is None
+
         def call(schedule=(None, None)):
             return operators.dense_decode_fwd(q, inputs.k, requests.head_dim_v, inputs.seqused_k, inputs.page_table,
-                                              requests.head_dim ** -0.5, requests.mask == "causal", *schedule)
+                                              requests.head_dim ** -0.5, requests.mask == "causal", *schedule, *out)
 
         schedule = call()[2:]  # which engines make once for all layers
         return Runner(lambda: call(schedule)[0].flatten(0, 1), detail=dict(call="dense_decode_fwd",

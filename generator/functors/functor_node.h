@@ -77,6 +77,9 @@ bool has_row_range(const Mask& mask);
 int key_words(const Mask& mask);
 /// Whether no score of a partial tile is evaluated singly or by a word per key: evaluating twice is cheap.
 bool is_asked_by_parts(const Mask& mask);
+/// Whether queries see no document but their own, or no branch of a tree but their own.
+bool has_documents(const Mask& mask);
+bool has_tree(const Mask& mask);
 
 /// Whether scores are bounded, or equally large in consecutive tiles of keys.
 bool are_steady(const Score& score);

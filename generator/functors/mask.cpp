@@ -107,6 +107,13 @@ bool is_asked_by_parts(const MaskNode& node) {
   return (!node.a || is_asked_by_parts(*node.a)) && (!node.b || is_asked_by_parts(*node.b));
 }
 
+// Whether a score that the mask keeps is one that the mask of this name keeps.
+bool is_within(const MaskNode& node, std::string_view name) {
+  if (node.row != nullptr) return node.row->functor.name == name;
+  return node.combination == MaskOperator::conjunction &&
+         (is_within(*node.a, name) || is_within(*node.b, name));
+}
+
 }  // namespace
 
 Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& within) {
@@ -131,6 +138,10 @@ bool has_row_range(const Mask& mask) { return has_row_range(node_of(mask)); }
 int key_words(const Mask& mask) { return key_words(node_of(mask)); }
 
 bool is_asked_by_parts(const Mask& mask) { return is_asked_by_parts(node_of(mask)); }
+
+bool has_documents(const Mask& mask) { return is_within(node_of(mask), "document"); }
+
+bool has_tree(const Mask& mask) { return is_within(node_of(mask), "tree"); }
 
 int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
 

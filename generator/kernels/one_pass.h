@@ -68,11 +68,10 @@ int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles
 /// How blocks that draw tiles and take turns share KV heads.
 struct DrawnHeads {
   int together = 1;   ///< heads whose tiles are interleaved, so that tiles of one head begin steps apart
-  int from_last = 0;  ///< first heads of all batch entries, whose last tile of keys adds first; may exceed all
+  int from_last = 0;  ///< first heads of all batch entries, whose last tile of keys adds first
 };
 /// With `key_tiles` as in heads_scheduled_together. The bits of a varlen sequence depend on nothing but itself, so
-/// either all heads begin with the last tile or none: none with grouped heads, where a launch would end with the
-/// longest tiles.
+/// either all heads begin with the last tile or none: none, since a launch would end with the longest tiles.
 DrawnHeads heads_drawn(const AttentionSpec& spec, int heads, int key_tiles, int sm_count);
 
 }  // namespace jit::one_pass

@@ -1,10 +1,10 @@
 // Distribution of KV heads and key tiles over the blocks of one-pass kernels.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <jit/spec_table.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/functors/score_mask.h"
 #include "generator/kernels/one_pass.h"
 #include "templates/backward/visits.cuh"
@@ -45,6 +45,8 @@ bool shares_heads(const AttentionSpec& spec) {
 
 int heads_scheduled_together(const AttentionSpec& spec, int heads, int key_tiles, int sm_count) {
   if (!drops_keys(spec) || heads == 0 || key_tiles == 0) return 1;
+  constexpr int heads_of_documents = 16;  // short rounds of tiles, which more heads keep apart
+  if (has_documents(spec.mask)) return even_groups(heads, heads_of_documents);
   const int fewest = fewest_heads(key_tiles, sm_count);
   // Limits of the imbalance, the share of a head's longest tile in a block's work under a causal mask: many short
   // heads together, whose tiles begin and end at the same time, cost more than a little of it (docs/records/notebook.md).
@@ -61,7 +63,6 @@ DrawnHeads heads_drawn(const AttentionSpec& spec, int heads, int key_tiles, int 
     const int from_last = heads - std::min(2 * fewest, heads / 2);
     return {even_groups(from_last, fewest), from_last};
   }
-  if (spec.gqa_ratio == 1) return {even_groups(heads, fewest), std::numeric_limits<int>::max()};
   constexpr int blocks_of_head = 4;
   const int most = std::max(1, sm_count / blocks_of_head), groups = (heads + most - 1) / most;
   return {(heads + groups - 1) / groups, 0};

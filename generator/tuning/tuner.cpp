@@ -133,7 +133,7 @@ class Search {
       }
       if (!is_timed(i)) prospects_.add_failure(i);
     }
-    // Those that were timed before the leaders, too, so that chance does not decide who takes part.
+    // Candidates that were timed before the leaders are dropped, too, so that chance does not decide who takes part.
     for (std::size_t i = 1; i < candidates_.size(); ++i) {
       if (is_timed(i) && !prospects_.may_win(i)) progress_[i].trouble = too_far_behind;
     }

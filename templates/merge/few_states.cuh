@@ -5,7 +5,6 @@
 #include "base/prelude.cuh"
 #include "base/row_lanes.cuh"
 #include "base/row_pieces.cuh"
-#include "base/touch_lines.cuh"
 #include "merge/params.cuh"
 #include "merge/row_place.cuh"
 #include "pipeline/dependent_launch.cuh"
@@ -148,7 +147,6 @@ class FewStates {
 
 template <class Config>
 JIT_DEVICE void merge_few_states(const MergeParams<Config::views>& params) {
-  if constexpr (Config::views <= 2) touch_lines(params);
   wait_on_dependent_grids();
   FewStates<Config>(params).merge();
   launch_dependent_grids();

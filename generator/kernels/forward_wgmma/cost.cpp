@@ -87,12 +87,6 @@ double overlapped(std::initializer_list<double> times) {
 // knows documents (docs/records/notebook.md).
 constexpr double document_share = 0.048;
 
-// Whether queries see no other document.
-bool has_documents(const MaskNode& node) {
-  if (node.row != nullptr) return node.row->functor.name == "document";
-  return node.combination == MaskOperator::conjunction && (has_documents(*node.a) || has_documents(*node.b));
-}
-
 // Mean work of sampled tiles of queries.
 struct TileWork {
   double steps = 0;  // tiles of keys
@@ -130,7 +124,7 @@ TileWork work_of_tile(const AttentionSpec& spec, const ForwardWgmma& config, con
                       .heads_q = shape.heads_q};
   const std::int64_t tiles = (shape.seqlen_q + config.tile_q - 1) / config.tile_q;
   const std::int64_t samples = std::min(tiles, most_samples);
-  const bool of_documents = has_documents(node_of(spec.mask));
+  const bool of_documents = has_documents(spec.mask);
   const auto around = static_cast<std::int64_t>(document_share * static_cast<double>(shape.seqlen_kv));
   const auto keys_of = [&](std::int64_t q, const KeyRange& otherwise) {
     KeyRange keys = row_keys(spec.mask, sizes, q).value_or(otherwise);
@@ -239,7 +233,7 @@ double step_clocks(const AttentionSpec& spec, const ForwardWgmma& config) {
   if (std::min(config.stages_k, config.stages_v) == 2) step *= two_stages;
   if (config.rescale != Rescale::on_overflow) {
     step *= seeking_maxima;
-  } else if (!is_asked_by_parts(spec.mask)) {
+  } else if (!is_asked_by_parts(spec.mask) && !has_tree(spec.mask)) {
     step *= unsure_maxima;
   }
   return step;
@@ -284,7 +278,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3)
-    computing *= has_documents(node_of(spec.mask)) ? three_of_documents : three_masked;
+    computing *= has_documents(spec.mask) ? three_of_documents : three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();
