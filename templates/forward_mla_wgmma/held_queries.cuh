@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/prelude.cuh"
-#include "ptx/cache_hints.cuh"
 #include "ptx/wgmma.cuh"
 #include "split_keys/packed_rows.cuh"
 #include "tiles/accumulator.cuh"
@@ -29,15 +28,6 @@ class HeldQueries {
             source == nullptr ? 0
                               : *reinterpret_cast<const unsigned*>(source + MmaLayout::column(column, i, 0));
       }
-    }
-  }
-  /// Asks that the columns of 64 rows come to the L2 cache. By a warpgroup.
-  static JIT_DEVICE void prefetch(const QueryRows<Config>& rows, int thread) {
-    constexpr int line = 128 / element_bytes, lines = Traits::first_query_column / line;
-#pragma unroll
-    for (int i = 0; i < rows_per_warpgroup * lines; i += warpgroup_size) {
-      const auto* const source = rows((i + thread) / lines);
-      if (source != nullptr) prefetch_l2(source + (i + thread) % lines * line);
     }
   }
   /// Ties them to a place, before their products and behind these.

@@ -32,7 +32,7 @@ class PipedQueries {
   QPipeline<Traits> pipeline_;
 };
 
-/// Queries that the warpgroup copies itself: they come while those that it holds do, or before.
+/// Queries that the warpgroup copies itself when a split brings them: they come while those that it holds do.
 template <class Traits>
 class OwnQueries {
   using Config = typename Traits::Config;
@@ -46,8 +46,7 @@ class OwnQueries {
     const QueryTiles<Traits> tiles(tile_);
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin),
               thread = static_cast<int>(reread_thread_index()) % warpgroup_size;
-    // All have multiplied those before.
-    bar_sync(Traits::score_barrier, warpgroup_size);  // mutate: NextQueriesOverThoseThatAreMultiplied
+    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied those before
     tiles.copy(rows, count, thread);
     cp_async_commit_group();
     tiles.clear(count, most_rows_, thread, warpgroup_size);

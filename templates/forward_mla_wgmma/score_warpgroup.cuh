@@ -41,11 +41,10 @@ class ScoreWarpgroup {
         p_(smem) {}
 
   JIT_DEVICE void run() {
-    if (Traits::asks_ahead && splits_.take()) queries_.ask(params_, splits_.info());
     while (splits_.take()) {
       state_ = State();
       if (brings_queries<Config>(splits_.info())) {
-        if (!Traits::asks_ahead) queries_.ask(params_, splits_.info());
+        queries_.ask(params_, splits_.info());
         held_.load({params_, splits_.info()}, warp_row());
         queries_.wait();
       }
@@ -58,37 +57,25 @@ class ScoreWarpgroup {
   }
 
  private:
-  // Asks for the queries of the next split, when the last products with the present ones are done.
-  JIT_DEVICE void ask_ahead() {
-    if constexpr (!Traits::asks_ahead) return;
-    const Info<Config>* const next = splits_.next();
-    if (next == nullptr || !brings_queries<Config>(*next)) return;
-    queries_.ask(params_, *next);
-    HeldQueries<Traits>::prefetch({params_, *next}, reread_thread_index() % warpgroup_size);
-  }
   // All tiles of keys of a split. Where P is handed over late, it waits in registers until the products of the next tile
   // have begun: nothing but the softmax lies between products with keys.
   JIT_DEVICE void multiply_keys() {
     PackedP p;
     for (bool is_first = true;; is_first = false) {
       infos_.k.consumer_wait();
-      if (is_first && (infos_.info().flags & key_info_none) != 0) {
-        ask_ahead();
-        return infos_.release();
-      }
+      if (is_first && (infos_.info().flags & key_info_none) != 0) return infos_.release();
       begin_products();
       const bool has_p = Traits::hands_over_late && !is_first;
       if (has_p) write(p);
       end_products();
       if (has_p) p_.commit_fenced();
       const KeyTileInfo info = infos_.info();
-      const bool is_last = (info.flags & key_info_end) != 0;
-      if (is_last) ask_ahead();
       apply_functors(info);
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
       exponentiate_tile(is_first, p);
+      const bool is_last = (info.flags & key_info_end) != 0;
       if (!Traits::hands_over_late || is_last) {
         write(p);
         p_.commit_fenced();

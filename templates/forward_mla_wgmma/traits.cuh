@@ -72,8 +72,6 @@ struct KernelTraits : BlockTraits<Config, output_warpgroups, rows_per_warpgroup>
   static constexpr int copy_warps = uses_tma ? 0 : row_copy_warps;
   static constexpr int query_warps = warps - 1 - copy_warps;
   static constexpr bool has_query_warps = query_warps > 0;
-  /// Whether the score warpgroup asks for the queries of the next split before the present one ends.
-  static constexpr bool asks_ahead = !has_query_warps && hands_over_late;
   static constexpr int query_threads = has_query_warps ? query_warps * warp_size : warpgroup_size;
   /// Arrivals that fill a stage of keys: copies of rows arrive for each lane, when they have come.
   static constexpr int row_arrivals = uses_tma                   ? 1

@@ -30,14 +30,6 @@ class SplitPipeline {
   }
   /// The current split, until it is released.
   JIT_DEVICE const Info<Config>& info() const { return infos_[pipeline_.stage()]; }
-  /// Waits for the split behind the current one, for who prepares it before the current one ends; null: there is none.
-  JIT_DEVICE const Info<Config>* next() const {
-    Pipeline next = pipeline_;
-    next.advance();
-    next.consumer_wait();  // mutate: NextSplitReadBeforeItIsKnown
-    const Info<Config>& info = infos_[next.stage()];
-    return info.batch >= 0 ? &info : nullptr;
-  }
   JIT_DEVICE void release() {
     pipeline_.consumer_release();
     pipeline_.advance();

@@ -126,10 +126,6 @@ INSTANTIATE_TEST_SUITE_P(
                          removed,
                          {"data race", "access in flight", "uninitialized", "proxy", "unfinished copy"},
                          by_rows},
-        TemplateMutation{
-            "NextQueriesOverThoseThatAreMultiplied", removed, {"data race", "access in flight"}, by_rows},
-        TemplateMutation{
-            "NextSplitReadBeforeItIsKnown", removed, {"data race", "uninitialized"}, by_rows, true},
         TemplateMutation{"OwnQueriesOfOtherWarpsReadEarly",
                          removed,
                          {"data race", "access in flight", "uninitialized", "proxy"},
