@@ -26,8 +26,8 @@
 //     turns        the turn waiter              all warps that add dQ   each of these warps
 //     additions    the dQ consumer's warps      a turn passer           the turn passer, once it has signaled
 //
-// Consumers that add dQ from registers, in deterministic mode with roles or without a buffer, need no pipeline of dQ;
-// others need none of additions.
+// Consumers that add dQ from registers, in deterministic mode with roles or varlen sequences, or without a buffer, need
+// no pipeline of dQ; others need none of additions.
 //
 // Pipelines advance with each tile of queries, across tiles of keys, so that one step index determines all stages. The
 // pipeline of keys advances with each tile of keys (backward/key_tiles.cuh), that of dQ with each part of an adder.

@@ -1,6 +1,7 @@
 // The dQ consumer of a one-pass kernel: it computes dQ = dS K of each tile of queries, as one of three roles or next to
 // consumers of rows. It multiplies a panel of columns at a time, which is added to the sums in global memory: by an
-// adder warp (dq_adder.cuh), or from registers, in deterministic mode with roles or if shared memory has no buffer.
+// adder warp (dq_adder.cuh), or from registers: in deterministic mode with roles or varlen sequences, and if shared memory
+// has no buffer.
 #pragma once
 
 #include "backward/dq_sums.cuh"

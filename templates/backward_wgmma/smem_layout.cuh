@@ -207,10 +207,11 @@ JIT_HOST_DEVICE constexpr int most_gradient_places(const SmemSizes& sizes) {
   if (has_roles(sizes) || sizes.is_wide) return 0;
   return sizes.is_bounded && !has_query_consumer(sizes) ? 0 : 2;
 }
-/// The most dQ buffers of an adder. With roles, a deterministic dQ consumer adds from registers, which is visible sooner.
+/// The most dQ buffers of an adder. With roles and in turns of varlen sequences, a deterministic dQ consumer adds from
+/// registers, which is visible sooner.
 JIT_HOST_DEVICE constexpr int most_dq_places(const SmemSizes& sizes) {
   if (!has_query_consumer(sizes)) return 1;
-  return sizes.deterministic && has_roles(sizes) ? 0 : 2;
+  return sizes.deterministic && (has_roles(sizes) || sizes.is_bounded) ? 0 : 2;
 }
 /// Whether consumers of rows work next to a dQ consumer.
 JIT_HOST_DEVICE constexpr bool is_beside_queries(const SmemSizes& sizes) {

@@ -78,6 +78,9 @@ TEST(BackwardSmem, DqHasAsManyPlacesAsThereIsRoomFor) {
     sizes.deterministic = true;  // with roles, a consumer adds from registers
     expect(sizes, sizes.head_dim == 64 ? 1 : 0, sizes.head_dim == 64 ? 4 : 2);
   }
+  SmemSizes varlen = sizes_of(64, 64, 4);
+  varlen.deterministic = varlen.is_bounded = true;  // and so do turns of varlen sequences
+  expect(varlen, 0, 4);
 }
 
 // Beside a consumer of dQ there are keys of two tiles, but for what dropout draws.
