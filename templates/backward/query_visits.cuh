@@ -7,6 +7,7 @@
 #include "backward/turns.cuh"
 #include "base/gradient_params.cuh"
 #include "problem/key_memory.cuh"
+#include "problem/positions.cuh"
 #include "problem/query_tiles.cuh"
 #include "ptx/griddepcontrol.cuh"
 #include "ptx/relaxed.cuh"

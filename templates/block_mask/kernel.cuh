@@ -62,7 +62,7 @@ inline constexpr int none_comes_before = 0x7fffffff;
 /// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words,
 /// which lie side by side, and those of several rows wait for memory together.
 JIT_DEVICE void count_blocks(const BlockMaskParams& params, const unsigned* words, int begin, int* amounts) {
-  constexpr int lanes = 8, at_once = 8, rows_apart = block_mask_threads / lanes,
+  constexpr int lanes = 8, at_once = 4, rows_apart = block_mask_threads / lanes,
                 own_rows = ordered_rows / rows_apart;
   const int lane = static_cast<int>(threadIdx.x) % lanes, first_row = static_cast<int>(threadIdx.x) / lanes;
   int blocks[own_rows] = {};

@@ -277,7 +277,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (config.blocks_per_sm > 1) computing *= has_fp8_queries(spec) ? neighbors_of_fp8 : neighbors;
   if (spec.dropout && spec.head_dim > 64 && !config.dropout_mask_ahead) computing *= drawn_beside_products;
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
-  if (is_masked && consumers_of(config) == 3)
+  if (is_masked && consumers_of(config) == 3 && !has_tree(spec.mask))
     computing *= has_documents(spec.mask) ? three_of_documents : three_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
