@@ -239,7 +239,7 @@ void launch(const KernelLaunch& launch, const Shape& shape) {
   maps.d_o = mapped.d_o;
   maps.dk = mapped.dk;
   maps.dv = mapped.dv;
-  maps.schedule.taken = reinterpret_cast<unsigned*>(launch.memory.counters(2));
+  maps.schedule.taken = reinterpret_cast<unsigned*>(launch.memory.counters(KeySchedule::looks_behind + 1));
   const int all_takers = takers(launch.kernel, shape);
   if (shape.deterministic) maps.schedule.turns = find_turns(launch, shape, all_takers);
   if (!is_plain(launch.spec)) {

@@ -73,7 +73,7 @@ JIT_DEVICE auto query_order(const AttentionParams& params, const KeySchedule& sc
     griddepcontrol_wait();  // counters may be those of a kernel before
     return SharedSweep(query_tiles<Config>(params), looks_at_once<Config> * warp_size,
                        static_cast<unsigned>(schedule.order.count()) * Config::gqa_ratio,
-                       static_cast<unsigned>(takers<Config>()), schedule.taken + 1);
+                       static_cast<unsigned>(takers<Config>()), schedule.taken + KeySchedule::looks_behind);
   } else {
     return AscendingTiles{};
   }

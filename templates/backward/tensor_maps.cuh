@@ -62,11 +62,12 @@ JIT_HOST_DEVICE constexpr int gradient_place_bytes(int head_dim, int head_dim_v)
 
 /// How blocks share tiles of keys (key_tile_scheduler.cuh).
 struct KeySchedule {
-  /// Requests for tiles of keys so far, or blocks that have begun; then looks (query_visits.cuh). Both are 0 between launches.
+  /// Requests for tiles of keys so far, or blocks that have begun; `looks_behind` it looks (query_visits.cuh). Both are 0
+  /// between launches. Numbers of large rows (large_rows.cuh) lie between them.
   unsigned* taken;
-  TileOrder
-      order;  ///< of the tiles of this launch; of a deterministic kernel of dense sequences only their count
-  Turns turns;  ///< turns of a deterministic kernel
+  static constexpr int looks_behind = 3;
+  TileOrder order;  ///< of the tiles of this launch; of a kernel whose blocks share heads only their count
+  Turns turns;      ///< turns of a deterministic kernel
 };
 
 /// The third parameter: tensor maps of the operands, with boxes of a panel of a tile's rows, and of dK and dV, with

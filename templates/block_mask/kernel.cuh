@@ -57,7 +57,7 @@ JIT_DEVICE TileClass class_of_scores(const Mask& mask, const ScoreTile& tile) {
 }
 
 /// A number of blocks above all others.
-inline constexpr int none_comes_before = 0x7fffffff;
+inline constexpr int none_comes_before = 0x7ffffffe;  // and one more is a number, too
 
 /// Counts the blocks of rows from `begin` on, as many as a thread block puts in order. Neighboring lanes read a row's words,
 /// which lie side by side, and those of several rows wait for memory together.

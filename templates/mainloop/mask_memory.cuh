@@ -180,6 +180,7 @@ requires(!has_next<Mask>) class MaskMemory<PositionedMask<Mask, Places>> {
 
  public:
   JIT_DEVICE KeyRange key_range(const Positioned& mask, const auto&, int, int q_begin, int q_end) {
+    near_ = {};  // mutate: StretchesOfTheEntryBefore
     if (q_begin >= q_end || mask.places.k.rows == 0) return {0, 0};
     queries_ = mask.places.queries(q_begin, q_end);
     return mask.places.own_keys(mask.mask.key_range(queries_.begin, queries_.end));

@@ -28,6 +28,14 @@ AttentionCase parts(const Mask& mask, const Score& score = {}) {
 }
 const AttentionCase causal = parts(mask::causal());
 
+// Blocks go from one entry's tile to another's.
+const AttentionCase many_entries = [] {
+  AttentionCase problem = parts(mask::causal());
+  problem.batch = 200;
+  problem.seqlen_q = 40;
+  problem.seqlen_kv = 150;
+  return problem;
+}();
 const AttentionCase biased = parts(mask::causal(), score::bias());
 // Parts of a mask, one of which compares words.
 const AttentionCase documents = parts(mask::causal() && mask::document());
@@ -81,6 +89,7 @@ TEST_P(PositionsMutationTest, IsCaught) {
 
 UNMUTATED_TEST(Positions, AreRightUnmutated) {
   EXPECT_EQ(noticed_of(nullptr, causal, Kernel::forward), "");
+  EXPECT_EQ(noticed_of(nullptr, many_entries, Kernel::forward), "");
   EXPECT_EQ(noticed_of(nullptr, biased, Kernel::split), "");
   EXPECT_EQ(noticed_of(nullptr, valley, Kernel::cluster), "");
   EXPECT_EQ(noticed_of(nullptr, with_dropout(), Kernel::backward), "");
@@ -95,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         PositionsMutation{{"RowsBeforeByStrides", {"minimum($, run)", "$"}}, causal},
         PositionsMutation{{"HullOfKeys", {"key(end - 1) + 1", "key(begin) + 1"}}, causal, Kernel::backward},
         PositionsMutation{{"HullOfNearKeys", {"key(end - 1, last)", "first"}}, causal},
+        PositionsMutation{{"StretchesOfTheEntryBefore", removed}, many_entries},
         PositionsMutation{{"MaskOfRows", {"places.query(q, last), places.key(k, last)", "q, k"}}, striped},
         PositionsMutation{{"RangesOfRows", {"places.query(q)", "q"}}, causal},
         PositionsMutation{

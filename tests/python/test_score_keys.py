@@ -215,7 +215,8 @@ def test_choosing_in_turns(rng, place, fetch, tokens_of_entry):
     options |= dict(starts=place(rng.integers(0, 90, tokens).astype(numpy.int32)), ends=place(rng.integers(50, columns + 1, tokens).astype(numpy.int32)))
     k_scale = numpy.ones_like(k_scale)
     q, k, weights, k_scale = (place(x) for x in (q, k, weights, k_scale))
-    scores = ja.score_keys(q, k, weights, k_scale=k_scale, **options)
+    scores = place(numpy.zeros((tokens, 64 * (table_pages if is_paged else pages)), numpy.float32))  # where none is written
+    ja.score_keys(q, k, weights, k_scale=k_scale, out=scores, **options)
     fewer = options | dict(ends=place(numpy.minimum(fetch(options["ends"]), 98).astype(numpy.int32)))
     wanted = {seen: [fetch(x) for x in ja.top_k(scores[:, None], 33, page_size=64 if is_paged else 0, **given)]
               for seen, given in ((-1, options), (98, fewer))}

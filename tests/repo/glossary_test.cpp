@@ -42,7 +42,8 @@ constexpr const char* infos = "templates/|docs/kernels/|docs/(kernels-)?fp8.md";
 constexpr const char* quantizer = "templates/quantize|generator/operations/quantize";
 /// Where a ring is one of processes, whose messages go around.
 constexpr const char* not_of_ranks =
-    "(?!python/jit_attention/distributed/|docs/distributed|docs/records/performance|docs/reference/frameworks)";
+    "(?!python/jit_attention/distributed/|docs/distributed|docs/records/performance|docs/reference/"
+    "frameworks)";
 constexpr const char* row_operations = "templates/(append|quantize|merge|base)";
 
 // The glossary names each of them in the row of the word that is used now.
