@@ -226,7 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
                          true},
         TemplateMutation{"AllAreTakenForFirst", {"= $;", "= 0;"}, {"deadlock"}},
         TemplateMutation{"PartialTilesAreForgotten", {"!= $empty", "== $full"}, {"deadlock"}, {}, true},
-        TemplateMutation{"AllHeadsBeginWithTheFirstTile", {"return ", "return false && "}, {"deadlock"}, {}, true},
+        TemplateMutation{
+            "AllHeadsBeginWithTheFirstTile", {"return ", "return false && "}, {"deadlock"}, {}, true},
         TemplateMutation{"AdditionsAreNotCleared", removed, {"uninitialized read", "deadlock"}}),
     ::testing::PrintToStringParamName());
 

@@ -64,8 +64,7 @@ const Subject without_keys = [] {
 }();
 
 UNMUTATED_TEST(Mla, IsRightUnmutated) {
-  for (const Subject& subject :
-       reference::some_of<Subject>(
+  for (const Subject& subject : reference::some_of<Subject>(
            {by_tma, by_rows, in_parts, by_rows_in_parts, one_tile, room_for_more, without_keys}, 2))
     EXPECT_EQ(noticed(nullptr, subject), "") << subject.config;
 }
