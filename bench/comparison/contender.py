@@ -34,7 +34,8 @@ class Runner:
     (q, k_cache, v_cache), for a Merge or chosen keys o, for IndexKeys scores, for gradients and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
     as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
-    contender computes in another type; its result may be as much further off. `compared(output)`: what is checked of
+    contender computes in another type; its result may be as much further off. `shift`: what each element of o may be off
+    besides, where a contender says why. `compared(output)`: what is checked of
     an output of `call()`, where that is not the output itself: o without a scale that it has."""
 
     call: Callable
@@ -42,6 +43,7 @@ class Runner:
     detail: dict = field(default_factory=dict)
     keeps: object = None
     coarser: int = 1
+    shift: float = 0.0
     compared: Callable | None = None
 
     def checked_part(self, output):

@@ -81,15 +81,17 @@ class Expected:
 
         return torch.cat(output) if isinstance(output, tuple) else output
 
-    def check(self, output, coarser=1):
-        """The Check of a Runner's result, whose roundings may be `coarser` times those of bf16. Raises ValueError for
-        another shape."""
+    def check(self, output, coarser=1, shift=0.0):
+        """The Check of a Runner's result, whose roundings may be `coarser` times those of bf16, and which may be off by
+        `shift` in each element besides. Raises ValueError for another shape."""
         output = self.rows(output)
         if output.shape != self.output.shape:
             raise ValueError(f"the result has shape {tuple(output.shape)}, not {tuple(self.output.shape)}")
         error, row_error = self._errors(output)
-        return Check(error, ELEMENT_SHARE * coarser * self.plain_error + ABSOLUTE,
-                     row_error, ROW_SHARE * coarser * self.plain_row_error + ABSOLUTE)
+        shortest = self.output.norm(dim=-1).min().clamp_min(ABSOLUTE).item() if shift else 1
+        return Check(error, ELEMENT_SHARE * coarser * self.plain_error + ABSOLUTE + shift,
+                     row_error, ROW_SHARE * coarser * self.plain_row_error + ABSOLUTE
+                     + shift * output.shape[-1] ** 0.5 / shortest)
 
 
 class Reference(Expected):

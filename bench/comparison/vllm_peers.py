@@ -6,6 +6,9 @@ import importlib.util
 import pathlib
 
 from .contender import Contender, Runner, Unsupported, first_line, import_failure, missing, package_version
+from .stored_keys import SCALES, ZERO_POINT
+
+TF32_STEP = 2.0 ** -10  # of a number that is truncated to TF32, at most
 
 
 class FlashMla(Contender):
@@ -65,7 +68,11 @@ class FlashMla(Contender):
 
 
 class VllmInt4(Contender):
-    """vLLM's kernel over `int4_per_token_head`, by itself: rotations of q, and of o back, are left out."""
+    """vLLM's kernel over `int4_per_token_head`, by itself: rotations of q, and of o back, are left out.
+
+    It multiplies P times scales by numbers from 0 to 15 in TF32, of which Triton truncates the fp32 operand to ten bits, and
+    subtracts zero points times P as it was. So all of o moves toward minus the zero point by up to 2^-10 of it (`shift`),
+    which over 4,096 keys is more than all roundings of bf16."""
 
     name, label, color = "int4_vllm", "Triton int4 (vLLM)", "#4e9b8f"
     kv_dtypes = ("int4",)
@@ -106,4 +113,5 @@ class VllmInt4(Contender):
             launch(q=inputs.q, k_cache=k.rows, v_cache=v.rows, out=out, **options)
             return out
 
-        return Runner(call, detail=dict(call="_launch_packed_attn", rotations="left out"))
+        shift = TF32_STEP * ZERO_POINT * SCALES["int4"]
+        return Runner(call, shift=shift, detail=dict(call="_launch_packed_attn", rotations="left out", shift=shift))

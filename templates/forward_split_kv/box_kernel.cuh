@@ -140,7 +140,9 @@ JIT_DEVICE void attention_forward(const AttentionParams& params, const KernelMem
     griddepcontrol_launch_dependents();
   } else {
     TmaConsumer<Config>(params, memory.split_params, bytes, smem).run();
-    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + warp,
+    // Kernels of few rows have no register for `warp` through the mainloop.
+    const int own = Traits::warp_rows < rows_per_warp ? reread_thread_index() / warp_size : warp;
+    zero_padding<Config>(params, static_cast<int>(blockIdx.x) * Traits::warps + own,
                          static_cast<int>(gridDim.x) * Traits::warps);
   }
 }

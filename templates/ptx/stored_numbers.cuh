@@ -58,6 +58,20 @@ JIT_DEVICE unsigned and_or(unsigned a, unsigned mask, unsigned b) {
   return c;
 }
 
+/// A half of a word in both halves, which an operand of a multiplication may be without an instruction.
+JIT_DEVICE unsigned half_twice(unsigned word, int half) {
+  unsigned twice;
+  if (half == 0) {
+    asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {low, low};\n}"
+        : "=r"(twice)
+        : "r"(word));
+  } else {
+    asm("{.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {high, high};\n}"
+        : "=r"(twice)
+        : "r"(word));
+  }
+  return twice;
+}
 /// A number in both halves of a word.
 JIT_DEVICE constexpr unsigned twice(unsigned bits) { return bits * 0x10001u; }
 /// 1 in a 16-bit type, and the number of which the lowest digit is 1: 2^10 and 2^7.
@@ -154,17 +168,42 @@ JIT_DEVICE void pairs_of_int4(unsigned word, unsigned zeros, unsigned (&pairs)[4
   }
 }
 
-/// The pairs of a word of eight numbers of e2m1, times 2^-14, times two factors of fp16.
-JIT_DEVICE void pairs_of_e2m1(unsigned word, unsigned factors, unsigned (&pairs)[4]) {
-  // The upper bytes of four numbers of fp16, whose lower ones are 0, out of numbers in the upper halves of bytes.
-  const auto upper_bytes = [](unsigned numbers) {
-    return and_or(numbers >> 3, 0x0e0e0e0eu, numbers & 0x80808080u);
-  };
+/// The pairs of a word of eight numbers of int4 as digits of subnormal numbers, which tensor cores multiply as they are:
+/// n units of the last place, and 16 n of pairs 1 and 3.
+JIT_DEVICE void digits_of_int4(unsigned word, unsigned (&pairs)[4]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const unsigned bytes = upper_bytes(i == 0 ? word << 4 : word);
-    pairs[i] = multiply_halves(pick_bytes(bytes, 0, 0x2404), factors);
-    pairs[i + 2] = multiply_halves(bytes & 0xff00ff00u, factors);
+    const unsigned bits = word >> 8 * i;
+    pairs[2 * i] = bits & twice(0x0f);
+    pairs[2 * i + 1] = bits & twice(0xf0);
+  }
+}
+
+/// Bits of b where the mask is 1, else of a.
+JIT_DEVICE unsigned select_bits(unsigned a, unsigned b, unsigned mask) {
+  unsigned c;
+  asm("lop3.b32 %0, %1, %2, %3, 0xd8;" : "=r"(c) : "r"(a), "r"(b), "r"(mask));
+  return c;
+}
+
+/// The pairs of a word of eight numbers of e2m1, times 2^-14, times two factors of fp16. They are made of the upper bytes
+/// of four numbers of fp16 at a time, lower halves of bytes first. Even bytes move up by prmt, or, of the last `shifts` of
+/// two times, by a shift, which is a multiplication and spares the ALU, for a register more.
+template <int shifts = 0>
+JIT_DEVICE void pairs_of_e2m1(unsigned word, unsigned factors, unsigned (&pairs)[4]) {
+  constexpr unsigned signs = 0x80808080u;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const unsigned numbers = i == 0 ? word << 1 : word >> 3, signed_ones = i == 0 ? word << 4 : word;
+    if (i >= 2 - shifts) {
+      const unsigned bytes = select_bits(numbers, signed_ones, signs);
+      pairs[i] = multiply_halves(bytes << 8 & twice(0x8e00), factors);
+      pairs[i + 2] = multiply_halves(bytes & twice(0x8e00), factors);
+    } else {
+      const unsigned bytes = and_or(numbers, 0x0e0e0e0eu, signed_ones & signs);
+      pairs[i] = multiply_halves(pick_bytes(bytes, 0, 0x2404), factors);
+      pairs[i + 2] = multiply_halves(bytes & twice(0xff00), factors);
+    }
   }
 }
 

@@ -16,28 +16,25 @@
 #include "ptx/stored_numbers.cuh"
 #include "split_keys/tile_chunks.cuh"
 #include "split_keys/warp_layout.cuh"
+#include "split_keys/zero_points.cuh"
+#include "steps/dequant.cuh"
 #include "steps/fp16_rows.cuh"
 #include "tiles/shared_words.cuh"
 
 namespace jit {
 
-/// Converts a lane's 4-bit elements, of a key or of two keys' values, to pairs. `Stored` has zero points.
+/// Converts a lane's 4-bit elements, of a key or of two keys' values, to pairs. `Stored` has zero points, which are
+/// applied apart (zero_points.cuh).
 template <class Traits, class Stored = KvElement<typename Traits::Config>,
           bool has_blocks = scale_columns_of<Stored> != 0>
 struct PackedNumbers {
   using Weight = bf16;  ///< P times scales of values wants the range of bf16
+  static constexpr bool has_zero_points = true;
 
-  /// The lane's key of a block of eight, of which `key` is the first of the stage at a shared address.
   struct Key {
-    unsigned zeros;
-
-    JIT_DEVICE Key(unsigned stage, int key)
-        : zeros(twice(
-              zero_point_of(load_shared(stage + Traits::layout.k_scales + (key + lane_id() / 4) * 4)))) {}
+    JIT_DEVICE Key(unsigned, int) {}
     JIT_DEVICE void go_to(int) {}
-    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const {
-      pairs_of_int4<fp16>(word, zeros, pairs);
-    }
+    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const { digits_of_int4(word, pairs); }
   };
 
   /// The lane's two keys among eight, of a step of values.
@@ -50,9 +47,7 @@ struct PackedNumbers {
       zeros = zero_point_of(scales[0]) | zero_point_of(scales[1]) << 16;
     }
     JIT_DEVICE void go_to(int) {}
-    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const {
-      pairs_of_int4<bf16>(word, zeros, pairs);
-    }
+    JIT_DEVICE void pairs(unsigned word, int, unsigned (&pairs)[4]) const { digits_of_int4(word, pairs); }
   };
 };
 
@@ -61,12 +56,14 @@ template <class Traits, class Stored>
 struct PackedNumbers<Traits, Stored, true> {
   using Config = typename Traits::Config;
   using Weight = fp16;
+  static constexpr bool has_zero_points = false;
   /// Scales of a chunk: one or two.
   static constexpr int of_chunk = 32 / scale_columns_of<Stored>, chunks_of_word = 4 / of_chunk;
 
   struct Key {
     unsigned row;
-    unsigned word;  // scales of the current chunk, and of later ones in the same word
+    unsigned word;     // scales of the current chunk, and of later ones in the same word
+    unsigned factors;  // of the lane's block of columns in the current chunk, and of that in the next one
 
     JIT_DEVICE Key(unsigned stage, int key)
         : row(stage + Traits::layout.k_blocks +
@@ -74,13 +71,13 @@ struct PackedNumbers<Traits, Stored, true> {
     /// Goes to a chunk, of every two chunks the first.
     JIT_DEVICE void go_to(int chunk) {
       if (chunk % chunks_of_word == 0) word = static_cast<unsigned>(load_shared(row + chunk * of_chunk));
+      const bool is_second = of_chunk == 2 && lane_id() % 4 >= 2;
+      const unsigned both = of_chunk == 2 ? pick_bytes(word, 0, is_second ? 0x4431 : 0x4420)
+                                          : word >> 8 * (chunk % chunks_of_word);
+      factors = factors_of_scales<Stored>(both);
     }
     JIT_DEVICE void pairs(unsigned numbers, int chunk, unsigned (&pairs)[4]) const {
-      const int first = chunk % chunks_of_word * of_chunk;  // byte of the word
-      unsigned factors = factors_of_scales<Stored>(word >> (8 * first));
-      const bool is_second = of_chunk == 2 && lane_id() % 4 >= 2;
-      factors = pick_bytes(factors, 0, is_second ? 0x3232 : 0x1010);
-      pairs_of_e2m1(numbers, factors, pairs);
+      pairs_of_e2m1<2>(numbers, half_twice(factors, chunk % 2), pairs);
     }
   };
 
@@ -99,8 +96,8 @@ struct PackedNumbers<Traits, Stored, true> {
     JIT_DEVICE void pairs(unsigned numbers, int chunk, unsigned (&pairs)[4]) const {
       // The byte of the lane's four columns, of both keys.
       const unsigned byte = chunk % chunks_of_word * of_chunk + (of_chunk == 2 ? lane_id() / 16 : 0);
-      pairs_of_e2m1(numbers, factors_of_scales<Stored>(pick_bytes(words[0], words[1], byte * 0x11 + 0x40)),
-                    pairs);
+      pairs_of_e2m1<1>(numbers, factors_of_scales<Stored>(pick_bytes(words[0], words[1], byte * 0x11 + 0x40)),
+                       pairs);
     }
 
    private:
@@ -123,6 +120,7 @@ struct PackedProducts {
   struct Queries {
     unsigned registers[Traits::head_dim_steps][4];
     float factors[2];  ///< of the scores of the lane's rows
+    float sums[2];     ///< of zero points: minus the sum of the row, as products have it
 
     JIT_DEVICE void load(unsigned tile, int row_warp) {
       using QTile = typename Traits::QTile;
@@ -142,11 +140,31 @@ struct PackedProducts {
           }
         }
         factors[half] = 1;
-        if constexpr (is_same<typename Config::Element, bf16>) factors[half] = row_to_fp16(registers, half);
+        if constexpr (Numbers::has_zero_points) {
+          factors[half] =
+              fp16_digits * (is_same<typename Config::Element, bf16> ? row_to_fp16(registers, half)
+                                                                     : raise_fp16_row(registers, half));
+          sums[half] = prepare_for_digits(registers, half) / fp16_digits;
+        } else if constexpr (is_same<typename Config::Element, bf16>) {
+          factors[half] = row_to_fp16(registers, half);
+        }
       }
     }
     JIT_DEVICE void go_on(unsigned, int) {}
   };
+
+  /// Starts scores with minus the sums of queries times the zero points of keys.
+  static JIT_DEVICE void begin_scores(typename Traits::Scores& scores, const Queries& q, unsigned stage,
+                                      int first_key) {
+    if constexpr (Numbers::has_zero_points) {
+      using Layout = typename Traits::Scores::Layout;
+      scores.for_each_place([&](int r, int n, int i) { scores.at(r, n, i) = 1; });
+      scale_by_rows<ZeroPoint>(
+          scores, q.sums, stage + Traits::layout.k_scales + (first_key + Layout::lane_column(lane_id())) * 4);
+    } else {
+      scores.clear();
+    }
+  }
 
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`, of the stage at `stage` from key
   /// `first_key` on.
@@ -156,7 +174,7 @@ struct PackedProducts {
     const int lane = lane_id();
     const unsigned both = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
-    scores.clear();
+    begin_scores(scores, q, stage, first_key);
 #pragma unroll
     for (int n = 0; n < Scores::column_blocks; n += 2) {
       typename Numbers::Key keys[2] = {{stage, first_key + 8 * n}, {stage, first_key + 8 * n + 8}};
@@ -187,6 +205,8 @@ struct PackedProducts {
       p.template pack_step<Weight>(a, 0, step);
       typename Numbers::Values values[2] = {{stage, first_key + 16 * step},
                                             {stage, first_key + 16 * step + 8}};
+      if constexpr (Numbers::has_zero_points)
+        mma_m16n8k16<Weight>(output.zeros.registers[0][0], a, values[0].zeros, values[1].zeros);
       const auto multiply = [&](int chunk, unsigned first, unsigned second) {
         unsigned pairs[2][4];
         values[0].pairs(first, chunk, pairs[0]);

@@ -12,6 +12,7 @@
 #include "split_keys/packed_rows.cuh"
 #include "split_keys/split_info.cuh"
 #include "split_keys/warp_layout.cuh"
+#include "split_keys/zero_points.cuh"
 #include "steps/dequant.cuh"
 
 namespace jit {
@@ -19,6 +20,10 @@ namespace jit {
 /// Extracts the scale of a word that also holds a zero point.
 struct ScaleBesideZero {
   JIT_DEVICE float operator()(int bits) const { return without_zero_point(bits); }
+};
+/// Extracts that scale, raised as products with digits want weights (zero_points.cuh).
+struct RaisedScale {
+  JIT_DEVICE float operator()(int bits) const { return without_zero_point(bits) * raised_weights; }
 };
 /// The functor that extracts the scale of a token.
 template <class Element>
@@ -46,6 +51,9 @@ class SplitDequant {
   // Whether numbers are smaller than they are by a power of two.
   static constexpr bool has_blocks = scale_columns_of<KvElement<Config>> != 0 && !converts_scales<Config>;
   using Scale = TokenScale<KvElement<Config>>;
+  // Whether zero points are apart from numbers.
+  static constexpr bool has_zeros = has_each_value && is_same<Scale, ScaleBesideZero>;
+  using ValueScale = typename ChosenType<has_zeros, RaisedScale, Scale>::type;
 
  public:
   JIT_DEVICE explicit SplitDequant(const AttentionParams& params) : descale_(params.descale) {}
@@ -101,13 +109,17 @@ class SplitDequant {
   /// Multiplies P by the scales of values, after P has been summed.
   JIT_DEVICE void scale_weights(Scores& p, unsigned stage, int first_key) const {
     if constexpr (has_each_value)
-      scale_by_columns<Scale>(
+      scale_by_columns<ValueScale>(
           p, stage + Traits::layout.v_scales + first_key * 4 + Layout::lane_column(lane_id()) * 4);
   }
   /// Multiplies O by the scale of values, after the last step of a split.
   template <class Output>
   JIT_DEVICE void scale_output(Output& output) const {
-    if constexpr (!has_each_value) output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+    if constexpr (has_zeros) {
+      output.finish();
+    } else if constexpr (!has_each_value) {
+      output.for_each(0, 0, [&](float& value, int, int) { value *= v_; });
+    }
   }
 
  private:

@@ -55,6 +55,7 @@ struct TransposedProducts {
   static constexpr bool is_packed = keys_are_packed<typename Traits::Config>;
   using Numbers = typename ChosenType<is_packed, PackedNumbers<Traits>, ByteNumbers<Traits>>::type;
   using Weight = typename Untransposed::Weight;
+  static constexpr bool has_zero_points = is_same<KvElement<typename Traits::Config>, int4_pair>;
   static constexpr int pairs = is_packed ? 4 : 2;  ///< pairs in a word
   static constexpr int chunk_steps = pairs / 2;    ///< k-steps of 16 columns in a chunk
   static constexpr int chunk_columns = 16 * chunk_steps;
@@ -64,12 +65,18 @@ struct TransposedProducts {
   struct Queries : Untransposed::Queries {
     JIT_DEVICE void load(unsigned tile, int row_warp) {
       Untransposed::Queries::load(tile, row_warp);
-      const float own = this->factors[0];
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        this->factors[r] = __shfl_sync(full_warp, own, (TransposedLayout::lane_row(lane_id()) + r) * 4);
+      spread(this->factors);
+      if constexpr (has_zero_points) spread(this->sums);
     }
   };
+
+  // Brings numbers of a lane's two queries, of rows of which each lane has its own.
+  static JIT_DEVICE void spread(float (&of_rows)[2]) {
+    const float own = of_rows[0];
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      of_rows[r] = __shfl_sync(full_warp, own, (TransposedLayout::lane_row(lane_id()) + r) * 4);
+  }
 
   /// S = Q Kᵀ over the warp's keys, whose rows begin at shared address `k_tile`, of the stage at `stage` from key
   /// `first_key` on.
@@ -78,7 +85,11 @@ struct TransposedProducts {
     const int lane = lane_id();
     const unsigned both = k_tile + KTile::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const unsigned singles = k_tile + KTile::offset(lane % 16, 0);
-    scores.clear();
+    if constexpr (has_zero_points) {
+      Untransposed::begin_scores(scores, q, stage, first_key);
+    } else {
+      scores.clear();
+    }
 #pragma unroll
     for (int n = 0; n < Traits::Scores::column_blocks; ++n) {
       typename Numbers::Key keys[2] = {{stage, first_key + 16 * n}, {stage, first_key + 16 * n + 8}};
@@ -110,6 +121,10 @@ struct TransposedProducts {
 #pragma unroll
       for (int i = 0; i < 2; ++i) b[i] = transpose_matrix(pack<Weight>(p.at(0, n, i), p.at(1, n, i)));
       typename Numbers::Values values[2] = {{stage, first_key + 16 * n}, {stage, first_key + 16 * n + 8}};
+      if constexpr (has_zero_points) {
+        const unsigned a[4] = {values[0].zeros, values[0].zeros, values[1].zeros, values[1].zeros};
+        multiply_add<Weight>(output.zeros.registers[0][0], a, b[0], b[1]);
+      }
       const auto multiply = [&](int chunk, unsigned first, unsigned second) {
         unsigned low[pairs], high[pairs];
         values[0].pairs(first, chunk, low);

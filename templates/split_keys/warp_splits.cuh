@@ -28,7 +28,11 @@ class WarpSplits {
   template <class State>
   JIT_DEVICE void put(const typename Traits::Output& output, const State& state, float scale_log2) const {
     using Layout = typename Traits::Output::Layout;
-    const int lane = lane_id(), first_row = Traits::group_warp() * Traits::warp_rows;
+    // Kernels of few rows have no registers for an address that they need once a split.
+    constexpr bool rereads = Traits::warp_rows < rows_per_warp;
+    const int lane = rereads ? reread_lane() : lane_id();
+    const int warp = rereads ? reread_thread_index() / warp_size : Traits::group_warp();
+    const int first_row = warp * Traits::warp_rows;
     const int first_column = Traits::first_column();
     Traits::Output::for_each_row(first_row + Layout::lane_row(lane), [&](int r, int row) {
       SplitProducts<Traits>::for_each_pair(output, r, [&](int column, float2 pair) {

@@ -6,7 +6,9 @@
 #include "jit/options.h"
 #include "problem/seqlen_info.cuh"
 #include "ptx/fp8.cuh"
+#include "ptx/stored_numbers.cuh"
 #include "split_keys/warp_layout.cuh"
+#include "split_keys/zero_points.cuh"
 #include "tiles/accumulator.cuh"
 #include "tiles/swizzled_tile.cuh"
 
@@ -46,7 +48,9 @@ struct WarpTraits {
   static_assert(!keys_are_packed<Config> || column_warps == 1, "a warp has all columns of packed values");
   using Layout = typename ChosenType<warp_rows == rows_per_warp, MmaLayout, TransposedLayout>::type;
   using Scores = Accumulator<Layout, warp_rows, warp_keys>;
-  using Output = Accumulator<Layout, warp_rows, warp_columns>;
+  using Columns = Accumulator<Layout, warp_rows, warp_columns>;
+  using Output =
+      typename ChosenType<is_same<KvElement<Config>, int4_pair>, OutputBesideZeros<Columns>, Columns>::type;
 
   /// The warp's index within its group of columns, and the group's first column of O.
   static JIT_DEVICE int group_warp() { return column_warps == 1 ? warp_id() : warp_id() % group_warps; }

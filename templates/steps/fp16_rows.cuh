@@ -6,6 +6,7 @@
 #include "base/element.cuh"
 #include "base/prelude.cuh"
 #include "ptx/math.cuh"
+#include "ptx/stored_numbers.cuh"
 
 namespace jit {
 
@@ -57,6 +58,50 @@ JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
     for (int i = half; i < 4; i += 2) registers[step][i] = bf16_to_fp16(registers[step][i], scale.up);
   }
   return scale.down;
+}
+
+/// As row_to_fp16, for a row of fp16, whose largest number moves to [2^15, 2^16).
+template <int steps>
+JIT_DEVICE float raise_fp16_row(unsigned (&registers)[steps][4], int half) {
+  constexpr int bias = 127, fp16_bias = 15, digits = 10, target = 15;
+  int largest = 0;
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int i = half; i < 4; i += 2) largest = maximum(largest, largest_bf16(registers[step][i]));
+  }
+  const int exponent = maximum(largest_of_quad(largest) >> digits, 1) - fp16_bias;
+  const float up = __int_as_float((target - exponent + bias) << 23);
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int i = half; i < 4; i += 2) {
+      const unsigned word = registers[step][i];
+      registers[step][i] = pack<fp16>(to_float(fp16{static_cast<unsigned short>(word)}) * up,
+                                      to_float(fp16{static_cast<unsigned short>(word >> 16)}) * up);
+    }
+  }
+  return __int_as_float((exponent - target + bias) << 23);
+}
+
+/// Prepares the lane's part of a row for numbers of which those of words 2 and 3 of a step are 16 times too large
+/// (digits_of_int4). Returns minus the sum of the row.
+template <int steps>
+JIT_DEVICE float prepare_for_digits(unsigned (&registers)[steps][4], int half) {
+  float sum = 0;
+#pragma unroll
+  for (int step = 0; step < steps; ++step) {
+#pragma unroll
+    for (int i = half; i < 4; i += 2) {
+      const unsigned word = registers[step][i];
+      sum -= to_float(fp16{static_cast<unsigned short>(word)}) +
+             to_float(fp16{static_cast<unsigned short>(word >> 16)});
+    }
+    registers[step][half + 2] = multiply_halves(registers[step][half + 2], 0x2c002c00u);
+  }
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) sum += __shfl_xor_sync(full_warp, sum, distance);
+  return sum;
 }
 
 }  // namespace jit

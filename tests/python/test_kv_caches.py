@@ -270,3 +270,49 @@ def test_scales_that_are_no_numbers(rng, place, fetch, name):
         arrays["v_block_scales"][page] = {"nvfp4": 0x7F, "mxfp4": 255}[name]
     o = fetch(call(place, batch, arrays, mask=ja.mask.causal()))
     assert numpy.isnan(o[1]).all() and not numpy.isnan(o[2]).any()
+
+
+@pytest.mark.parametrize("config", ["warp_rows=8 key_warps=2 tile_kv=32", "key_warps=1 tile_kv=64"])
+@pytest.mark.parametrize("dtype, q, k, v", [("fp16", 2e-6, 1e5, 1), ("bf16", 1, 1, 1e-9), ("bf16", 1, 1, 1e12)])
+def test_int4_of_any_size(rng, place, fetch, config, dtype, q, k, v):
+    """Numbers are multiplied as digits of subnormal numbers, by queries and weights that are raised for it."""
+    batch = cached(rng, [1, 2], [90, 33], "int4", dtype=DTYPES[dtype])
+    batch.q = [(x.astype(numpy.float32) * q).astype(x.dtype) for x in batch.q]
+    for part, factor in [*((x, k) for x in batch.parts["k"]), *((x, v) for x in batch.parts["v"])]:
+        bits = part.scales.view(numpy.int32)
+        scales = (bits & ~15).view(numpy.float32)
+        larger = (scales * numpy.float32(factor)).view(numpy.int32) & ~15
+        part.numbers *= larger.view(numpy.float32)[..., None].astype(float) / scales[..., None]
+        part.scales = (larger | bits & 15).view(numpy.float32)
+    spec = ja.AttentionSpec(
+        dtype=dtype,
+        head_dim=batch.q[0].shape[-1],
+        gqa_ratio=batch.q[0].shape[1] // batch.parts["k"][0].scales.shape[1],
+        sequences_q="varlen",
+        sequences_kv="paged",
+        page_size=16,
+        kv_dtype="int4",
+        descale_per="token",
+    )
+    attend = ja.prepare(spec, config=f"family=forward_split_kv blocks_per_sm=1 {config}")
+    o = fetch(call(place, batch, pages(rng, batch, 16), attend=attend)).astype(numpy.float64) / v
+    for part in batch.parts["v"]:
+        part.numbers /= v
+    batch.check(o)
+
+
+def test_products_that_fp16_cannot_hold(rng, place, fetch):
+    """With wgmma, numbers times scales of tokens become fp16: infinity, which other requests do not see."""
+    if not ja.devices()[0].arch.startswith("sm_90"):
+        pytest.skip("by wgmma")
+    batch = cached(rng, [40, 40], [60, 50], "int8", dtype=DTYPES["fp16"])
+    arrays = pages(rng, batch, 16)
+    arrays["k_descale"][arrays["page_table"][0, 0], 3] = 1e5
+    layout = dict(sequences_q="varlen", sequences_kv="paged", page_size=16)
+    spec = ja.AttentionSpec(dtype="fp16", head_dim=64, gqa_ratio=4, kv_dtype="int8", descale_per="token", **layout)
+    by_wgmma, by_mma = (
+        fetch(call(place, batch, arrays, attend=ja.prepare(spec, config=f"family={family}")))
+        for family in ("forward_split_wgmma stages_stored=2", "forward_split_kv")
+    )
+    assert numpy.isnan(by_wgmma[:40]).any() and numpy.isfinite(by_wgmma[40:]).all()
+    assert numpy.isfinite(by_mma).all()
