@@ -12,8 +12,8 @@
 #include "generator/context/context_state.h"
 #include "generator/dispatch_key.h"
 #include "generator/kernels/families.h"
+#include "generator/plan/array_check.h"
 #include "generator/plan/mask_check.h"
-#include "generator/plan/position_check.h"
 #include "generator/plan_selection.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/dropout_arguments.h"
@@ -103,7 +103,7 @@ void Attention::operator()(const AttentionArguments& arguments, Stream stream) c
     slot.emplace(state.context.memory.faults(), device.ordinal(), stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
   if (state.spec.checked) {
-    check_positions(state.context, state.spec, params, device.ordinal(), stream);
+    check_arrays(state.context, state.spec, params, device.ordinal(), stream);
     check_mask(state.context, state.spec, params, device.ordinal(), stream);
   }
   run_plan(*plan, params, state.context.memory, stream);

@@ -16,9 +16,9 @@
 #include "generator/build/images_beside.h"
 #include "generator/context/access.h"
 #include "generator/context/context_state.h"
+#include "generator/plan/array_check.h"
 #include "generator/plan/backward_plan.h"
 #include "generator/plan/mask_check.h"
-#include "generator/plan/position_check.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/functor_gradients.h"
 #include "generator/problem/gradient_arguments.h"
@@ -146,7 +146,7 @@ void Attention::backward(const BackwardArguments& arguments, Stream stream) cons
   if (plan.is_checked) slot.emplace(state.context.memory.faults(), device, stream);
   params.sequences.fault = slot ? slot->address() : nullptr;
   if (state.spec.checked) {
-    check_positions(state.context, state.spec, params, device, stream);
+    check_arrays(state.context, state.spec, params, device, stream);
     check_mask(state.context, state.spec, params, device, stream);
   }
   run_plan(plan, params, state.context.memory, stream, &gradients);

@@ -17,22 +17,27 @@ PlanStep plan_step(LoadedKernel kernel, const AttentionSpec& spec, const KernelC
 }
 
 FaultText fault_text(const ArrayFault& fault) {
-  constexpr std::array<std::string_view, 10> names = {
-      "",           "cu_seqlens_q", "cu_seqlens_k", "seqused_q",     "seqused_k", "cache_leftpad",
-      "page_table", "q_positions",  "k_positions",  "global_seqlens"};
+  constexpr std::array<std::string_view, 11> names = {
+      "",           "cu_seqlens_q", "cu_seqlens_k", "seqused_q",      "seqused_k", "cache_leftpad",
+      "page_table", "q_positions",  "k_positions",  "global_seqlens", "tree_ends"};
   const auto id = static_cast<std::size_t>(fault.array);
   const std::string_view name = id < names.size() ? names[id] : names[0];
   const bool has_pieces =
       fault.array == SequenceArrayId::q_positions || fault.array == SequenceArrayId::k_positions;
-  const bool has_rows =
-      fault.array == SequenceArrayId::page_table || fault.array == SequenceArrayId::global_seqlens;
+  const bool is_of_tree = fault.array == SequenceArrayId::tree_ends;
+  const bool has_rows = is_of_tree || fault.array == SequenceArrayId::page_table ||
+                        fault.array == SequenceArrayId::global_seqlens;
   const std::string place = has_pieces
                                 ? fmt::format("[{}, {}, {}]", fault.request, fault.index / 4, fault.index % 4)
                             : has_rows ? fmt::format("[{}, {}]", fault.request, fault.index)
                                        : fmt::format("[{}]", fault.index);
-  const std::string rule = fault.most < fault.least
-                               ? "there is nothing that it may be"
-                               : fmt::format("it must be from {} to {}", fault.least, fault.most);
+  const std::string rule =
+      fault.most < fault.least ? "there is nothing that it may be"
+      : is_of_tree             ? fmt::format(
+                                     "it must be from {} to {}, where what contains key {} ends: its sequence, or a "
+                                                 "subtree",
+                                     fault.least, fault.most, fault.index)
+                   : fmt::format("it must be from {} to {}", fault.least, fault.most);
   return {name, fmt::format("{}: element {}, of request {}, is {}; {}", name, place, fault.request,
                             fault.value, rule)};
 }

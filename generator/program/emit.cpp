@@ -185,25 +185,34 @@ AttentionSpec checked_spec(const AttentionSpec& spec, const Mask& mask) {
           .mask = mask};
 }
 
-}  // namespace
-
-Program emit_position_check(const AttentionSpec& spec) {
-  const AttentionSpec asked = checked_spec(spec, mask::none());
+// The kernel of templates/checks/check_`what`.cuh, which records an ArrayFault.
+Program emit_array_check(const AttentionSpec& asked, std::string_view name, std::string_view what) {
   const FunctorSource functors = functor_source(asked);
   Program program;
   program.threads = 128;
-  program.name = fmt::format("position_check_{}", problem_name(asked));
+  program.name = fmt::format("{}_check_{}", name, problem_name(asked));
   program.facts = {{"spec", to_string(asked)}};
-  program.source =
-      "// Check of positions. Generated: change the spec, not this file.\n"
-      "#include \"checks/check_positions.cuh\"\n\nusing namespace jit;\n\n" +
-      functors.definitions + "struct Config {\n" + spec_lines(asked, functors) + "};\n" + params_assertion();
+  program.source = fmt::format(
+      "// Check of {0}. Generated: change the spec, not this file.\n"
+      "#include \"checks/check_{0}.cuh\"\n\nusing namespace jit;\n\n"
+      "{1}struct Config {{\n{2}}};\n{3}",
+      what, functors.definitions, spec_lines(asked, functors), params_assertion());
   program.source += fmt::format(
       "\nextern \"C\" __global__ void __launch_bounds__({})\n"
       "{}(const __grid_constant__ AttentionParams params, ArrayFault* fault) {{\n"
-      "  check_positions<Config>(params, fault);\n}}\n",
-      program.threads, program.name);
+      "  check_{}<Config>(params, fault);\n}}\n",
+      program.threads, program.name, what);
   return program;
+}
+
+}  // namespace
+
+Program emit_position_check(const AttentionSpec& spec) {
+  return emit_array_check(checked_spec(spec, mask::none()), "position", "positions");
+}
+
+Program emit_tree_check(const AttentionSpec& spec) {
+  return emit_array_check(checked_spec(spec, spec.mask), "tree", "tree");
 }
 
 Program emit_mask_check(const AttentionSpec& spec) {

@@ -38,6 +38,9 @@ Program emit_mask_check(const AttentionSpec& spec);
 /// A kernel (parameters, fault) that checks position tables.
 Program emit_position_check(const AttentionSpec& spec);
 
+/// A kernel (parameters, fault) that checks the ends of subtrees, by a block for each batch entry.
+Program emit_tree_check(const AttentionSpec& spec);
+
 /// A kernel (words, number of words, seed) that fills a tensor with random numbers of the type.
 Program emit_random_fill(DType dtype);
 

@@ -97,8 +97,9 @@ Mask document();
 /// Sequences that share prefixes, packed depth first: a token precedes its subtree, all tokens that continue it. A
 /// query at position p = q + seqlen_kv − seqlen_q sees key k if k ≤ p < tree_ends[k]. Each call passes the int32 tensor
 /// "tree_ends", one past the last row of each key's subtree: (batch, seqlen_kv), or (total_k) for varlen keys, counted
-/// from the first key of the sequence. Any values are safe: a key with an end at or before it is never seen. A sliding
-/// window combined with this mask counts packed rows, not tokens of a path.
+/// from the first key of the sequence. Any values are safe, and checked calls refuse those that are not nested: a key
+/// with an end at or before it is never seen. A sliding window combined with this mask counts packed rows, not tokens of
+/// a path.
 Mask tree();
 /// A query sees a key if a table contains their block, of block_q queries and block_kv keys, and `within` keeps the
 /// key. Each call passes the table, the int32 tensor "block_mask", which jit::block_mask makes (jit/block_mask.h).

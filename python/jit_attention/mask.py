@@ -255,9 +255,9 @@ def tree() -> Mask:
     key k if ``k <= p < tree_ends[k]``. `jit_attention.tree` makes the ends.
 
     Each call passes ``tensors={"tree_ends": …}``: int32 (batch, seqlen_kv), where a batch of 1 serves all entries;
-    with ``cu_seqlens_k`` (total_k), counted from the first key of the sequence. Any values are safe: a key with an
-    end at or before it is never seen. A sliding window combined with this mask counts packed rows, not tokens of a
-    path.
+    with ``cu_seqlens_k`` (total_k), counted from the first key of the sequence. Any values are safe, and checked calls
+    refuse those that are not nested: a key with an end at or before it is never seen. A sliding window combined with
+    this mask counts packed rows, not tokens of a path.
 
     Returns:
         The mask.

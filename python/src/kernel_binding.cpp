@@ -1,6 +1,7 @@
 #include "kernel_binding.h"
 
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -107,7 +108,10 @@ void bind_kernel(nb::module_& module) {
         const AttentionSpec wanted = spec_of(spec);
         if (nb::isinstance<nb::str>(device)) return bits_of(wanted, arch_of(device));
         if (device.is_none()) use_device_here();
-        return bits_of(wanted, device_info(device.is_none() ? current_device() : nb::cast<int>(device)));
+        using Ordinals = std::numeric_limits<int>;
+        const auto ordinal = device.is_none() ? current_device()
+                                              : whole_of(device, "device", Ordinals::min(), Ordinals::max());
+        return bits_of(wanted, device_info(static_cast<int>(ordinal)));
       },
       "spec"_a, "device"_a = nb::none());
 }

@@ -18,7 +18,8 @@ enum class SequenceArrayId : int {
   page_table,
   q_positions,
   k_positions,
-  global_seqlens
+  global_seqlens,
+  tree_ends
 };
 
 /// The first invalid array element. All 0: none was found.

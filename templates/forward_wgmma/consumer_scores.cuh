@@ -319,6 +319,7 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
   JIT_DEVICE bool exponentiate_or_repeat(Queries& queries, const Keys& keys, RowFactors& correction) {
     if constexpr (Traits::has_spans) return exponentiate_or_move_rows(queries, keys, correction);
     bool looks = false;
+    if constexpr (Largest::is_bound) looks = Largest::is_near();
     for (bool repeated = false;; repeated = !looks) {
       apply_functors_of_consumer<Traits>(scores_, queries, keys, consumer_);
       if constexpr (Largest::is_bound) {
@@ -361,7 +362,11 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
       }
       if (!is_overflow<Weight, State>(sums, offsets)) {
         add();
-        return raise_maximum(scores_, state_, queries.scale_log2(), correction);
+        const bool move = raise_maximum(scores_, state_, queries.scale_log2(), correction);
+        if constexpr (Largest::is_bound) {
+          if (move) Largest::forget_rows();  // mutate: RoundedMaximaCountAsScores
+        }
+        return move;
       }
       looks = false;
       queries.multiply_by_warp(scores_, keys.k_tile());
@@ -382,6 +387,9 @@ class ConsumerScores : LargestKnown<Config, looks_for_largest_later<Config>>,
 #pragma unroll
     for (int r = 0; r < Traits::Scores::rows; ++r)
       of_lane[r] = scores_.reduce_lane(r, [](float x, float y) { return fmaxf(x, y); });
+    if constexpr (Largest::is_bound) {
+      if (Largest::are_of_rows(of_lane, state_.row_max, queries.scale_log2())) return;
+    }
     raise_largest(queries, of_lane);
   }
 

@@ -1,6 +1,7 @@
 // The largest score of a head as far as a warp knows it, so that most tiles of scores are not looked at: where the sum of a
 // lane's exponentials of a tile is less than that score's, so is each of them. A tile with a score that may be larger is
-// multiplied once more and looked at; o does not depend on what was known.
+// multiplied once more and looked at; o does not depend on what was known. Where scores are nearly alike that would be each
+// tile: once one of them was as large as the largest, the next tile is looked at before it becomes exponentials.
 #pragma once
 
 #include "base/element.cuh"
@@ -26,13 +27,18 @@ class LargestKnown<Config, true> {
   static constexpr bool is_bound = true;
 
   /// Before the first tile of a work tile, perhaps of another head.
-  JIT_DEVICE void forget() { exponent_ = negative_infinity(); }  // mutate: LargestOfAnotherHead
+  JIT_DEVICE void forget() {
+    exponent_ = with_bits(-0x1p127f, rows_have_scores);
+  }  // mutate: LargestOfAnotherHead
   /// Asks for what calls have raised a head's largest score to, when keys of the call have come: what wrote it has ended.
   static JIT_DEVICE float ask(const AttentionParams& params, int head) {
     return __uint_as_float(load_relaxed(reinterpret_cast<const unsigned*>(params.outputs.max_logit) + head));
   }
   /// Takes the answer in.
-  JIT_DEVICE void know(float of_head) { set(fmaxf(exponent_, below(of_head * log2_e))); }
+  JIT_DEVICE void know(float of_head) {
+    const float known = below(of_head * log2_e);
+    set(fmaxf(exponent_, known), exponent_ > known - 0.01f);
+  }
   /// Raises what the call has of a head by the largest scores of the lane's rows, the first of which is `first_row`, but for rows
   /// of nobody, of zeros. By a whole warp.
   template <int rows, class Scale>
@@ -46,12 +52,32 @@ class LargestKnown<Config, true> {
 #pragma unroll
     for (int distance = warp_size / 2; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));  // mutate: KnownOfOneLane
-    set(fmaxf(exponent_, below(largest * scale_of_row(scale_log2, 0))));
+    const float exponent = largest * scale_of_row(scale_log2, 0);
+    set(fmaxf(exponent_, below(exponent)), exponent >= exponent_);
     if (lane_id() == 0)
       atomic_max_relaxed(params.outputs.max_logit + head, largest < least_score
                                                               ? negative_infinity()
                                                               : largest * score_factor<Config>(params));
   }
+  /// Whether the scores that were looked at last could not be told from the largest.
+  JIT_DEVICE bool is_near() const { return (__float_as_int(exponent_) & near) != 0; }
+  /// Whether largest scores of a tile are all known: at most their rows' maxima, which the head has been raised to. By a whole
+  /// warp.
+  template <int rows, class Scale>
+  JIT_DEVICE bool are_of_rows(const float (&of_lane)[rows], const float (&row_max)[rows],
+                              const Scale& scale_log2) {
+    bool are = (__float_as_int(exponent_) & rows_have_scores) != 0, is_near = false;
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      are &= of_lane[r] <= row_max[r];
+      is_near |= of_lane[r] * scale_of_row(scale_log2, r) >= exponent_;
+    }
+    if (!__all_sync(full_warp, are)) return false;
+    set(exponent_, __any_sync(full_warp, is_near));
+    return true;
+  }
+  /// Behind a row's maximum that was found from exponentials, and rounded.
+  JIT_DEVICE void forget_rows() { exponent_ = with_bits(exponent_, bits() & ~rows_have_scores); }
   /// Whether no score of a lane may be larger, whose exponentials, relative to `offsets`, have these sums. False for NaN.
   template <int rows>
   JIT_DEVICE bool are_less(const float (&sums)[rows], const float (&offsets)[rows]) const {
@@ -87,8 +113,17 @@ class LargestKnown<Config, true> {
     return __uint_as_float((bits << 9) + (one + 0x80000000u - chord));  // mutate: BoundsAboveExponentials
   }
 
-  // Alike in all lanes: registers of a thread are few.
-  JIT_DEVICE void set(float exponent) { exponent_ = __int_as_float(uniform(__float_as_int(exponent))); }
+  // Two answers are the last bits of a float, since registers of a thread are few.
+  static constexpr int near = 1, rows_have_scores = 2, all_bits = 3;
+  static JIT_DEVICE float with_bits(float exponent, int bits) {
+    return __int_as_float((__float_as_int(exponent) & ~all_bits) | bits);
+  }
+  JIT_DEVICE int bits() const { return __float_as_int(exponent_) & all_bits; }
+  // Alike in all lanes.
+  JIT_DEVICE void set(float exponent, bool is_near) {
+    const float own = with_bits(exponent, (bits() & rows_have_scores) | (is_near ? near : 0));
+    exponent_ = __int_as_float(uniform(__float_as_int(own)));
+  }
 
   float exponent_;
 };

@@ -148,6 +148,54 @@ TEST_F(CheckedTest, OtherCallsComputeWhatIsDefined) {
   }
 }
 
+// Ends of subtrees of two sequences of 40 keys, of which a batch of 1 has the ends.
+TEST_F(CheckedTest, EndsOfNoTreeAreNamed) {
+  const CurrentDevice current(0);
+  constexpr int keys = 40;
+  const DeviceBuffer zeros(0, 2 * keys * heads * head_dim * 2), o(0, zeros.size());
+  zeros.fill(0, nullptr);
+  const auto view = [](const DeviceBuffer& buffer) {
+    return TensorView::dense(buffer.data(), DType::bf16, {2, keys, heads, head_dim});
+  };
+  AttentionSpec checked = spec(true);
+  checked.sequences_q = checked.sequences_kv = SequenceKind::dense;
+  checked.page_size = 0;
+  checked.mask = mask::tree() && !mask::prefix(2);
+  AttentionSpec free = checked;
+  free.checked = false;
+  const auto call = [&](const AttentionSpec& of_call, const std::vector<int>& ends) {
+    const DeviceBuffer buffer = on_device(ends);
+    AttentionArguments arguments{.q = view(zeros), .k = view(zeros), .v = view(zeros), .o = view(o)};
+    arguments.tensors.add({"tree_ends", TensorView::dense(buffer.data(), DType::int32, {1, keys})});
+    attention_when_called(of_call, context())(arguments);
+    check(driver().cuCtxSynchronize(), "cuCtxSynchronize");
+  };
+  // A prompt of 10 keys with answers of 10 and of 5, and another sequence.
+  std::vector<int> right(keys, keys);
+  std::fill(right.begin(), right.begin() + 10, 25);
+  std::fill(right.begin() + 10, right.begin() + 20, 20);
+  std::fill(right.begin() + 20, right.begin() + 25, 25);
+  call(checked, right);
+  struct WrongEnd {
+    int key;
+    int end;
+    const char* text;
+  };
+  for (const WrongEnd& wrong :
+       {WrongEnd{12, 21, "element [0, 12], of request 0, is 21; it must be from 13 to 20"},
+        WrongEnd{20, 20, "element [0, 20], of request 0, is 20; it must be from 21 to 25"},
+        WrongEnd{39, 41, "element [0, 39], of request 0, is 41; it must be from 40 to 40"}}) {
+    SCOPED_TRACE(wrong.key);
+    std::vector<int> ends = right;
+    ends[static_cast<std::size_t>(wrong.key)] = wrong.end;
+    const Error error = error_of([&] { call(checked, ends); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.field(), "tree_ends");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(wrong.text));
+    call(free, ends);  // defined
+  }
+}
+
 // An emulated device looks in any case, and tells.
 TEST_F(CheckedTest, EmulatedDevicesTellOfWhatIsWrong) {
   if (!device_.emulated) GTEST_SKIP() << "a GPU looks where it is asked to";

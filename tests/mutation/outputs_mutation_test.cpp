@@ -1,4 +1,5 @@
 // Mutations of outputs beside o and LSE, and of key masses: each must be noticed.
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -153,10 +154,18 @@ constexpr const char* no_wait = "has no griddepcontrol.wait";
 constexpr Problem by_wgmma{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=lazy"};
 constexpr Problem looked_at_later{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow"};
 constexpr Problem of_heads{"family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow", nullptr, false};
-// In tiles of 64 keys: the head's largest score of first tiles is another row's, and one behind them is larger by 2 %.
+// In tiles of 64 keys: the head's largest score of first tiles is another row's, and one behind the next ones is larger by
+// 2 %.
 constexpr Problem of_near{
     "family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow",
-    "return k == 0 && q == 5 ? 0.305f : k == 70 && q == 3 ? 0.33f : k < 64 ? 0.0f : -30.0f;", false, 0.33f};
+    "return k == 0 && q == 53 ? 0.305f : k == 130 && q == 51 ? 0.33f : k < 64 ? 0.0f : -30.0f;", false,
+    0.33f};
+// A row's maximum moves in the second tile, and is rounded; in the third one a score is larger by the last bit.
+constexpr float rounded_score = 6.53f;
+constexpr Problem of_rounded{
+    "family=forward_wgmma tile_q=64 tile_kv=64 rescale=on_overflow",
+    "return k == 70 ? 6.53f : k == 130 ? __int_as_float(__float_as_int(6.53f) + 1) : 0.0f;", false,
+    std::bit_cast<float>(std::bit_cast<int>(rounded_score) + 1)};
 constexpr Problem by_splits{"family=forward_split_kv row_warps=2"};
 constexpr Problem of_zeros{"family=forward_mma_sync tile_q=64 tile_kv=32 warps=4", "return -0.0f;"};
 
@@ -186,7 +195,8 @@ TEST_P(OutputsMutationTest, IsCaught) {
 }
 
 UNMUTATED_TEST(Outputs, AreRightUnmutated) {
-  for (const Problem* problem : {&by_wgmma, &looked_at_later, &of_heads, &of_near, &by_splits, &of_zeros})
+  for (const Problem* problem :
+       {&by_wgmma, &looked_at_later, &of_heads, &of_near, &of_rounded, &by_splits, &of_zeros})
     EXPECT_EQ(noticed_of(nullptr, *problem), "");
   for (const int alignment : {8, 16}) EXPECT_EQ(noticed_of_mass(nullptr, alignment), "");
   for (const int page_size : {3, 16}) EXPECT_EQ(noticed_of_paged_mass(nullptr, page_size), "");
@@ -199,10 +209,11 @@ INSTANTIATE_TEST_SUITE_P(
         OutputsMutation{{"LargestScoresOfTheFirstTile", removed}, &by_wgmma},
         OutputsMutation{{"LargestScoresOfTheLastTile", {"fmaxf(state.largest[r], of_lane)", "of_lane"}},
                         &looked_at_later},
-        OutputsMutation{{"LargestScoresAreNotLookedFor", {"!repeated &&", "false &&"}}, &of_heads},
+        OutputsMutation{{"LargestScoresAreNotLookedFor", {"!repeated &&", "false &&"}}, &of_near},
         OutputsMutation{{"KnownRowsOfNobody", {"if (first_row + 8 * r < seqlen_q)", ""}}, &of_heads},
-        OutputsMutation{{"KnownOfOneLane", removed}, &of_heads},
-        OutputsMutation{{"LargestOfAnotherHead", {"negative_infinity()", "1000.0f"}}, &of_heads},
+        OutputsMutation{{"KnownOfOneLane", {"largest, distance", "largest, 0"}}, &of_heads},
+        OutputsMutation{{"LargestOfAnotherHead", {"-0x1p127f", "1000.0f"}}, &of_near},
+        OutputsMutation{{"RoundedMaximaCountAsScores", removed}, &of_rounded},
         OutputsMutation{{"BoundsAboveExponentials", {" - chord", ""}}, &of_near},
         OutputsMutation{{"RowsOfNobodyCount", removed, {"out of bounds"}}, &by_wgmma},
         OutputsMutation{{"HeadOfOneLane", removed}, &by_wgmma},

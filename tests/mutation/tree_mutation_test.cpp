@@ -1,5 +1,6 @@
 // Mutations of the mask of trees: each must be noticed.
 #include "tests/mutation/backward_mutation.h"
+#include "tests/support/device_tensor.h"
 
 namespace jit::testing::tree_mutations {
 namespace {
@@ -55,6 +56,43 @@ TEST_P(TreeBackwardMutation, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(Tree, TreeBackwardMutation,
                          ::testing::Values(TemplateMutation{"SubtreesEndWithTheTile_InTheBackward", early},
                                            TemplateMutation{"FullThoughASubtreeEnds_InTheBackward", few}),
+                         ::testing::PrintToStringParamName());
+
+// Checked calls, of which ends of 300 keys are wrong: two of them, so that the first is to be found among several.
+std::string said_of_wrong_ends(const TemplateMutation* mutation) {
+  constexpr int keys = 300;
+  const MutatedTemplates templates(mutation);
+  const Context context(templates.settings());
+  const CurrentDevice scope(0);
+  const DeviceTensor x(DType::bf16, {1, keys, 1, 64}), o(DType::bf16, {1, keys, 1, 64});
+  DeviceTensor ends(DType::int32, {1, keys});
+  ends.fill([](std::int64_t k) { return k == 7 ? 251 : k == 200 ? 190 : k < 250 ? 250 : keys; });
+  ends.upload();
+  AttentionArguments arguments{.q = x.view(), .k = x.view(), .v = x.view(), .o = o.view()};
+  arguments.tensors.add({"tree_ends", ends.view()});
+  try {
+    attention_when_called({.head_dim = 64, .checked = true, .mask = mask::tree()}, context)(arguments);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "nothing";
+}
+
+constexpr const char* first_wrong_end =
+    "tree_ends: element [0, 7], of request 0, is 251; it must be from 8 to 250, where what contains key 7 "
+    "ends: its "
+    "sequence, or a subtree";
+
+class TreeCheckMutation : public MutationTest {};
+
+TEST_P(TreeCheckMutation, IsCaught) { EXPECT_NE(said_of_wrong_ends(&GetParam()), first_wrong_end); }
+
+UNMUTATED_TEST(TreeCheck, IsRightUnmutated) { EXPECT_EQ(said_of_wrong_ends(nullptr), first_wrong_end); }
+
+INSTANTIATE_TEST_SUITE_P(Tree, TreeCheckMutation,
+                         ::testing::Values(TemplateMutation{"SubtreesMayCross", {"|| of_child > end", ""}},
+                                           TemplateMutation{"FirstWrongEndLater", removed},
+                                           TemplateMutation{"FirstWrongEndSoFar", removed}),
                          ::testing::PrintToStringParamName());
 
 }  // namespace

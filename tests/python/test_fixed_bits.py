@@ -118,6 +118,15 @@ def test_later_looks_have_equal_bits(case, mask, rng, place, fetch):
         numpy.testing.assert_array_equal(own, other)
 
 
+@pytest.mark.parametrize("device, error, message", [
+    (["sm_90a", "sm_100a"], TypeError, "device must be an int, not a list"), (True, TypeError, "device must be an int"),
+    (1.0, TypeError, "device must be an int, not 1.0"), (2**40, ja.InvalidArgumentError, "device: is 1099511627776"),
+    (-1, ja.InvalidArgumentError, "there is no device -1"), (99, ja.InvalidArgumentError, "there is no device 99")])
+def test_devices_that_are_none(device, error, message):
+    with pytest.raises(error, match=message):
+        ja.bits_of(spec(), device)
+
+
 def test_the_device_is_the_current_one():
     arch = "sm_90a" if IS_HOPPER else str(DEVICE.arch)
     assert ja.bits_of(spec()) == ja.bits_of(spec(), 0) == ja.bits_of(spec(), arch)

@@ -87,8 +87,17 @@ LOOKS = {"flat": dict(softmax_scale=0.002), "normal": dict(), "peaked": dict(sof
          "negative": dict(score=ja.score.text("return -2.0f * fabsf(score) - 5.0f;", name="negative")),
          "rising": dict(score=ja.score.text("return 0.05f * k + score;", name="rising")),
          # a score of another row, and one that is larger by less than the bound of a sum could be wrong
-         "near": dict(score=ja.score.text("return k == 0 && q == 5 ? 0.305f : k == 100 && q == 3 ? 0.33f : k < 64 ? 0.0f : -30.0f;",
-                                          name="near"))}
+         "near": dict(score=ja.score.text("return k == 0 && q == 5 ? 0.305f : k == 200 && q == 3 ? 0.33f : k < 64 ? 0.0f : -30.0f;",
+                                          name="near")),
+         "equal": dict(score=ja.score.text("return -1.5f;", name="equal")),
+         # each tile's largest score is larger by one or a few last bits, and behind some others it is not
+         "last bits": dict(score=ja.score.text("return __int_as_float(__float_as_int(2.5f) + k / 3 % 64);", name="last_bits")),
+         "falling": dict(score=ja.score.text("return 1.0f + 0.001f * ((k / 64 * 37 + q) % 11);", name="falling")),
+         # maxima move by exponentials, which round, and later scores are larger by last bits
+         "rounded": dict(score=ja.score.text(
+             "const float peak = 7.0f + 0.37f * h + 0.011f * q;"
+             "return k == 70 ? peak : k == 133 || k == 260 ? __int_as_float(__float_as_int(peak) + k / 130) : 0.01f * score;",
+             name="rounded"))}
 
 
 @pytest.mark.parametrize("case", LOOKS)

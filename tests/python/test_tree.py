@@ -343,6 +343,86 @@ def test_wrong_ends_are_named(rng, place, ends, message):
     assert caught.value.field == "tree_ends"
 
 
+BAD_ENDS = [
+    ("itself", 7, 7, "is 7; it must be from 8 to 40"), ("negative", 7, -(2**31), "is -2147483648; it must be from 8 to 40"),
+    ("beyond the sequence", 0, 91, "is 91; it must be from 1 to 90"), ("largest", 45, 2**31 - 1, "it must be from 46 to 65"),
+    ("crosses the prompt's end", 25, 41, "is 41; it must be from 26 to 40"),
+    ("crosses by one", 64, 66, "is 66; it must be from 65 to 65"),
+    ("of the whole forest", 41, 90, "is 90; it must be from 42 to 65, where what contains key 41 ends")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, key, end, message", BAD_ENDS)
+@pytest.mark.parametrize("layout", some(["dense", "varlen", "pages"]))
+def test_checked_calls_name_ends_of_no_tree(rng, place, layout, name, key, end, message):
+    """Of two sequences; the second one has the wrong end. Padding, and pages that are not used, may hold anything."""
+    trees = [ja.tree([16, 8], [-1, 0]), ja.tree([20, 20, 25, 25], [-1, 0, -1, -1])]
+    lengths = [len(tree.ends) for tree in trees]
+    spec = dict(head_dim=64, mask=ja.mask.tree() | ja.mask.prefix(3), checked=True)
+    ends = numpy.full((2, 96), -9, numpy.int32)
+    ends[0] = numpy.arange(1, 97)
+    ends[1, :90], ends[1, 90:] = trees[1].ends, numpy.arange(91, 97)
+    arrays = {}
+    if layout == "dense":
+        q = k = place(rng.standard_normal((2, 96, 2, 64)).astype(BF16))
+        message = message.replace("to 90", "to 96")
+        end = 97 if name == "beyond the sequence" else end
+        message = message.replace("is 91", "is 97")
+    else:
+        spec["sequences_q"] = "varlen"
+        arrays["cu_seqlens_q"] = place(boundaries(lengths))
+        q = k = place(rng.standard_normal((sum(lengths), 2, 64)).astype(BF16))
+    if layout == "varlen":
+        spec["sequences_kv"] = "varlen"
+        arrays["cu_seqlens_k"] = arrays["cu_seqlens_q"]
+        ends = numpy.concatenate([tree.ends for tree in trees])
+    if layout == "pages":
+        spec |= dict(sequences_kv="paged", page_size=16)
+        k = place(rng.standard_normal((12, 16, 2, 64)).astype(BF16))
+        arrays |= dict(page_table=place(rng.permutation(12).astype(numpy.int32).reshape(2, 6)),
+                       seqused_k=place(numpy.array(lengths, numpy.int32)))
+        ends[0, 24:], ends[1, 90:] = -9, -9
+    call = ja.prepare(ja.AttentionSpec(**spec))
+    wrong = ends.copy()
+    wrong[lengths[0] + key if layout == "varlen" else (1, key)] = end
+    assert call(q, k, k, tensors={"tree_ends": place(ends)}, **arrays) is not None
+    with pytest.raises(ja.InvalidArgumentError) as refused:
+        call(q, k, k, tensors={"tree_ends": place(wrong)}, **arrays)
+    assert refused.value.field == "tree_ends" and message in str(refused.value)
+    assert f"tree_ends: element [1, {key}], of request 1, is" in str(refused.value)
+
+
+def test_checked_calls_agree_with_a_search_of_nested_ends(rng, place):
+    """Any ends: refused if and only if some key's subtree is not within one that contains the key."""
+    call, keys = ja.prepare(ja.AttentionSpec(head_dim=64, mask=ja.mask.tree(), checked=True)), 24
+    q = place(rng.standard_normal((1, keys, 1, 64)).astype(BF16))
+    answers = []
+    for _ in range(30):
+        ends = random_tree(rng, 6, 5).ends
+        ends = numpy.concatenate([ends, numpy.arange(len(ends) + 1, keys + 1)])[:keys].clip(max=keys).astype(numpy.int32)
+        if rng.random() < 0.7:
+            ends[rng.integers(keys)] = rng.integers(1, keys + 1)
+        k = numpy.arange(keys)
+        inside = (k[:, None] < k) & (k < ends[:, None])
+        answers.append(bool((ends > k).all() and not (inside & (ends > ends[:, None])).any()))
+        try:
+            call(q, q, q, tensors={"tree_ends": place(ends[None])})
+            assert answers[-1], ends
+        except ja.InvalidArgumentError:
+            assert not answers[-1], ends
+    assert len(set(answers)) == 2
+
+
+def test_checked_gradients_name_ends_of_no_tree(rng, place):
+    tree = ja.tree([20, 20, 20], [-1, 0, 0])
+    q = place(rng.standard_normal((1, 60, 2, 64)).astype(BF16))
+    spec = dict(head_dim=64, mask=ja.mask.tree(), checked=True)
+    wrong = tree.ends[None].copy()
+    wrong[0, 30] = 41
+    o, lse = ja.prepare(ja.AttentionSpec(**spec))(q, q, q, tensors={"tree_ends": place(tree.ends[None])}, return_lse=True)
+    with pytest.raises(ja.InvalidArgumentError, match=r"tree_ends: element \[0, 30\], .* is 41; it must be from 31 to 40"):
+        ja.prepare_backward(ja.AttentionSpec(**spec))(q, q, q, q, o, lse, tensors={"tree_ends": place(wrong)})
+
+
 def test_wrong_ends_of_varlen_keys_are_named(place):
     q, ends = place(numpy.zeros((60, 2, 64), BF16)), place(numpy.array([0, 20, 60], numpy.int32))
     for shape in ((2, 60), (59,), (1, 60)):

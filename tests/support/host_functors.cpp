@@ -65,9 +65,9 @@ std::uint32_t random_bits(std::int64_t i, std::int64_t words, Random& random) {
   }
 }
 
-// Where the subtree of key k ends: of nested ones, which begin now and then and end at random, and with a number now and then
-// that no tree has.
-std::int32_t random_end(std::int64_t k, std::int64_t keys, std::vector<std::int64_t>& subtrees,
+// Where the subtree of key k ends: of nested ones, which begin now and then and end at random, and unless they must be right
+// with a number now and then that no tree has.
+std::int32_t random_end(std::int64_t k, std::int64_t keys, bool is_right, std::vector<std::int64_t>& subtrees,
                         Random& random) {
   if (k == 0) subtrees = {keys};
   while (subtrees.size() > 1 && subtrees.back() <= k) subtrees.pop_back();
@@ -75,7 +75,8 @@ std::int32_t random_end(std::int64_t k, std::int64_t keys, std::vector<std::int6
     const std::int64_t room = subtrees.back() - k;
     subtrees.push_back(subtrees.back() - draw(random, 0, static_cast<int>(room) - 1));
   }
-  if (k / 160 % 2 == 0) return static_cast<std::int32_t>(subtrees.back());  // whole tiles of a tree
+  if (is_right || k / 160 % 2 == 0)
+    return static_cast<std::int32_t>(subtrees.back());  // whole tiles of a tree
   if (draw(random, 0, 100) == 0)
     return std::vector{-1,
                        0,
@@ -87,8 +88,8 @@ std::int32_t random_end(std::int64_t k, std::int64_t keys, std::vector<std::int6
   return static_cast<std::int32_t>(subtrees.back());
 }
 
-FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, Random& random,
-                        const std::map<std::string, std::vector<std::int64_t>>& shapes) {
+FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& problem, bool is_checked,
+                        Random& random, const std::map<std::string, std::vector<std::int64_t>>& shapes) {
   const FunctorTensorSpec& tensor = use.tensor;
   const std::string& name = tensor.name;
   FunctorData data{.dtype = tensor.dtype, .shape = {}, .bytes = {}};
@@ -133,8 +134,8 @@ FunctorData random_data(const FunctorTensorUse& use, const FunctorProblem& probl
       if (draw(random, 0, 60) == 0) ++document;
       append<std::int32_t>(data.bytes, draw(random, 0, 200) == 0 ? 2 : document);
     } else if (name == "tree_ends") {
-      append<std::int32_t>(data.bytes,
-                           random_end(i % data.shape.back(), data.shape.back(), subtrees, random));
+      append<std::int32_t>(
+          data.bytes, random_end(i % data.shape.back(), data.shape.back(), is_checked, subtrees, random));
     } else if (name == "alibi_slopes") {
       append(data.bytes, std::abs(normal(random)) * 0.1f);
     } else if (name == "temperatures") {
@@ -341,7 +342,7 @@ FunctorProblem random_functor_problem(const AttentionSpec& spec, int batch, int 
   }
   for (const FunctorTensorUse& use : functor_tensor_uses(spec)) {
     if (!is_of_positions(use.tensor.name))
-      problem.tensors[use.tensor.name] = random_data(use, problem, random, shapes);
+      problem.tensors[use.tensor.name] = random_data(use, problem, spec.checked, random, shapes);
   }
   return problem;
 }

@@ -28,7 +28,7 @@ constexpr int exponential_group = 8;        // templates/steps/interpolated_weig
 constexpr int other_registers = 30;
 constexpr int random_registers = 4;  // with dropout, plus a byte per score, or a bit if it is precomputed
 constexpr int largest_score_registers = 2;   // for row maxima that are computed first
-constexpr int output_functor_registers = 4;  // for inputs of the functor
+constexpr int output_functor_registers = 4;  // for each tensor that output functors read from global memory
 constexpr int functor_registers = 8;  // of a score, and of a mask that reads its tensors for every score
 // Replace `other_registers` if spare producer warps upcast keys, which reread lengths, or if converters do.
 constexpr int spare_upcast_registers = 26, upcast_registers = 32;
@@ -236,6 +236,16 @@ bool finishes_columns(const AttentionSpec& spec) {
   return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
 }
 
+// Registers of functors of o. A gate alone, of 16 bits, takes none: it comes by shared memory, when scores are done.
+int registers_of_output(const AttentionSpec& spec, const ForwardWgmma& config) {
+  const bool is_lone_gate =
+      spec.output == output::sigmoid_gate(DType::bf16) || spec.output == output::sigmoid_gate(DType::fp16);
+  const bool is_staged = config.output == OutputPlace::over_q && spec.alignment == tma_alignment;
+  if (spec.output.is_none() || (is_lone_gate && is_staged && !has_quantized_output(spec))) return 0;
+  const int tensors = std::max(1, static_cast<int>(spec.output.tensors().size()));
+  return output_functor_registers * tensors + (drops_keys(spec) ? 2 : 0);
+}
+
 int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const int scores = config.tile_kv / 2;
   const int output = padded_head_dim(spec.value_head_dim()) / 2;
@@ -250,8 +260,7 @@ int estimated_registers(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool looks_first = config.rescale == Rescale::lazy;
   const int largest = (asks_for(spec, largest_scores) && looks_first ? largest_score_registers : 0) +
                       (spec.mean_score ? largest_score_registers : 0);
-  const int functor_of_output = spec.output.is_none() ? 0 : output_functor_registers;
-  return functor_of_output + scores + output + sums + p + other + largest +
+  return scores + output + sums + p + other + largest + registers_of_output(spec, config) +
          (spec.score != Score() ? functor_registers : 0) + (mask_reads ? functor_registers : 0) +
          dropout_registers(spec, config);
 }
@@ -263,14 +272,13 @@ int wide_output_doubt(const AttentionSpec& spec) {
 
 // Registers by which estimates below the cap were seen to spill: joined masks with a position-dependent
 // score, whose distances are computed ahead; prefetched score elements, with up to two consumers; fp8
-// results; scales per row; fp8 pages; fp32 results; output functors with a mask; masks of positions.
+// results; scales per row; fp8 pages; fp32 results; masks of positions.
 int register_doubt(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool has_distances = functor_count(spec.mask) > 1 && !are_steady(spec.score);
   return 2 + (has_distances ? config.tile_kv / 4 : 0) +
          (reads_elements(spec.score) && config.tile_q < 192 ? config.tile_kv * 3 / 8 : 0) +
          (finishes_columns(spec) ? 4 : 0) + (spec.descale_per != ScaleKind::head ? 4 : 0) +
          (spec.lse_shift || asks_by_positions(spec) ? 2 : 0) +
-         (!spec.output.is_none() && drops_keys(spec) ? 2 : 0) +
          (has_wide_output(spec) ? wide_output_doubt(spec) : 0) +
          (has_fp8_queries(spec) && spec.sequences_kv == SequenceKind::paged ? 8 : 0);
 }

@@ -1,5 +1,7 @@
-#include "generator/plan/position_check.h"
+#include "generator/plan/array_check.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,11 +18,17 @@
 #include "runtime/launch.h"
 
 namespace jit {
+namespace {
 
-void check_positions(KernelStore& store, const AttentionSpec& spec, const AttentionParams& params, int device,
-                     Stream stream) {
-  if (!has_positions(spec) || is_capturing(stream)) return;
-  const Program program = emit_position_check(spec);
+bool has_tree(const Mask& mask) {
+  const auto tensors = mask.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const FunctorTensorSpec& tensor) { return tensor.name == "tree_ends"; });
+}
+
+// Runs a check, and throws what it has recorded.
+void run_check(KernelStore& store, const Program& program, std::int64_t blocks, const AttentionParams& params,
+               int device, Stream stream) {
   auto image = build_image(store, program, native_target(device_info(device)));
   const Kernel kernel = load_module(store, image).kernel(program.name);
   const std::unique_ptr<const DeviceBuffer> slot = make_filled(device, sizeof(ArrayFault), 0);
@@ -28,7 +36,7 @@ void check_positions(KernelStore& store, const AttentionSpec& spec, const Attent
   void* address = slot->data();
   void* arguments[] = {&given, &address};
   launch(kernel.handle(),
-         {.grid = {static_cast<unsigned>(ceil_div(params.batch, program.threads)), 1, 1},
+         {.grid = {static_cast<unsigned>(blocks), 1, 1},
           .block = {static_cast<unsigned>(program.threads), 1, 1}},
          arguments, stream);
   ArrayFault fault{};
@@ -36,6 +44,18 @@ void check_positions(KernelStore& store, const AttentionSpec& spec, const Attent
   if (fault.array == SequenceArrayId::none) return;
   const FaultText found = fault_text(fault);
   throw Error(ErrorCode::invalid_argument, "launch", std::string(found.array), found.text);
+}
+
+}  // namespace
+
+void check_arrays(KernelStore& store, const AttentionSpec& spec, const AttentionParams& params, int device,
+                  Stream stream) {
+  if (is_capturing(stream)) return;
+  if (has_positions(spec)) {
+    const Program program = emit_position_check(spec);
+    run_check(store, program, ceil_div(params.batch, program.threads), params, device, stream);
+  }
+  if (has_tree(spec.mask)) run_check(store, emit_tree_check(spec), params.batch, params, device, stream);
 }
 
 }  // namespace jit
