@@ -1,10 +1,11 @@
-// The score warpgroup: S = Q Kᵀ, mask, softmax, and P for the output warpgroups, tile of keys after tile of keys.
+// The score warpgroup, where consumers do not seesaw: S = Q Kᵀ, mask, softmax, and P for the output warpgroups, tile of keys
+// after tile of keys.
 #pragma once
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_mla_wgmma/block_queries.cuh"
 #include "forward_mla_wgmma/held_queries.cuh"
-#include "forward_mla_wgmma/score_queries.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/exchanged_rows.cuh"
 #include "mainloop/p_pipeline.cuh"
@@ -148,11 +149,11 @@ class ScoreWarpgroup {
     auto parts = panels_.v;
 #pragma unroll
     for (int i = 0; i < Traits::parts_at_once; ++i) {
-      parts.consumer_wait();  // mutate: NoWaitForAPartOfRows
+      parts.consumer_wait();
       parts.advance();
     }
-    if (Traits::has_keys_alone && first == 0) panels_.k.consumer_wait();  // mutate: NoWaitForRowsAlone
-    fence_proxy_async_shared();                                           // mutate: RowsWithoutProxyFence
+    if (Traits::has_keys_alone && first == 0) panels_.k.consumer_wait();
+    fence_proxy_async_shared();  // mutate: RowsOfThePeerWithoutProxyFence
   }
   JIT_DEVICE void end_products() {
     wgmma_wait_group<0>();

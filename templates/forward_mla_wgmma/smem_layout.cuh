@@ -22,23 +22,24 @@ inline constexpr int stages_alone = 1;
 /// Tiles of keys that are told of ahead.
 JIT_HOST_DEVICE constexpr int stages_infos(bool copies_rows) { return copies_rows ? 3 : 4; }
 
-/// Columns of Q that the score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
+/// Columns of Q that a score warpgroup has in registers, those of the first output warpgroup: less of Q is read from
 /// shared memory, whose bandwidth is as scarce as the tensor cores.
 JIT_HOST_DEVICE constexpr int held_columns(int head_dim_v) { return output_columns(head_dim_v); }
 
 /// Byte offsets from the start of dynamic shared memory, which is aligned to 1024 bytes.
 ///
-///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | rows as stored | row factors | flags | infos of keys | keys of lists | infos of splits | barriers |
+///     | Q | keys alone, stage 0 | … | part of values, stage 0 | … | P | rows as stored | row factors or states | flags | infos of keys | keys of lists | infos of splits | barriers |
 struct SmemLayout {
   PipelinePlace q;       ///< without the columns that are held
   PipelinePlace k;       ///< columns of keys behind those of values
   PipelinePlace v;       ///< parts of the columns of values, which are keys, too
-  PipelinePlace p;       ///< P of tiles of keys
+  PipelinePlace p;       ///< P of tiles of keys; a seesaw has it where keys alone were
   PipelinePlace infos;   ///< of tiles of keys
   PipelinePlace splits;  ///< SplitInfo, or SpanInfo, for each stage
   PipelinePlace plans;   ///< RowPlan of tiles of keys whose rows are copied
   int p_flags;           ///< int of each warp's rows, for each stage of P
   int row_factors;       ///< float of each row, for each stage of P
+  int states;            ///< of each thread's rows, from one consumer of a seesaw to the other
   int key_tile_infos;    ///< KeyTileInfo for each stage
   int stored;            ///< of rows of 8-bit latents, for each warp that converts them
   int stored_stages;     ///< of each of these warps
@@ -62,6 +63,14 @@ struct SmemSizes {
 JIT_HOST_DEVICE constexpr int stages_p(const SmemSizes& sizes) {
   return sizes.stored_row_bytes > 0 || sizes.list_words > 1 || sizes.has_spans ? 1 : 2;
 }
+
+/// Whether consumers seesaw: compute scores of every other tile each. Rows that are copied are theirs to fence. Stored rows,
+/// which are converted, would have no room beside two tiles and all of Q.
+JIT_HOST_DEVICE constexpr bool seesaws(const SmemSizes& sizes) {
+  return sizes.copies_rows && sizes.stored_row_bytes == 0;
+}
+/// Bytes of states: maximum and sum of each thread's two rows, and a flag of each warp.
+inline constexpr int states_bytes = 4 * 32 * 16 + 4 * 4;
 
 /// Parts of values of so many tiles, and of half a tile more.
 JIT_HOST_DEVICE constexpr int value_stages(const SmemSizes& sizes, bool has_more) {
@@ -99,10 +108,40 @@ JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes, bool ha
   layout.total = place.total();
   return layout;
 }
+/// The layout of a seesaw.
+JIT_HOST_DEVICE constexpr SmemLayout seesaw_layout(const SmemSizes& sizes) {
+  constexpr int word_bytes = 4;
+  const int tiles_told = stages_infos(true);
+  SmemAllocator place;
+  SmemLayout layout{};
+  layout.q.tiles = place.tiles(panel_tile_bytes(rows_per_warpgroup, sizes.head_dim));
+  const int panels_alone = panel_count(sizes.head_dim) - panel_count(sizes.head_dim_v);
+  // A panel has room for P, too.
+  layout.k.tiles = place.tiles(sizes.stages * (panels_alone > 0 ? panels_alone : 1) * tile_kv * value_panel *
+                               element_bytes);
+  const int stages_v = value_stages(sizes, false);
+  layout.v.tiles = place.tiles(stages_v * tile_kv * part_columns(sizes.head_dim_v) * element_bytes);
+  layout.states = place.rows(states_bytes);
+  layout.key_tile_infos = place.numbers(tiles_told * static_cast<int>(sizeof(KeyTileInfo)));
+  layout.list_words = place.words(tiles_told * tile_kv * sizes.list_words * word_bytes);
+  layout.splits.tiles = place.numbers(stages_splits * info_bytes(sizes.has_spans, sizes.list_words > 0));
+  place.barriers(layout.q, 1);
+  place.barriers(layout.k, sizes.stages);
+  place.barriers(layout.v, stages_v);
+  place.barriers(layout.p, 1);
+  place.barriers(layout.infos, tiles_told);
+  place.barriers(layout.splits, stages_splits);
+  place.barriers(layout.plans, stages_plans);
+  layout.plans.tiles = place.words(stages_plans * plan_bytes(tile_kv));
+  layout.total = place.total();
+  return layout;
+}
+
 /// With half a tile more where that fits: what comes next is on its way while values are multiplied. Rows that are
 /// converted wait as they are stored instead, as many as fit.
 JIT_HOST_DEVICE constexpr SmemLayout smem_layout(const SmemSizes& sizes) {
   constexpr int most = 232448;  // that a block may have on sm_90
+  if (seesaws(sizes)) return seesaw_layout(sizes);
   if (sizes.stored_row_bytes == 0) {
     const SmemLayout layout = smem_layout(sizes, true, 0);
     return layout.total <= most ? layout : smem_layout(sizes, false, 0);

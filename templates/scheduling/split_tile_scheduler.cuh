@@ -291,17 +291,45 @@ struct SplitTileScheduler : TileSpaceBlockOf<Config> {
   // that short work tiles come last.
   JIT_DEVICE void skip(const AttentionParams& params, int count) {
     int place = work_tile.kv_head * row_tiles() + row_tiles() - 1 - work_tile.row_begin / tile_rows + count;
+    if constexpr (has_key_lists<Config>) {
+      if (work_tile.batch < params.batch) skip_lists(params, place);
+    } else {
 #pragma unroll 1
-    while (work_tile.batch < params.batch && place >= row_tiles() * params.heads_kv) {
-      place -= row_tiles() * params.heads_kv;
-      ++work_tile.batch;
-      enter(params);
+      while (work_tile.batch < params.batch && place >= row_tiles() * params.heads_kv) {
+        place -= row_tiles() * params.heads_kv;
+        ++work_tile.batch;
+        enter(params);
+      }
     }
     if (work_tile.batch >= params.batch) return;
     work_tile.kv_head = small_quotient(place, row_tiles());
     const int row_tile = row_tiles() - 1 - (place - work_tile.kv_head * row_tiles());
     work_tile.enter_rows(row_tile * tile_rows, rows(), tile_rows);
     tiles = tiles_of<Config>(params, work_tile);
+  }
+
+  // Goes on to the entry with the work tile at `place` of those from the current entry on, and makes `place` one of its own. Lists
+  // are many, and blocks have few work tiles of each: each lane looks at one.
+  JIT_DEVICE void skip_lists(const AttentionParams& params, int& place) {
+    const VariableSequences<Config> sequences(params);
+    int first = work_tile.batch;
+#pragma unroll 1
+    for (; first < params.batch; first += warp_size) {
+      const int batch = first + lane_id();
+      const int rows = batch < params.batch ? own_queries(sequences, batch).length * Config::gqa_ratio : 0;
+      const int tiles = (rows + tile_rows - 1) / tile_rows * params.heads_kv;
+      const int end = sum_up_to_lane(tiles);
+      const unsigned behind = __ballot_sync(full_warp, end > place);
+      if (behind != 0) {
+        const int lane = __ffs(static_cast<int>(behind)) - 1;
+        place -= __shfl_sync(full_warp, end - tiles, lane);
+        first += lane;
+        break;
+      }
+      place -= __shfl_sync(full_warp, end, warp_size - 1);
+    }
+    work_tile.batch = minimum(first, params.batch);
+    enter(params);
   }
 
   JIT_DEVICE int row_tiles() const { return (rows() + tile_rows - 1) / tile_rows; }

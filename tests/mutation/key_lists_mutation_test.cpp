@@ -300,7 +300,7 @@ INSTANTIATE_TEST_SUITE_P(
                       {},
                       true},
                      stored_in_pairs},
-        ListMutation{{"RowsWithoutProxyFence_OfThePeer", removed, {"proxy"}}, stored_in_pairs},
+        ListMutation{{"RowsOfThePeerWithoutProxyFence", removed, {"proxy"}}, stored_in_pairs},
         ListMutation{{"BarriersOfThePeerAreNotThereYet",
                       {"cluster_sync()", "__syncthreads()"},
                       {"data race", "barrier", "uninitialized"},

@@ -37,6 +37,11 @@ const Subject steep = [] {
   subject.amplitude = 4;
   return subject;
 }();
+const Subject steep_rows = [] {
+  Subject subject = steep;
+  subject.config = by_rows.config;
+  return subject;
+}();
 // A tile each: warpgroups meet at nothing but states of rows between one split and the next.
 const Subject one_tile = [] {
   Subject subject = by_tma;
@@ -91,6 +96,30 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"HeldColumnsOfAnotherPart", {"column / ", "0 * column / "}, {}, in_parts},
         TemplateMutation{
             "LatentRowsBehindTheSequence", removed, {"uninitialized", "not a number"}, room_for_more, true},
+        TemplateMutation{"StepsOfGivenPInOnePlace", {"2 * step + ", ""}, {"data race"}, by_rows},
+        TemplateMutation{"GivenPWithoutProxyFence", removed, {"proxy"}, by_rows},
+        TemplateMutation{"PTakenBeforeItIsGiven",
+                         removed,
+                         {"data race", "access in flight", "uninitialized", "proxy", "mbarrier"},
+                         by_rows,
+                         true},
+        TemplateMutation{"SumsOfOwnTilesAlone", removed, {}, by_rows},
+        TemplateMutation{"RescaleOfTheOtherForgotten", removed, {}, steep_rows},
+        TemplateMutation{"OwnRescaleForgotten", removed, {}, steep_rows},
+        TemplateMutation{
+            "MovesOfOneWarp", {"moves[0] | moves[1] | moves[2] | moves[3]", "moves[0]"}, {}, steep_rows},
+        TemplateMutation{
+            "PWhereKeysAreMultiplied", removed, {"data race", "access in flight"}, by_rows_in_parts},
+        TemplateMutation{"OwnPartReleasedUnderItsProduct",
+                         moved_up(1),
+                         {"data race", "access in flight", "mbarrier"},
+                         by_rows_in_parts,
+                         true},
+        TemplateMutation{"LastOwnPartReleasedUnderItsProduct",
+                         moved_up(3),
+                         {"data race", "access in flight", "mbarrier"},
+                         by_rows,
+                         true},
         TemplateMutation{"RowsWithoutProxyFence", removed, {"proxy"}, by_rows},
         TemplateMutation{"NoWaitForAPartOfRows",
                          removed,

@@ -15,8 +15,6 @@ using namespace forward_mla_wgmma;
 
 namespace {
 
-// Producer, score and output warpgroups.
-constexpr int threads = warpgroup_threads(2 + output_warpgroups);
 // Addresses, pipeline states, row factors: calibrated with ptxas.
 constexpr int output_other_registers = 30;
 // A pair of blocks has the heads of one query: all that see the rows of a list.
@@ -87,7 +85,8 @@ std::string Family<ForwardMlaWgmma>::rejection(const Case& problem, const Forwar
 }
 
 Footprint Family<ForwardMlaWgmma>::footprint(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  return {.threads = threads,
+  const int producers_and_scores = seesaws(spec, config) ? 1 : 2;  // warpgroups
+  return {.threads = warpgroup_threads(producers_and_scores + output_warpgroups),
           .smem_bytes = smem_layout({.head_dim = spec.head_dim,
                                      .head_dim_v = spec.value_head_dim(),
                                      .stages = config.stages,

@@ -11,7 +11,7 @@
 namespace jit {
 
 namespace forward_mla_wgmma {
-/// Words that the score warpgroup gets per key of a list.
+/// Words that who computes scores gets per key of a list.
 inline int list_words(const AttentionSpec& spec) {
   return !has_lists(spec) ? 0 : spec.list_queries > 1 ? 2 : 1;
 }
@@ -23,13 +23,18 @@ inline bool upcasts_ahead(const AttentionSpec& spec, const ForwardMlaWgmma& conf
 inline bool converts_rows(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
   return has_narrow_keys(spec) && !upcasts_ahead(spec, config);
 }
-/// Registers by setmaxnreg, 512 in total: the kernel is launched with 128 for each of 4 warpgroups. The score
-/// warpgroup has more if it passes on P late: not if rows are converted, which must wait for free buffers,
-/// nor if queries share lists, for which the producer needs more.
+/// Whether consumers compute scores, of every other tile each: where 16-bit rows are copied by cp.async.
+inline bool seesaws(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
+  return config.copies == Copies::cp_async && !converts_rows(spec, config);
+}
+/// Registers by setmaxnreg: the kernel is launched with 128 for each of 4 warpgroups, or 168 of 3 without a
+/// score warpgroup. That has more if it passes on P late: not if rows are converted, which must wait for free
+/// buffers. The producer needs more where queries share lists.
 inline RegisterShares register_shares(const AttentionSpec& spec, const ForwardMlaWgmma& config) {
-  if (converts_rows(spec, config) || spec.list_queries > 1)
-    return {.producer = 64, .consumer = 160, .score = 128};
-  return {.producer = 56, .consumer = 160, .score = 136};
+  if (converts_rows(spec, config)) return {.producer = 64, .consumer = 160, .score = 128};
+  if (!seesaws(spec, config)) return {.producer = 56, .consumer = 160, .score = 136};
+  return spec.list_queries > 1 ? RegisterShares{.producer = 72, .consumer = 216}
+                               : RegisterShares{.producer = 56, .consumer = 224};
 }
 /// Bytes of a stored row that the producer converts; else 0.
 inline int stored_row_bytes(const AttentionSpec& spec, const ForwardMlaWgmma& config) {

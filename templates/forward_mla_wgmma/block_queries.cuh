@@ -1,4 +1,4 @@
-// Queries of the score warpgroup in shared memory: producer warps load them, or itself where these all copy keys.
+// Queries in shared memory, of those that compute scores: producer warps load them, or themselves where these all copy keys.
 #pragma once
 
 #include "base/params.cuh"
@@ -32,7 +32,7 @@ class PipedQueries {
   QPipeline<Traits> pipeline_;
 };
 
-/// Queries that the warpgroup copies itself when a split brings them: they come while those that it holds do.
+/// Queries that the warpgroups copy themselves when a split brings them.
 template <class Traits>
 class OwnQueries {
   using Config = typename Traits::Config;
@@ -40,22 +40,22 @@ class OwnQueries {
  public:
   JIT_DEVICE explicit OwnQueries(unsigned smem) : tile_(smem + Traits::layout.q.tiles) {}
 
-  /// Starts the copies. By the whole warpgroup, as is `wait`.
+  /// Starts the copies. By all that compute scores, as is `wait`.
   JIT_DEVICE void ask(const AttentionParams& params, const Info<Config>& info) {
     const QueryRows<Config> rows(params, info);
     const QueryTiles<Traits> tiles(tile_);
     const int count = minimum(Traits::tile_rows, rows.row_end - rows.row_begin),
-              thread = static_cast<int>(reread_thread_index()) % warpgroup_size;
-    bar_sync(Traits::score_barrier, warpgroup_size);  // all have multiplied those before
+              thread = static_cast<int>(reread_thread_index()) - warpgroup_size;
+    bar_sync(Traits::score_barrier, Traits::query_threads);  // all have multiplied those before
     tiles.copy(rows, count, thread);
     cp_async_commit_group();
-    tiles.clear(count, most_rows_, thread, warpgroup_size);
+    tiles.clear(count, most_rows_, thread, Traits::query_threads);
     most_rows_ = maximum(most_rows_, count);
   }
   JIT_DEVICE void wait() const {
-    cp_async_wait_group<0>();                         // mutate: OwnQueriesWithoutWait
-    fence_proxy_async_shared();                       // mutate: OwnQueriesWithoutProxyFence
-    bar_sync(Traits::score_barrier, warpgroup_size);  // mutate: OwnQueriesOfOtherWarpsReadEarly
+    cp_async_wait_group<0>();                                // mutate: OwnQueriesWithoutWait
+    fence_proxy_async_shared();                              // mutate: OwnQueriesWithoutProxyFence
+    bar_sync(Traits::score_barrier, Traits::query_threads);  // mutate: OwnQueriesOfOtherWarpsReadEarly
   }
   JIT_DEVICE unsigned tile() const { return tile_; }
   JIT_DEVICE void release() const {}
