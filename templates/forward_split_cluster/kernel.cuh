@@ -42,12 +42,13 @@ JIT_DEVICE WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams&
   using Products = KvProducts<Traits>;
   constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
   const unsigned queries = smem_address(bytes) + Traits::layout.queries;
-  const KeyRange keys =
-      keys_of_warp<Config>(tiles_of<Config>(params, work_tile), split.split, params.sequences.num_splits);
   const WorkTileMask<Config> mask{params, work_tile};
-  WarpTiles<Config> tiles(mask, queries_of<Config>(work_tile), keys, work_tile.kv.length);
-  PageWindow<Config> pages;
+  DealtTiles<Config> tiles(
+      mask, queries_of<Config>(work_tile),
+      tiles_of_warp<Config>(tiles_of<Config>(params, work_tile), split.split, params.sequences.num_splits),
+      work_tile.kv.length);
   const WarpPipeline<Config> pipeline{bytes};
+  PageWindow<Config> pages(params, work_tile, pipeline.row_starts());
   typename Products::Queries q;
   SplitDequant<Traits, typename Products::Queries> scales(params);
   typename Traits::Output output = {};
@@ -136,9 +137,11 @@ JIT_DEVICE void attention_forward(const AttentionParams& params) {
   } else {
     cluster_wait();
   }
-  const int block = static_cast<int>(blockIdx.x + blockIdx.y * gridDim.x);
+  const int heads = static_cast<int>(gridDim.y * gridDim.z);
+  const int block =
+      static_cast<int>(blockIdx.x) * heads + static_cast<int>(blockIdx.y * gridDim.z + blockIdx.z);
   zero_padding<Config>(params, block * Traits::warps + warp_id(),
-                       static_cast<int>(gridDim.x * gridDim.y) * Traits::warps);
+                       static_cast<int>(gridDim.x) * heads * Traits::warps);
   launch_dependent_grids();
 }
 

@@ -3,9 +3,10 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_cluster/dealt_tiles.cuh"
+#include "forward_split_cluster/page_window.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "mainloop/kv_row_copies.cuh"
-#include "problem/kv_tiles.cuh"
 #include "problem/paged_kv.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cp_async.cuh"
@@ -13,10 +14,6 @@
 #include "tiles/tile_copy.cuh"
 
 namespace jit::forward_split_cluster {
-
-/// The tiles that the mask leaves of a warp's keys.
-template <class Config>
-using WarpTiles = KvTiles<WorkTileMask<Config>, Config::tile_kv, 0>;
 
 /// A warp's pipeline of stages in the block's memory.
 template <class Config>
@@ -43,36 +40,44 @@ struct WarpPipeline {
   }
 };
 
+/// Starts the copy of a warp's tile of keys, or of values, whose rows begin `first_start` further on.
+template <class Tile, int columns, class Config>
+JIT_DEVICE void copy_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
+                          const PageWindow<Config>& pages, int k_begin, const void* data,
+                          const TensorStrides& strides, int first_start, unsigned tile) {
+  if constexpr (KernelTraits<Config>::has_pages) {
+    pages.template copy<Tile, columns>(tile, k_begin, data, strides, first_start);
+  } else {
+    const KvRows<Config> rows(params, work_tile, k_begin, nullptr, data, strides);
+    TileCopy<Tile, columns, warp_size, Config::alignment, KvElement<Config>>(rows.dense(), rows.count,
+                                                                             lane_id())
+        .load(tile, 0);
+  }
+}
+
 /// Starts the loads of a step, those of the next tile if there is one, and writes its tile info: a group of keys and
 /// of what `behind_keys` copies, and one of values, which are needed later. By a whole warp.
 template <class Config, class F>
 JIT_DEVICE void load_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
-                          const WarpPipeline<Config>& pipeline, int step, WarpTiles<Config>& tiles,
+                          const WarpPipeline<Config>& pipeline, int step, DealtTiles<Config>& tiles,
                           PageWindow<Config>& pages, F behind_keys) {
   using Traits = KernelTraits<Config>;
-  const bool has_tile = tiles.has(0);
-  KeyTileInfo info{tiles.key(0), has_tile ? 0 : key_info_none};
-  const auto row_starts = [&](int first) {
-    const RowStart<Config>* const starts = pipeline.row_starts() + first;
-    return [starts](int row) { return starts[minimum(row, Config::tile_kv - 1)]; };
-  };
+  const bool has_tile = tiles.has_tile();
+  KeyTileInfo info{tiles.key(), has_tile ? 0 : key_info_none};
   if (has_tile) {
-    if constexpr (Traits::has_pages) pages.put(params, work_tile, info.k_begin, pipeline.row_starts());
-    copy_kv_tile<typename Traits::KTile, Config::head_dim, warp_size>(
-        pipeline.stage(step),
-        KvRows<Config>(params, work_tile, info.k_begin, nullptr, params.k, params.k_strides), row_starts(0),
-        lane_id());
+    if constexpr (Traits::has_pages) pages.find(tiles);
+    copy_tile<typename Traits::KTile, Config::head_dim>(params, work_tile, pages, info.k_begin, params.k,
+                                                        params.k_strides, 0, pipeline.stage(step));
   }
   behind_keys();
   cp_async_commit_group();
   if (has_tile) {
-    copy_kv_tile<typename Traits::VTile, Config::head_dim_v, warp_size>(
-        pipeline.stage(step) + Traits::layout.v,
-        KvRows<Config>(params, work_tile, info.k_begin, nullptr, params.v, params.v_strides),
-        row_starts(Config::tile_kv), lane_id());
+    copy_tile<typename Traits::VTile, Config::head_dim_v>(params, work_tile, pages, info.k_begin, params.v,
+                                                          params.v_strides, Config::tile_kv,
+                                                          pipeline.stage(step) + Traits::layout.v);
     if (tiles.is_partial()) info.flags |= key_info_partial;  // mutate: ScoresBehindTheKeys
     tiles.advance();
-    if (!tiles.has(0)) info.flags |= key_info_end;  // mutate: LastTileTooSoon
+    if (!tiles.has_tile()) info.flags |= key_info_end;  // mutate: LastTileTooSoon
   }
   cp_async_commit_group();
   if (lane_id() == 0) pipeline.info(step) = info;

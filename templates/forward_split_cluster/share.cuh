@@ -4,6 +4,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
+#include "forward_split_cluster/dealt_tiles.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cache_hints.cuh"
@@ -12,12 +13,13 @@
 
 namespace jit::forward_split_cluster {
 
-/// The tile of packed rows of the block's cluster: batch entries and their tiles lie along x. Where queries are
-/// varlen they have more places than tiles (base/varlen_tiles.cuh).
+/// The tile of packed rows of the block's cluster. KV heads lie along y, batch entries and their tiles along z, and along x
+/// where z has no room: heads of a sequence are computed at the same time, as their rows lie side by side in memory. There may
+/// be more places than tiles.
 template <class Config>
 JIT_DEVICE VarlenPlace place_of_cluster(const AttentionParams& params) {
   constexpr int tile_rows = KernelTraits<Config>::tile_rows;
-  const int place = static_cast<int>(blockIdx.x) / Config::cluster;
+  const int place = static_cast<int>((blockIdx.z * gridDim.x + blockIdx.x) / Config::cluster);
   if constexpr (Config::sequences_q == SequenceKind::varlen) {
     const VariableSequences<Config> sequences(params);
     return varlen_place<tile_rows>(place, params.batch,
@@ -26,6 +28,7 @@ JIT_DEVICE VarlenPlace place_of_cluster(const AttentionParams& params) {
     const int longest = Config::seqlen_q != 0 ? Config::seqlen_q : params.seqlen_q;
     const int row_tiles = (longest * Config::gqa_ratio + tile_rows - 1) / tile_rows;
     const int batch = row_tiles == 1 ? place : place / row_tiles;
+    if (batch >= params.batch) return {0, -1};
     return {batch, (place - batch * row_tiles) * tile_rows};
   }
 }
@@ -42,7 +45,7 @@ JIT_DEVICE void prefetch_pages(const AttentionParams& params, int batch) {
     prefetch_l2(given.page_table + batch * given.page_table_stride + first);
 }
 
-/// The work tile of the block's cluster: KV heads lie along y. It may have no rows: the place is empty, or the
+/// The work tile of the block's cluster. It may have no rows: the place is empty, or the
 /// sequence is shorter than there is room for.
 template <class Config>
 JIT_DEVICE SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
@@ -58,20 +61,25 @@ JIT_DEVICE SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
   return work_tile;
 }
 
-/// The keys of the warp: the tiles that the work tile's rows see, scheduled evenly in pieces that stand side by side.
-/// Of few tiles all blocks have some, one for each of their first warps. `num_splits` blocks share them at most; 0:
-/// all of the cluster.
+/// The warp's tiles of those that the work tile's rows see. Of few tiles all blocks have some, one for each of their first
+/// warps. `num_splits` blocks share them at most; 0: all of the cluster. Warps take turns at dense keys, so that they read next
+/// to each other. In pages, which lie anywhere, their tiles stand side by side, so that a lookup finds the pages of many.
 template <class Config>
-JIT_DEVICE KeyRange keys_of_warp(const TileRange& tiles, int rank, int num_splits) {
-  constexpr int all_warps = Config::cluster * Config::block_warps;
+JIT_DEVICE DealtRange tiles_of_warp(const TileRange& tiles, int rank, int num_splits) {
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
-  // mutate: WarpsOfOneBlockAlone
-  const int warps = blocks * Config::block_warps, place = warp_id() * blocks + rank;
-  const int each = warps == all_warps ? tiles.count() / all_warps : tiles.count() / warps;
-  const int more = tiles.count() - each * warps;
-  const int begin = tiles.begin + place * each + minimum(place, more);  // mutate: AKeyTileOfNobody
-  const int count = rank < blocks ? each + (place < more ? 1 : 0) : 0;
-  return {begin * Config::tile_kv, (begin + count) * Config::tile_kv};
+  const int place = warp_id() * blocks + rank;  // mutate: WarpsOfOneBlockAlone
+  const int warps = blocks * Config::block_warps;
+  int first = tiles.begin + place;  // mutate: AKeyTileOfNobody
+  int end = tiles.end;
+  if constexpr (KernelTraits<Config>::has_pages) {
+    const int each = warps == Config::cluster * Config::block_warps
+                         ? tiles.count() / (Config::cluster * Config::block_warps)
+                         : tiles.count() / warps;
+    const int more = tiles.count() - each * warps;
+    first = tiles.begin + place * each + minimum(place, more);
+    end = first + each + (place < more ? 1 : 0);
+  }
+  return {first, rank < blocks ? end : 0, KernelTraits<Config>::has_pages ? 1 : warps};
 }
 
 }  // namespace jit::forward_split_cluster

@@ -11,6 +11,13 @@
 
 namespace jit::forward_split_cluster {
 
+/// Whether a warp holds its queries in registers. Wide ones would spill beside O; those of 8-bit keys are converted,
+/// which is done once.
+JIT_HOST_DEVICE constexpr bool holds_queries(int head_dim, int key_bytes) {
+  constexpr int most_columns = 128;
+  return head_dim <= most_columns || key_bytes == 1;
+}
+
 /// So many pieces side by side are one block's: 32 bytes of O, which memory writes at once.
 inline constexpr int pieces_together = 4;
 

@@ -15,6 +15,8 @@ struct KernelTraits : WarpTraits<Config, Config::block_warps, 1, Config::tile_kv
   static_assert(Config::tile_kv % 16 == 0 && Config::tile_kv <= warp_size,
                 "tile_kv must be a multiple of 16, and each row has a lane that looks up its page");
   static constexpr bool has_value_scales = false;
+  static constexpr bool holds_queries =
+      forward_split_cluster::holds_queries(Config::head_dim, static_cast<int>(sizeof(KvElement<Config>)));
   using KTile = typename Base::KRows;
   using VTile = typename Base::VRows;
 

@@ -64,47 +64,4 @@ class PageReader {
   int pages_[rows_per_thread + 1];
 };
 
-/// Where the rows of a tile of keys begin in pages, or of values; null for one that does not exist.
-template <class Config>
-using RowStart = const KvElement<Config>*;
-
-/// Finds the pages of tiles, one after another: lanes hold the numbers of pages that stand side by side in the table.
-template <class Config>
-class PageWindow {
- public:
-  /// Writes where the rows of the tile from key `k_begin` on begin, of keys and behind them of values, at `starts`: a
-  /// lane finds out for a row what else all would that copy a piece of it. By a whole warp.
-  JIT_DEVICE void put(const AttentionParams& params, const SplitWorkTile& work_tile, int k_begin,
-                      RowStart<Config>* starts) {
-    const int row = work_tile.kv.begin + k_begin;
-    if ((row + Config::tile_kv - 1) / Config::page_size - first_ >= warp_size) {
-      first_ = row / Config::page_size;
-      const int own_row = (first_ + lane_id()) * Config::page_size;
-      page_ = own_row < work_tile.kv.begin + work_tile.kv.length
-                  ? VariableSequences<Config>(params).page(work_tile.batch, own_row)
-                  : -1;
-    }
-    const int lane_row = row + minimum(lane_id(), Config::tile_kv - 1), key = k_begin + lane_id();
-    const int page = __shfl_sync(full_warp, page_, lane_row / Config::page_size - first_);
-    const bool is_key = lane_id() < Config::tile_kv && key < work_tile.kv.length;
-    if (is_key) expect_page<Config>(params, work_tile, key, 1, page);
-    const bool exists = is_key && PagedKv<Config>(params).exists(page);
-    const auto start = [&](const void* data, const TensorStrides& strides) {
-      return exists ? static_cast<RowStart<Config>>(data) + page * strides.batch +
-                          lane_row % Config::page_size * strides.seq + work_tile.kv_head * strides.head
-                    : nullptr;
-    };
-    __syncwarp();  // all have read what lies there
-    if (lane_id() < Config::tile_kv) {
-      starts[lane_id()] = start(params.k, params.k_strides);
-      starts[Config::tile_kv + lane_id()] = start(params.v, params.v_strides);
-    }
-    __syncwarp();
-  }
-
- private:
-  int first_ = -warp_size;
-  int page_ = -1;
-};
-
 }  // namespace jit

@@ -34,4 +34,19 @@ struct MergeParams {
   MergeView view[views];
 };
 
+/// Of a merge of two states whose rows of o, and those of the result, lie at equal distances.
+struct MergePairParams {
+  void* o;
+  float* lse;  ///< may be null
+  const void* state_o[2];
+  const float* state_lse[2];
+  long long o_row_stride;        ///< elements from row to row
+  long long state_o_row_stride;  ///< of both states
+  TensorStrides lse_strides;
+  TensorStrides state_lse_strides;  ///< of both states
+  unsigned rows;
+  Divisor seqlen;
+  Divisor heads;
+};
+
 }  // namespace jit

@@ -9,8 +9,8 @@ namespace jit {
 /// The coordinates of a row. Heads are consecutive rows.
 class RowPlace {
  public:
-  template <int views>
-  JIT_DEVICE RowPlace(const MergeParams<views>& params, unsigned row) {
+  template <class Params>
+  JIT_DEVICE RowPlace(const Params& params, unsigned row) {
     const unsigned token = params.heads.quotient(row);
     head_ = row - token * params.heads.divisor;
     batch_ = params.seqlen.quotient(token);

@@ -116,7 +116,7 @@ void add_merge(Programs& programs) {
     });
   };
   add("merge.fp32", sm_80, {});
-  add("merge.few_states", sm_90a, {.dtype = DType::bf16, .out_dtype = DType::bf16}, 2);
+  add("merge.two_states", sm_90a, {.dtype = DType::bf16, .out_dtype = DType::bf16}, 2);
   add("merge.many_states", sm_90a, {}, 16);
   add("merge.bf16", sm_120, {.dtype = DType::bf16, .views = 8});
   add("merge.odd_rows", sm_90a, {.out_dtype = DType::fp32, .head_dim_v = 37, .alignment = 4});

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"PiecesOfOneBlockTwice", {"i *", "(i | 1) *"}, {}, clusters},
         TemplateMutation{"StatesOfAnotherBlock", {"i *", "(cluster - 1 - i) *"}, {}, clusters},
         TemplateMutation{"OneOwnerForTwo", {"rank_", "(rank_ & ~1)"}, {"data race"}, clusters},
-        TemplateMutation{"AKeyTileOfNobody", {",", " + 1,"}, {}, few_keys},
+        TemplateMutation{"AKeyTileOfNobody", {";", " + 1;"}, {}, few_keys},
         TemplateMutation{"WarpsOfOneBlockAlone", {" + $;", ";"}, {}, few_keys},
         TemplateMutation{"ScoresBehindTheKeys", removed, {}, few_keys},
         TemplateMutation{"LastTileTooSoon", {"if $ ", ""}, {"access in flight", "data race"}, clusters}),

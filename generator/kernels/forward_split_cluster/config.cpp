@@ -81,7 +81,8 @@ Footprint Family<ForwardSplitCluster>::footprint(const AttentionSpec& spec,
   const int threads = config.block_warps * 32;
   const int output = padded_head_dim(spec.value_head_dim()) / 8 * 4;
   const int scores = config.tile_kv / 8 * 4;
-  const int q = padded_head_dim(spec.head_dim) / 16 * 4;
+  const int q =
+      holds_queries(spec.head_dim, size_of(spec.key_dtype())) ? padded_head_dim(spec.head_dim) / 16 * 4 : 4;
   const int functors = functor_count(spec.mask) + functor_count(spec.score);
   // An SM sub-partition has a quarter of the registers, and every fourth warp.
   constexpr int quarters = 4;

@@ -24,24 +24,28 @@ constexpr double block_clocks = 260;             // per merged block
 constexpr double step_clocks = 600;              // per step of a warp whose tile has arrived
 constexpr double warp_clocks = 120;              // additionally, per 16 keys at head_dim 128
 constexpr double issue_clocks = 30;      // of all warps of an SM, in addition, per 16 keys of one of them
-constexpr double fp8_conversion = 1.15;  // slowdown of loads of 8-bit keys
+constexpr double fp8_conversion = 1.25;  // slowdown of loads of 8-bit keys
 constexpr double overlap = 8;  // norm of what overlaps: loads also wait for a warp that is nearly as slow
 constexpr double page_look_up = 110;   // per step of a warp, with pages
 constexpr double look_up_alone = 165;  // likewise while few SMs read, whose steps are shorter
-constexpr double last_wave = 0.3;      // of a wave: idle SMs in the last one
-// Imbalance of sequences whose lengths are on the device, when other clusters cannot help with long ones.
-// Many waves of single blocks even it out.
-constexpr double uneven = 0.25;
-constexpr double uneven_waves = 4;
-// SMs per GPC, which contains whole clusters; one GPC has fewer.
-constexpr int multiprocessors_of_gpc = 16;
+constexpr double first_pages = 1500;   // per further wave: its lengths, pages and keys come one after another
+constexpr double last_wave = 0.1;      // of a wave: idle SMs in the last one
+// Sequences whose lengths are on the device: a long one among short ones keeps its cluster alone, which no other can
+// help, and the more keys there is room for, the rarer all are of that length. The square of its clocks over these is
+// the price, less in batches that have more requests than `many_requests`. Set by hand, so that families that share all
+// keys evenly keep batches with room for 32,768 keys and more (docs/records/notebook.md).
+constexpr double many_requests = 32;
+constexpr double rare_clocks = 378000;
+// GPCs have 16 or 18 SMs, or fewer, and hold whole clusters: an H200 of 132 SMs holds 66 of 2 blocks, 30 of 4, 15 of 8
+// and 7 of 16 (cuOccupancyMaxActiveClusters).
+constexpr double share_of_clusters = 0.92, share_of_largest = 0.86;
 
 // The number of co-resident clusters.
 double resident_clusters(const DeviceLimits& limits, const ForwardSplitCluster& config) {
-  if (config.cluster == 1) return limits.sm_count * config.blocks_per_sm;
-  const int gpcs =
-      limits.sm_count / multiprocessors_of_gpc - (config.cluster == multiprocessors_of_gpc ? 1 : 0);
-  return std::max(1, gpcs) * std::max(1, multiprocessors_of_gpc * config.blocks_per_sm / config.cluster);
+  const double share = config.cluster <= 2                ? 1
+                       : config.cluster < largest_cluster ? share_of_clusters
+                                                          : share_of_largest;
+  return std::max(1.0, std::floor(share * limits.sm_count * config.blocks_per_sm / config.cluster));
 }
 
 }  // namespace
@@ -66,26 +70,32 @@ double Family<ForwardSplitCluster>::cycles(const Case& problem, const ProblemSha
   const double tile_bytes = config.tile_kv * (d + dv) * size_of(spec.key_dtype());
   const double warps = config.block_warps * blocks;
   const double steps = std::ceil(tiles / (config.cluster * config.block_warps));
-  const double in_flight = tile_bytes * std::min<double>(config.stages, steps) * warps;
   const double shared_rate = memory_bytes_per_clock * limits.sm_count / sms;
-  const double rate =
-      std::min(alone_bytes_per_clock, shared_rate) /
-      ((1 + tile_cost_bytes / tile_bytes) *
-       (1 + scarce_bytes / in_flight + std::max(0.0, in_flight - enough_bytes) / crowded_bytes));
+  // Clocks in which `warps` warps of an SM load a tile each.
+  const auto load_clocks = [&](double fastest, double loading_warps) {
+    const double on_the_way = tile_bytes * std::min<double>(config.stages, steps) * loading_warps;
+    return tile_bytes * loading_warps / fastest * (1 + tile_cost_bytes / tile_bytes) *
+           (1 + scarce_bytes / on_the_way + std::max(0.0, on_the_way - enough_bytes) / crowded_bytes);
+  };
   const double conversion = has_narrow_keys(spec) ? fp8_conversion : 1;
+  const bool has_pages = spec.sequences_kv == SequenceKind::paged;
   const double of_pages = shared_rate > alone_bytes_per_clock ? look_up_alone : page_look_up;
-  const double look_up = spec.sequences_kv == SequenceKind::paged ? of_pages : 0;
+  const double look_up = has_pages ? of_pages : 0;
   const double products = config.tile_kv / 16 * (d + dv) / 256;
-  const double loads = conversion * tile_bytes * warps / rate, issue = issue_clocks * products * warps;
+  const double loads = conversion * load_clocks(std::min(alone_bytes_per_clock, shared_rate), warps),
+               issue = issue_clocks * products * warps;
   const double chain = step_clocks + warp_clocks * products;
   const double step =
       std::pow(std::pow(loads, overlap) + std::pow(issue, overlap) + std::pow(chain, overlap), 1 / overlap) +
       look_up;
-  const double merge = merge_clocks + config.cluster * block_clocks;
-  const double waves_of_one = config.cluster == 1 ? waves : 1;
-  const double waits = shape.has_device_lengths && shape.batch > 1
-                           ? 1 + uneven * std::min(1.0, uneven_waves / waves_of_one)
-                           : 1;
+  const double merge =
+      merge_clocks + config.cluster * block_clocks + (has_pages ? first_pages * (1 - 1 / waves) : 0);
+  double waits = 1;
+  if (shape.has_device_lengths && shape.batch > 1) {
+    const double alone = conversion * load_clocks(alone_bytes_per_clock, config.block_warps);
+    const double longest = steps * (std::max(alone, chain) + look_up) / rare_clocks;
+    waits += longest * longest * std::min(1.0, many_requests / static_cast<double>(shape.batch));
+  }
   double cycles = launch_clocks + waits * waves * (steps * step + merge);
   const Footprint needs = footprint(spec, config);
   const int spare = needs.register_cap - needs.registers;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@
 namespace jit {
 namespace {
 
-constexpr std::int64_t most_rows = 0x7fffffff, most_blocks_x = 0x7fffffff;
+constexpr std::int64_t most_rows = 0x7fffffff;
 
 // Packed rows of all queries of a KV head, and an upper bound of their tiles.
 struct RowTiles {
@@ -31,7 +32,8 @@ RowTiles row_tiles(const AttentionSpec& spec, const AttentionParams& params) {
 
 void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const ForwardSplitCluster& config) {
   const RowTiles tiles = row_tiles(launch.spec, launch.params);
-  const std::int64_t blocks = tiles.places * config.cluster;
+  const std::int64_t places_side_by_side =
+      std::max<std::int64_t>(1, (tiles.places + max_grid_yz - 1) / max_grid_yz);
   if (launch.params.heads_kv > max_grid_yz) {  // with a given config
     throw Error(
         ErrorCode::invalid_argument, "launch", "k",
@@ -39,7 +41,7 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
                     "another is chosen",
                     launch.params.heads_kv, max_grid_yz, name));
   }
-  if (tiles.rows > most_rows || blocks > most_blocks_x) {
+  if (tiles.rows > most_rows) {
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
         fmt::format(
@@ -47,12 +49,15 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
             tiles.places, rows_per_warp, name));
   }
   void* arguments[] = {&launch.params};
-  jit::launch(launch.kernel.kernel.handle(),
-              {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(launch.params.heads_kv), 1},
-               .block = {launch.kernel.threads, 1, 1},
-               .smem_bytes = launch.kernel.smem_bytes,
-               .dependent = true},
-              arguments, launch.stream);
+  jit::launch(
+      launch.kernel.kernel.handle(),
+      {.grid = {static_cast<unsigned>(places_side_by_side * config.cluster),
+                static_cast<unsigned>(launch.params.heads_kv),
+                static_cast<unsigned>((tiles.places + places_side_by_side - 1) / places_side_by_side)},
+       .block = {launch.kernel.threads, 1, 1},
+       .smem_bytes = launch.kernel.smem_bytes,
+       .dependent = true},
+      arguments, launch.stream);
 }
 
 }  // namespace jit

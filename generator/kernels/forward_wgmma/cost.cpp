@@ -46,6 +46,9 @@ constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Factors of choices that are rarely fastest, set by hand.
 constexpr double three_masked = 1.06;        // three consumers under a mask: most skip some of the last tiles
+// Tiles of more keys than queries under a mask: of 128 × 160 and 128 × 128 at head_dim 128 the second is 1 to 4 %
+// faster (docs/records/notebook.md), and compiles in less time.
+constexpr double wide_masked = 1.015;
 constexpr double three_of_documents = 1.25;  // of whose tiles many have several documents
 // FP8 factors, from timings of 20 configs (docs/records/notebook.md): three consumers of a large head_dim,
 // and several blocks per SM, which each transpose V.
@@ -279,6 +282,7 @@ double Family<ForwardWgmma>::cycles(const Case& problem, const ProblemShape& sha
   if (spec.dropout && spec.head_dim <= 64 && config.dropout_mask_ahead) computing *= dropped_by_bits;
   if (is_masked && consumers_of(config) == 3 && !has_tree(spec.mask))
     computing *= has_documents(spec.mask) ? three_of_documents : three_masked;
+  if (is_masked && config.tile_q >= 128 && config.tile_kv > config.tile_q) computing *= wide_masked;
 
   const double queries = static_cast<double>(shape.seqlen_q);
   const double d = spec.head_dim, dv = spec.value_head_dim();

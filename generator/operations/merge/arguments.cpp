@@ -1,8 +1,10 @@
 #include "generator/operations/merge/arguments.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -44,6 +46,17 @@ TensorStrides lse_strides(const TensorView& lse) {
 
 bool same_strides(const TensorStrides& a, const TensorStrides& b) {
   return a.batch == b.batch && a.seq == b.seq && a.head == b.head;
+}
+
+// The distance of consecutive rows of o, if all have the same.
+std::optional<long long> row_stride(const TensorStrides& strides,
+                                    const MergeParams<max_merge_views>& params) {
+  const long long heads = params.heads.divisor, seqlen = params.seqlen.divisor;
+  const long long batch = params.rows / (heads * seqlen);
+  const long long stride = heads > 1 ? strides.head : seqlen > 1 ? strides.seq : strides.batch;
+  if (seqlen > 1 && strides.seq != stride * heads) return std::nullopt;
+  if (batch > 1 && strides.batch != stride * heads * seqlen) return std::nullopt;
+  return stride;
 }
 
 /// The dimensions of o and lse, padded or varlen, single and stacked.
@@ -177,6 +190,37 @@ bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
   params.seqlen = division_by(static_cast<unsigned>(std::max<std::int64_t>(seqlen, 1)));
   params.heads = division_by(static_cast<unsigned>(std::max<std::int64_t>(heads, 1)));
   return rows > 0;
+}
+
+bool fill_pair(const MergeSpec& spec, const MergeParams<max_merge_views>& params, MergePairParams& pair) {
+  if (params.states != 2) return false;
+  const MergeView& first = params.view[0];
+  const auto stride = row_stride(params.o_strides, params),
+             state_stride = row_stride(first.o_strides, params);
+  if (!stride || !state_stride) return false;
+  pair.state_o[0] = first.o;
+  pair.state_lse[0] = first.lse;
+  if (first.states == 2) {
+    pair.state_o[1] = static_cast<const std::byte*>(first.o) + first.o_state_stride * size_of(spec.dtype);
+    pair.state_lse[1] = first.lse + first.lse_state_stride;
+  } else {
+    const MergeView& second = params.view[1];
+    if (!same_strides(first.o_strides, second.o_strides) ||
+        !same_strides(first.lse_strides, second.lse_strides))
+      return false;
+    pair.state_o[1] = second.o;
+    pair.state_lse[1] = second.lse;
+  }
+  pair.o = params.o;
+  pair.lse = params.lse;
+  pair.o_row_stride = *stride;
+  pair.state_o_row_stride = *state_stride;
+  pair.lse_strides = params.lse_strides;
+  pair.state_lse_strides = first.lse_strides;
+  pair.rows = params.rows;
+  pair.seqlen = params.seqlen;
+  pair.heads = params.heads;
+  return true;
 }
 
 }  // namespace jit

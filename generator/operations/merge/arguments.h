@@ -12,4 +12,8 @@ namespace jit {
 bool fill_params(const MergeSpec& spec, const MergeArguments& arguments,
                  MergeParams<max_merge_views>& params);
 
+/// Fills the parameters of a kernel for two states from those of any; false where rows of o do not lie at equal
+/// distances, or those of the states at different ones.
+bool fill_pair(const MergeSpec& spec, const MergeParams<max_merge_views>& params, MergePairParams& pair);
+
 }  // namespace jit

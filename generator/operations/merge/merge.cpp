@@ -1,5 +1,7 @@
 #include <jit/merge.h>
 
+#include <array>
+
 #include <jit/device.h>
 
 #include "generator/operations/merge/arguments.h"
@@ -28,10 +30,19 @@ void Merge::operator()(const MergeArguments& arguments, Stream stream) const {
   MergeParams<max_merge_views> params;
   if (!fill_params(spec_, arguments, params)) return;
   const CurrentDevice device;
-  const LoadedKernel& kernel =
-      kernel_for_launch(*state_, device.ordinal(), stream, merge_program_for(spec_, params.states));
   const auto rows_per_block = static_cast<unsigned>(merge_rows_per_block(spec_));
-  launch_operation(kernel, {(params.rows + rows_per_block - 1) / rows_per_block, 1}, &params, stream);
+  const std::array blocks = {(params.rows + rows_per_block - 1) / rows_per_block, 1u};
+  OperationProgram wanted = merge_program_for(spec_, params.states);
+  if (wanted == OperationProgram::some_sizes) {
+    MergePairParams pair;
+    if (fill_pair(spec_, params, pair)) {
+      const LoadedKernel& any = kernel_for_launch(*state_, device.ordinal(), stream);
+      const LoadedKernel& kernel = kernel_for_launch(*state_, device.ordinal(), stream, wanted);
+      if (&kernel != &any) return launch_operation(kernel, blocks, &pair, stream);
+    }
+    wanted = OperationProgram::every_size;
+  }
+  launch_operation(kernel_for_launch(*state_, device.ordinal(), stream, wanted), blocks, &params, stream);
 }
 
 void Merge::prepare() const {

@@ -22,15 +22,15 @@ void validate(const MergeSpec& spec) {
 
 namespace {
 
-enum class Kind { any, few, many };
-constexpr unsigned few_states = 2, many_states = 16;
+enum class Kind { any, pair, many };
+constexpr unsigned many_states = 16;
 
 RowLanes general_lanes(const MergeSpec& spec) {
   return row_lanes(spec.head_dim_v, spec.head_dim_v, std::max(size_of(spec.dtype), size_of(spec.out_dtype)));
 }
 
 RowLanes lanes_of(const MergeSpec& spec, Kind kind) {
-  return kind == Kind::few ? halved(general_lanes(spec)) : general_lanes(spec);
+  return kind == Kind::pair ? halved(general_lanes(spec)) : general_lanes(spec);
 }
 
 // With long rows a lane has several pieces per state; with short rows there are too few lanes to read states.
@@ -45,8 +45,8 @@ int states_ahead(const MergeSpec& spec, Kind kind) {
 }
 
 Program merge_program(const MergeSpec& spec, Kind kind) {
-  const char* const states = kind == Kind::any ? "" : kind == Kind::few ? "few" : "many";
-  const bool few = kind == Kind::few;
+  const char* const states = kind == Kind::any ? "" : kind == Kind::pair ? "two" : "many";
+  const bool is_pair = kind == Kind::pair;
   const std::string what = fmt::format("{} to {} d{} align{} views{}{}", to_string(spec.dtype),
                                        to_string(spec.out_dtype), spec.head_dim_v, spec.alignment, spec.views,
                                        kind == Kind::any ? "" : fmt::format(", {} states", states));
@@ -60,23 +60,23 @@ Program merge_program(const MergeSpec& spec, Kind kind) {
   source =
       fmt::format("// Merge of attention states: {}. Generated: change the spec, not this file.\n", what);
   source += fmt::format("#include \"merge/{}.cuh\"\n\nusing namespace jit;\n\nstruct Config {{\n",
-                        few ? "few_states" : "kernel");
+                        is_pair ? "pair" : "kernel");
   source += type_line("Element", spec.dtype, "of o of the partial states");
   source += type_line("OutputElement", spec.out_dtype, "of o");
   source += constant_line("int", "head_dim_v", std::to_string(spec.head_dim_v), "of o, elements");
   source += constant_line("int", "alignment", std::to_string(spec.alignment), "of every row of o, bytes");
+  if (is_pair) {
+    source += "};\n" + kernel_text(program, "MergePairParams", sizeof(MergePairParams), "merge_pair");
+    return program;
+  }
   source +=
       constant_line("int", "views", std::to_string(spec.views), "that partial states are given in, at most");
-  if (few) {
-    source += constant_line("int", "few", std::to_string(few_states), "states, at most");
-  } else {
-    source += constant_line("int", "ahead", std::to_string(states_ahead(spec, kind)),
-                            "states whose rows a lane asks for at once, if a row is one piece for each lane");
-  }
+  source += constant_line("int", "ahead", std::to_string(states_ahead(spec, kind)),
+                          "states whose rows a lane asks for at once, if a row is one piece for each lane");
   source += "};\n" +
             kernel_text(program, "MergeParams<Config::views>",
                         sizeof(MergeParams<1>) + static_cast<std::size_t>(spec.views - 1) * sizeof(MergeView),
-                        few ? "merge_few_states" : "merge_states");
+                        "merge_states");
   return program;
 }
 
@@ -85,7 +85,7 @@ Program merge_program(const MergeSpec& spec, Kind kind) {
 int merge_rows_per_block(const MergeSpec& spec) { return 256 / general_lanes(spec).lanes; }
 
 OperationProgram merge_program_for(const MergeSpec& spec, unsigned states) {
-  if (states <= few_states) return OperationProgram::some_sizes;
+  if (states == 2) return OperationProgram::some_sizes;
   return states >= many_states && can_ask_for_many(spec) ? OperationProgram::other_sizes
                                                          : OperationProgram::every_size;
 }
@@ -93,7 +93,7 @@ OperationProgram merge_program_for(const MergeSpec& spec, unsigned states) {
 OperationPrograms merge_programs(const MergeSpec& spec) {
   std::optional<Program> many;
   if (can_ask_for_many(spec)) many = merge_program(spec, Kind::many);
-  return {merge_program(spec, Kind::any), merge_program(spec, Kind::few), std::move(many)};
+  return {merge_program(spec, Kind::any), merge_program(spec, Kind::pair), std::move(many)};
 }
 
 }  // namespace jit

@@ -63,7 +63,7 @@ TEST(MergeSpecTest, FewAndManyStatesHavePrograms) {
   const MergeSpec spec{.dtype = DType::bf16};
   const OperationPrograms programs = merge_programs(spec);
   EXPECT_THAT(programs.every_size.source, HasSubstr("ahead = 2"));
-  EXPECT_THAT(programs.some_sizes->source, HasSubstr("few = 2"));
+  EXPECT_THAT(programs.some_sizes->source, HasSubstr("merge_pair"));
   EXPECT_THAT(programs.other_sizes->source, HasSubstr("ahead = 8"));
   EXPECT_THAT(
       merge_programs({.dtype = DType::bf16, .out_dtype = DType::bf16, .head_dim_v = 64}).other_sizes->source,
@@ -72,6 +72,7 @@ TEST(MergeSpecTest, FewAndManyStatesHavePrograms) {
       (std::set{programs.every_size.name, programs.some_sizes->name, programs.other_sizes->name}.size()), 3u);
   EXPECT_EQ(programs.every_size.threads, 2 * programs.some_sizes->threads);
   EXPECT_EQ(programs.every_size.threads, programs.other_sizes->threads);
+  EXPECT_EQ(merge_program_for(spec, 1), OperationProgram::every_size);
   EXPECT_EQ(merge_program_for(spec, 2), OperationProgram::some_sizes);
   EXPECT_EQ(merge_program_for(spec, 3), OperationProgram::every_size);
   EXPECT_EQ(merge_program_for(spec, 15), OperationProgram::every_size);

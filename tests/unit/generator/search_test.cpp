@@ -264,14 +264,16 @@ TEST(Search, DecodingIsMergedInClusters) {
                            {1, 64, 8, 16384, 64},
                            {8, 32, 8, 2048, 16},
                            {64, 32, 32, 4096, 16},
-                           {256, 32, 8, 512, 16}})
-    EXPECT_EQ(family(call), "forward_split_cluster")
-        << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
-  for (const Call& call : {Call{64, 32, 8, 1024, 16},
+                           {256, 32, 8, 512, 16},
+                           {64, 32, 8, 1024, 16},
                            {16, 32, 8, 8192, 16},
                            {64, 32, 8, 4096, 16},
+                           {256, 16, 2, 1024, 16}})
+    EXPECT_EQ(family(call), "forward_split_cluster")
+        << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
+  for (const Call& call : {Call{1, 64, 8, 131072, 16},
                            {1, 64, 8, 65536, 64},
-                           {1, 64, 8, 131072, 16},
+                           {16, 32, 8, 65536, 16},
                            {32, 32, 8, 131072, 16}})
     EXPECT_NE(family(call), "forward_split_cluster")
         << call.batch << " " << call.heads_kv << " " << call.seqlen_kv;
@@ -316,8 +318,10 @@ TEST(Search, RequestsOfManyQueriesHaveTheirKeysInOneBlock) {
       spec.mask = mask;
       for (const auto& [batch, tokens] : {std::pair(4, 2048), {8, 4096}, {32, 512}})
         EXPECT_EQ(family(batch, tokens, tokens), "forward_wgmma") << to_string(spec) << " " << tokens;
-      for (const int queries : {1, 4, 16})
-        EXPECT_EQ(family(64, queries, 4096), "forward_split_wgmma") << to_string(spec) << " " << queries;
+      for (const int queries : {1, 4, 16}) {
+        EXPECT_EQ(family(64, queries, 4096), queries == 16 ? "forward_split_wgmma" : "forward_split_cluster")
+            << to_string(spec) << " " << queries;
+      }
       EXPECT_EQ(family(1, 128, 4096), "forward_split_wgmma") << "a few tiles for all multiprocessors";
     }
   }
