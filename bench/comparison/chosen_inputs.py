@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from .chosen_suites import ChosenBlocks, ChosenLatents, IndexKeys
+from .chosen_suites import ChosenBlocks, ChosenKeys, ChosenLatents, IndexKeys
 from .reference import Expected
 
 SAMPLED = 64  # tokens that are compared
@@ -140,6 +140,30 @@ class IndexReference(SampledReference):
         return self.seen(output[self.sample], self.ends[self.sample, None])
 
 
+class ChoiceReference(IndexReference):
+    """Exact scores of the chosen keys of some tokens, descending: keys whose scores differ by less than roundings may stand for
+    each other, and a key that is chosen twice counts as one of score −inf."""
+
+    def row(self, inputs, token, dtype):
+        import torch
+
+        end, count = int(inputs.ends[token]), self.problem.chosen
+        exact = super().row(inputs, token, torch.float32)
+        chosen = super().row(inputs, token, dtype)[:end].float().topk(count).indices
+        if dtype == torch.float32:
+            self.scores = [*getattr(self, "scores", []), exact.masked_fill(torch.arange(len(exact), device=exact.device) >= end,
+                                                                          float("-inf"))]
+        return exact[chosen].sort(descending=True).values
+
+    def rows(self, output):
+        import torch
+
+        indices = output[self.sample].long().sort(-1).values
+        taken = torch.stack([scores[own.clamp(min=0)] for scores, own in zip(self.scores, indices)])
+        twice = torch.nn.functional.pad(indices.diff(dim=-1) == 0, (1, 0))
+        return taken.masked_fill(twice | (indices < 0), float("-inf")).sort(-1, descending=True).values
+
+
 @dataclass
 class BlockInputs:
     """q bf16 (tokens, heads_q, head_dim); k and v bf16 (keys, heads_kv, head_dim), and the same in pages (pages, heads_kv, block,
@@ -192,5 +216,7 @@ class BlockReference(SampledReference):
         return (scores.softmax(-1) @ v).flatten(0, 1)
 
 
-MAKE_CHOSEN = {ChosenLatents: make_latent_inputs, IndexKeys: make_index_inputs, ChosenBlocks: make_block_inputs}
-CHOSEN_REFERENCES = {ChosenLatents: LatentReference, IndexKeys: IndexReference, ChosenBlocks: BlockReference}
+MAKE_CHOSEN = {ChosenLatents: make_latent_inputs, IndexKeys: make_index_inputs, ChosenKeys: make_index_inputs,
+               ChosenBlocks: make_block_inputs}
+CHOSEN_REFERENCES = {ChosenLatents: LatentReference, IndexKeys: IndexReference, ChosenKeys: ChoiceReference,
+                     ChosenBlocks: BlockReference}

@@ -87,11 +87,33 @@ class DeepGemm(_InsideVllm):
                 raise
         return sys.modules[self.MODULE]
 
+    def scores(self, problem, inputs):
+        return self.loaded().fp8_fp4_mqa_logits((inputs.q, None), (inputs.k, inputs.k_scale), inputs.weights, inputs.starts,
+                                                inputs.ends, problem.keys)
+
     def score_index(self, problem, inputs):
-        module = self.loaded()
-        return _called(lambda: module.fp8_fp4_mqa_logits((inputs.q, None), (inputs.k, inputs.k_scale), inputs.weights,
-                                                         inputs.starts, inputs.ends, problem.keys),
-                       call="fp8_fp4_mqa_logits")
+        return _called(lambda: self.scores(problem, inputs), call="fp8_fp4_mqa_logits")
+
+    def choose_by_index(self, problem, inputs):
+        """Its scores and the faster of PyTorch's and FlashInfer's top-k. It leaves scores of unseen keys as they were, which all
+        are among the last `tokens`; PyTorch's has to see −inf there."""
+        import torch
+
+        least = problem.keys - problem.tokens
+        unseen = torch.arange(least, problem.keys, device=inputs.q.device) >= inputs.ends[:, None]
+
+        def by_torch():
+            scores = self.scores(problem, inputs)
+            scores[:, least:].masked_fill_(unseen, float("-inf"))
+            return scores.topk(problem.chosen, sorted=False).indices
+
+        def by_flashinfer():
+            from flashinfer.topk import top_k_ragged_transform
+
+            return top_k_ragged_transform(self.scores(problem, inputs), inputs.starts, inputs.ends, problem.chosen)
+
+        best, runner, refused = fastest({"torch.topk": Runner(by_torch), "flashinfer.top_k_ragged_transform": Runner(by_flashinfer)})
+        return Runner(runner.call, detail=dict(call=best, **(dict(refused=refused) if refused else {})))
 
 
 class Fla(Contender):

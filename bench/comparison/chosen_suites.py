@@ -81,6 +81,20 @@ class IndexKeys(_Chosen):
 
 
 @dataclass(frozen=True)
+class ChosenKeys(IndexKeys):
+    """The same, and of each token's scores the `chosen` largest ones: their keys, in any order."""
+
+    chosen: int = 2048
+
+    def __str__(self):
+        return f"{super().__str__()}, {self.chosen} chosen"
+
+    def bytes(self):
+        """Of what must be read and written: no scores."""
+        return super().bytes() - 4 * self.seen() + 4 * self.tokens * self.chosen
+
+
+@dataclass(frozen=True)
 class ChosenBlocks(_Chosen):
     """Attention of each token, causally, to `chosen` random blocks of keys, its own among them, for each KV head (MiniMax M3;
     with blocks of 64 NSA). Keys lie in pages of a block, and fit e4m3 without rounding."""
@@ -118,7 +132,9 @@ def _dsa():
               for tokens, heads in ((256, 128), (64, 16), (64, 8))]
     index = [IndexKeys("dsa", f"indexer-{keys // 1024}k", 4096, keys, panel="indexer, 64 heads, 4,096 tokens: keys",
                        tick=f"{keys:,}") for keys in (16384, 65536, 131072)]
-    return [*prefill, *decode, *index]
+    choices = [ChosenKeys("dsa", f"indexer-top-k-{keys // 1024}k", 4096, keys, tick=f"{keys:,}",
+                          panel="indexer and 2,048 largest scores, 64 heads, 4,096 tokens: keys") for keys in (65536, 131072)]
+    return [*prefill, *decode, *index, *choices]
 
 
 def _block_top_k():

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .cells import BackwardCell, Cell, TrainingCell
-from .chosen_suites import ChosenBlocks, ChosenLatents, IndexKeys
+from .chosen_suites import ChosenBlocks, ChosenKeys, ChosenLatents, IndexKeys
 from .fp8_suites import Fp8Cell
 from .group_suites import GroupCell
 from .operations import Append, Merge
@@ -20,7 +20,7 @@ from .tree_suites import TreeCell, TreeTrainingCell
 PREPARING = {Cell: "make", Fp8Cell: "make_fp8", SparseCell: "make_sparse", BackwardCell: "differentiate",
              TrainingCell: "train", TreeCell: "make_tree", TreeTrainingCell: "train_tree", Requests: "serve",
              Append: "append", Merge: "merge", ChosenLatents: "attend_to_latents", IndexKeys: "score_index",
-             ChosenBlocks: "attend_to_blocks", GroupCell: "spread"}
+             ChosenKeys: "choose_by_index", ChosenBlocks: "attend_to_blocks", GroupCell: "spread"}
 
 
 class Unsupported(Exception):
@@ -31,7 +31,8 @@ class Unsupported(Exception):
 class Runner:
     """A prepared problem. `call()` computes it once on the current stream and returns the output: for attention in the
     problem's output_shape(), or as a tuple of tensors whose rows follow each other; for an Append
-    (q, k_cache, v_cache), for a Merge or chosen keys o, for IndexKeys scores, for gradients and steps of training (dq, dk, dv); `context` is entered around
+    (q, k_cache, v_cache), for a Merge or chosen keys o, for IndexKeys scores, for ChosenKeys int32 (tokens, chosen), for gradients
+    and steps of training (dq, dk, dv); `context` is entered around
     calls, outside of what is timed; `detail` is what the contender chose for the problem; `keeps` is held for as long
     as the Runner is. `coarser`: how many times as large the roundings of q and P are as those of bf16, where a
     contender computes in another type; its result may be as much further off. `shift`: what each element of o may be off
@@ -59,8 +60,8 @@ class Contender:
 
     make(cell, inputs), make_fp8(cell, inputs), make_sparse(cell, inputs), differentiate(cell, inputs),
     train(cell, inputs), make_tree(cell, inputs), train_tree(cell, inputs), serve(requests, inputs), append(problem,
-    inputs), merge(problem, inputs), attend_to_latents(problem, inputs), score_index(problem, inputs) and
-    attend_to_blocks(problem, inputs) prepare dense problems, those of FP8 and of sparse masks, gradients, forward and
+    inputs), merge(problem, inputs), attend_to_latents(problem, inputs), score_index(problem, inputs),
+    choose_by_index(problem, inputs) and attend_to_blocks(problem, inputs) prepare dense problems, those of FP8 and of sparse masks, gradients, forward and
     gradients in one call, the first and the last of trees, problems of serving,
     those of operations beside attention, and those of chosen keys: a Runner, with everything done that is no part of a call. They raise
     Unsupported. A contender without one of them takes no part in such problems.

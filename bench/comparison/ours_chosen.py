@@ -23,6 +23,12 @@ class OursOfChosen:
         return _called(lambda: ja.score_keys(inputs.q, inputs.k, inputs.weights, k_scale=inputs.k_scale, ends=inputs.ends,
                                              out=out))
 
+    def choose_by_index(self, problem, inputs):
+        import jit_attention as ja
+
+        return _called(lambda: ja.sparse.choose_keys(inputs.q, inputs.k, inputs.weights, problem.chosen, k_scale=inputs.k_scale,
+                                                     ends=inputs.ends)[0][:, 0])
+
     def attend_to_blocks(self, problem, inputs):
         import jit_attention as ja
         import torch

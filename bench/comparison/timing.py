@@ -132,9 +132,9 @@ def replayed(runner):
 
 
 def poison(output):
-    """Fills a call's outputs with NaN, so that missing writes of the next replay show."""
+    """Fills a call's outputs with NaN, those of integers with −1, so that missing writes of the next replay show."""
     for tensor in output if isinstance(output, tuple) else (output,):
-        tensor.fill_(math.nan)
+        tensor.fill_(math.nan if tensor.is_floating_point() else -1)
 
 
 def fastest(runners):

@@ -22,8 +22,10 @@ std::optional<Refusal> refuse_lists(const SpecField& field, const AttentionSpec&
     return refuse_with("must be 0 unless sequences_q is varlen: a row of lists is that of a row of q");
   if (spec.sequences_kv == SequenceKind::dense)
     return refuse_with("must be 0 unless sequences_kv is varlen or paged");
-  if (has_narrow_keys(spec) && !spec.values_in_keys)
-    return refuse_with("must be 0 with keys of 8 or 4 bits that are no latents");
+  if (has_narrow_keys(spec) && !spec.values_in_keys &&
+      (!facts(spec.key_dtype()).is_fp8() || has_fp8_queries(spec) || spec.descale_per != ScaleKind::head))
+    return refuse_with(
+        "must be 0 unless q has 16 bits, and keys 16, or 8 of FP8 with a scale per head, or are latents");
   if (spec.dropout) return refuse_with("must be 0 with dropout");
   if (spec.split_keys != 0) return refuse_with("must be 0 with split_keys");
   if (spec.checked) return refuse_with("must be 0 with checked: entries may be any numbers");

@@ -40,10 +40,10 @@ struct ScoreKeysParams {
 inline constexpr int score_keys_consumers = 4;
 inline constexpr int score_keys_tile = score_keys_consumers * rows_per_warpgroup;
 inline constexpr int score_keys_columns = 128;
-/// Keys that come at once: pages are multiples of so many, or smaller than that.
+/// Keys that come at once: a tile of dense ones; pages are multiples of so many, or smaller than that.
 JIT_HOST_DEVICE constexpr int score_keys_box(int page_size) {
   constexpr int most = 64;
-  return page_size == 0 || page_size > most ? most : page_size;
+  return page_size == 0 ? score_keys_tile : page_size > most ? most : page_size;
 }
 /// Keys whose largest score is written, too, where it is asked for.
 inline constexpr int score_keys_block = 8;

@@ -59,7 +59,7 @@ class SplitDequant {
   JIT_DEVICE explicit SplitDequant(const AttentionParams& params) : descale_(params.descale) {}
 
   /// Reads the scales of a split with queries `q`, before its first step.
-  JIT_DEVICE void begin_split(const SplitInfo& split, const Queries& q) {
+  JIT_DEVICE void begin_split(const Info<Config>& split, const Queries& q) {
     if constexpr (has_each_value) {
 #pragma unroll
       for (int r = 0; r < Scores::rows; ++r) of_scores_.of_rows[r] = q.factors[r];
@@ -124,12 +124,17 @@ class SplitDequant {
 
  private:
   // Reads the scale of all values of a split; 1 if columns have scales.
-  JIT_DEVICE void take_values(const SplitInfo& split) {
+  JIT_DEVICE void take_values(const Info<Config>& split) {
     v_ = has_channel_scales<Config> ? 1 : read(descale_.v, descale_.v_strides, split);
     if constexpr (has_blocks) v_ *= e2m1_shrinks<KvElement<Config>>;
   }
-  static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const SplitInfo& split) {
-    return scales != nullptr ? scales[split.batch * strides.batch + split.kv_head * strides.head] : 1.0f;
+  static JIT_DEVICE float read(const float* scales, const TensorStrides& strides, const Info<Config>& split) {
+    return scales != nullptr ? scales[sequence_of(split) * strides.batch + split.kv_head * strides.head]
+                             : 1.0f;
+  }
+  static JIT_DEVICE int sequence_of(const Info<Config>& split) {
+    if constexpr (has_key_lists<Config>) return split.owner.sequence;
+    return split.batch;
   }
 
   typename ChosenType<has_each_value, NothingToRead, const DescaleParams&>::type descale_;

@@ -138,5 +138,13 @@ def compute(rank, seed, sizes, placement, options, gradients=True, more=None, wr
         name: plain(leaf.grad) for name, leaf in leaves.items()}
 
 
+def compute_on(rank, archs, *arguments):
+    """What compute() returns, and the architecture of this rank's device, which is the first of this process."""
+    os.environ["JIT_ATTENTION_DEVICE"] = f"emulated:{archs[rank]}"
+    import jit_attention as ja
+
+    return *compute(rank, *arguments), ja.devices()[0].arch
+
+
 def whole(placement, parts, dim):
     return placement.unshard([numpy.asarray(part) for part in parts], dim)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 
 import jit_attention as ja  # noqa: E402
 from comparison import chosen_inputs, chosen_peers, measure, reference, timing  # noqa: E402
-from comparison.chosen_suites import CHOSEN_SUITES, ChosenBlocks, ChosenLatents, IndexKeys  # noqa: E402
+from comparison.chosen_suites import CHOSEN_SUITES, ChosenBlocks, ChosenKeys, ChosenLatents, IndexKeys  # noqa: E402
 from comparison.contender import Contender, Runner  # noqa: E402
 from comparison.contenders import all_contenders  # noqa: E402
 from comparison.flashinfer_peers import FlashInfer  # noqa: E402
@@ -25,9 +25,10 @@ from comparison.sparse_suites import sparse_cell  # noqa: E402
 ROWS = ChosenLatents("test", "rows", 5, 300, heads=8, chosen=64, mode="cold")
 PACKED = ChosenLatents("test", "packed", 5, 320, heads=8, chosen=64, packed=True, mode="cold")
 INDEX = IndexKeys("test", "index", 6, 200, heads=8, mode="cold")
+CHOICE = ChosenKeys("test", "choice", 6, 200, heads=8, chosen=20, mode="cold")
 BLOCKS = ChosenBlocks("test", "blocks", 70, 1024, heads_q=32, heads_kv=2, head_dim=64, chosen=4, mode="cold")
 SMALL_BLOCKS = dataclasses.replace(BLOCKS, block=64)
-PROBLEMS = dict(rows=ROWS, packed=PACKED, index=INDEX, blocks=BLOCKS, small_blocks=SMALL_BLOCKS)
+PROBLEMS = dict(rows=ROWS, packed=PACKED, index=INDEX, choice=CHOICE, blocks=BLOCKS, small_blocks=SMALL_BLOCKS)
 VIDEO = sparse_cell("test", "video", 2, 256, 3, 64, mask="blocks", block=64, random_blocks=2, per_head=True)
 
 
@@ -83,6 +84,24 @@ def test_inputs_say_the_same_twice():
     assert (rows[:, 512:528].contiguous().view(torch.float32) == 1).all()
     assert torch.equal(rows[:, 528:].contiguous().view(torch.bfloat16), latents.rows[:, 0, 512:])
     assert (latents.lists.diff(dim=-1) > 0).all() and latents.lists.max() < 320
+
+
+class Repeating(Contender):
+    """Right but for one key of one compared token, which is chosen twice."""
+
+    name = label = "repeating"
+
+    def choose_by_index(self, problem, inputs):
+        scores = chosen_inputs.IndexReference(problem, inputs).output
+        scores = scores.masked_fill(torch.arange(problem.keys) >= inputs.ends[:, None], -torch.inf)
+        indices = scores.topk(problem.chosen).indices
+        indices[2, -1] = indices[2, -2]
+        return Runner(lambda: indices)
+
+
+def test_a_key_that_is_chosen_twice_is_noticed():
+    runner, fields = prepared(Repeating(), CHOICE)
+    assert runner is None and fields["status"] == "wrong"
 
 
 class Spoiled(Contender):
@@ -177,6 +196,11 @@ def test_deep_gemm_is_read_from_vllms_package(monkeypatch, tmp_path):
     monkeypatch.setattr(chosen_peers.DeepGemm, "MODULE", "stand_in_deep_gemm")
     assert chosen_peers.DeepGemm().absent() is None
     assert passes(chosen_peers.DeepGemm(), INDEX)["detail"]["call"] == "fp8_fp4_mqa_logits"
+    put(monkeypatch, flashinfer__topk=dict(top_k_ragged_transform=lambda scores, offsets, lengths, k: scores.masked_fill(
+        torch.arange(scores.shape[1]) >= lengths[:, None], -torch.inf).topk(k).indices.int() + offsets[:, None]))
+    for fast in ("torch.topk", "flashinfer.top_k_ragged_transform"):
+        monkeypatch.setattr(timing, "sample_cold", lambda runners, seconds: {name: [1.0 + (name != fast)] for name in runners})
+        assert passes(chosen_peers.DeepGemm(), CHOICE)["detail"]["call"] == fast
     sys.modules.pop("stand_in_deep_gemm")
 
 

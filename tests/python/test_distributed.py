@@ -3,7 +3,7 @@
 import jit_attention as ja
 import numpy
 import pytest
-from rank_processes import Ranks, compute, inputs, whole
+from rank_processes import Ranks, compute, compute_on, inputs, whole
 from seeded import some
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -152,6 +152,17 @@ def test_one_rank_is_the_plain_call(rng, tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(gradients, torch.autograd.grad(expected, (q, k, v), do)))
     finally:
         dist.destroy_process_group()
+
+
+def test_ranks_of_mixed_architecture(rng):
+    seed, placement = int(rng.integers(2**31)), ja.distributed.balance(CAUSAL, seqlen=96, ranks=2, granule=16)
+    ranks = Ranks(2)
+    try:
+        results = ranks.run(compute_on, ["sm_90a", "sm_80"], seed, (96, *SIZES), placement, dict(mask=CAUSAL, method="gather"))
+    finally:
+        ranks.close()
+    assert [result[-1] for result in results] == ["sm_90a", "sm_80"]
+    check(placement, results, exact(seed, 96, causal_keep(96)))
 
 
 def test_meshes(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jit_attention as ja
+import ml_dtypes
 import numpy
 import pytest
 from exact_attention import exact_attention
@@ -142,6 +143,26 @@ def test_blocks_of_heads(rng, place, fetch, block, page_size):
         "k": numpy.concatenate(batch.k), "v": numpy.concatenate(batch.v), "cu_seqlens_k": boundaries(batch.lengths_k)}
     o, lse = call(place, batch, arrays, lists, counts, block, mask=ja.mask.causal())
     check(batch, fetch(o), fetch(lse), lists, counts, block, keep=alike)
+
+
+@pytest.mark.parametrize("block,page_size,dtype", some([
+    (128, 128, ml_dtypes.float8_e4m3fn), (16, 64, ml_dtypes.float8_e4m3fn), (64, 0, ml_dtypes.float8_e5m2)]))
+def test_fp8_caches(rng, place, fetch, block, page_size, dtype):
+    """Each sequence has scales of its own; rows that are no sequence's are NaN."""
+    batch = requests(rng, [3, 1, 0, 6], [300, 17, 40, 129], heads_kv=2, ratio=8, head_dim=128)
+    scales = rng.uniform(0.5, 1.5, (2, 4, 2)).astype(numpy.float32)
+    stored = Requests(batch.q, *([x.astype(dtype) for x in rows] for rows in (batch.k, batch.v)))
+    exact = Requests(batch.q, *([x.astype(numpy.float32) * own[:, None] for x, own in zip(rows, by)]
+                                for rows, by in zip((stored.k, stored.v), scales)))
+    lists, counts = random_lists(rng, batch, max(2, 200 // block), block)
+    arrays = paged(rng, stored, page_size) if page_size else {
+        "k": numpy.concatenate(stored.k), "v": numpy.concatenate(stored.v), "cu_seqlens_k": boundaries(batch.lengths_k)}
+    arrays = {name: place(array) for name, array in arrays.items()}
+    o, lse = ja.sparse.block_top_k(
+        place(numpy.concatenate(batch.q)), arrays.pop("k"), arrays.pop("v"), place(lists), place(counts), block=block,
+        mask=ja.mask.causal(), return_lse=True, cu_seqlens_q=place(boundaries(batch.lengths_q)), k_descale=place(scales[0]),
+        v_descale=place(scales[1]), **arrays)
+    check(exact, fetch(o), fetch(lse), lists, counts, block, keep=alike)
 
 
 def test_latents_of_neighbors(rng, place, fetch):

@@ -147,6 +147,6 @@ def test_refusals(rng, place):
     q = numpy.zeros((1, 16, 512), BF16)
     with pytest.raises(ja.errors.InvalidSpecError, match="latent_656.*head_dim 576"):
         ja.sparse.dsa(place(q), view_of(place(memory), "latent_656", 16), place(int32([[[0]]])), kv_dtype="latent_656")
-    with pytest.raises(ja.errors.InvalidSpecError, match="list_block.*no latents"):
+    with pytest.raises(ja.errors.InvalidSpecError, match="list_block.*or are latents"):
         ja.prepare(ja.AttentionSpec(head_dim=64, kv_dtype="fp8_e4m3", sequences_q="varlen", sequences_kv="varlen",
                                     list_block=1))

@@ -56,27 +56,27 @@ def exact(q, k, v, k_compressed, v_compressed, gates, *, chosen, block, stride, 
     return sum(gates[..., n : n + 1] * x for n, x in enumerate((of_compressed, of_blocks, of_window))), gap.amin(0)
 
 
-def problem(make, lengths, heads_kv, ratio, head_dim, *, stride, span, **_):
+def problem(make, lengths, heads_kv, ratio, head_dim, *, stride, span, gate_dtype=torch.float32, **_):
     """q, k, v, compressed keys and values, and gates, with the boundaries of tokens and of compressed keys."""
     rows = [max((n - span) // stride + 1, 0) for n in lengths]
     rand = lambda count, heads: make(count, heads, head_dim)  # noqa: E731
     tokens, compressed = sum(lengths), sum(rows)
-    gates = make(tokens, heads_kv * ratio, 3, dtype=torch.float32).sigmoid()
+    gates = make(tokens, heads_kv * ratio, 3, dtype=gate_dtype).sigmoid()
     inputs = [rand(tokens, heads_kv * ratio), *(rand(tokens, heads_kv) for _ in "kv"), *(rand(compressed, heads_kv) for _ in "kv")]
     return [*inputs, gates], [torch.tensor([0, *x], device=gates.device).cumsum(0).int() for x in (lengths, rows)]
 
 
 CASES = [
-    ([450], dict(chosen=4), 1, 4, 64),
-    ([130, 20, 300], dict(chosen=4, block=32, window=50), 2, 2, 64),
-    ([330], dict(chosen=3, block=64, stride=64, span=64, local_blocks=1), 1, 16, 128),
+    ([450], dict(chosen=4), 1, 4, 64, torch.bfloat16),
+    ([130, 20, 300], dict(chosen=4, block=32, window=50), 2, 2, 64, torch.float32),
+    ([330], dict(chosen=3, block=64, stride=64, span=64, local_blocks=1), 1, 16, 128, torch.bfloat16),
 ]
 
 
-@pytest.mark.parametrize("lengths, changed, heads_kv, ratio, head_dim", some(CASES))
-def test_branches_and_gradients(make, lengths, changed, heads_kv, ratio, head_dim):
+@pytest.mark.parametrize("lengths, changed, heads_kv, ratio, head_dim, gate_dtype", some(CASES))
+def test_branches_and_gradients(make, lengths, changed, heads_kv, ratio, head_dim, gate_dtype):
     options = DEFAULTS | changed
-    inputs, (starts, rows) = problem(make, lengths, heads_kv, ratio, head_dim, **options)
+    inputs, (starts, rows) = problem(make, lengths, heads_kv, ratio, head_dim, gate_dtype=gate_dtype, **options)
     inputs = [x.requires_grad_() for x in inputs]
     packed = {} if len(lengths) == 1 else dict(cu_seqlens=starts, cu_seqlens_compressed=rows, max_seqlen=max(lengths))
     o = ja.sparse.nsa(*inputs, **changed, **packed)
@@ -97,10 +97,10 @@ def test_branches_and_gradients(make, lengths, changed, heads_kv, ratio, head_di
 
 
 def test_without_gradients(make):
-    """The same bits."""
-    inputs, _ = problem(make, [200], 1, 4, 64, **DEFAULTS)
+    """Where neighbors share what they read."""
+    inputs, _ = problem(make, [200], 1, 4, 64, gate_dtype=torch.bfloat16, **DEFAULTS)
     o = ja.sparse.nsa(*inputs, chosen=3)
-    assert torch.equal(o, ja.sparse.nsa(*(x.requires_grad_() for x in inputs), chosen=3).detach())
+    assert (o - ja.sparse.nsa(*(x.requires_grad_() for x in inputs), chosen=3).detach()).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("changed, match", [

@@ -196,6 +196,17 @@ def test_auto_gathers_over_several_hosts(made, monkeypatch, recwarn):
     assert len(gathered) == 3 and not exchange.asked and not control.broken and not recwarn.list
 
 
+def test_arrive_gathers_over_gpus_of_two_kinds(made, monkeypatch, recwarn):
+    call, exchange, given, control = made
+    gathered = []
+    monkeypatch.setattr(groups.Control, "_texts", lambda control, what, text, timeout: ["a, sm_90a", "a, sm_80"])
+    monkeypatch.setattr(arrive.gather, "forward", lambda problem: gathered.append(problem) or (problem.q, problem.q[..., 0]))
+    for _ in range(2):
+        operator.compute_directly(call, *tensors())
+    assert len(gathered) == 2 and not exchange.asked and not control.broken
+    assert "ranks on GPUs of one kind (a, sm_80; a, sm_90a)" in str(recwarn.list[0].message)
+
+
 def known_and_anew(rank):
     """Whether results of known calls are those of calls that are checked; shapes, strides, masks, types and groups change."""
     import contextlib

@@ -14,6 +14,7 @@ from comparison import environment  # noqa: E402
 PROGRAMS = {
     "block_lists_time": [],
     "block_mask_time": [],
+    "block_reader_time": [],
     "dropout_time": [],
     "engine_host_time": [],
     "equal_runs": [],
@@ -24,6 +25,7 @@ PROGRAMS = {
     "latent_lists_time": [],
     "list_draws": [],
     "list_gradients_time": [],
+    "nsa_time": [],
     "output_time": [],
     "quantized_output_time": [],
     "quantizer_time": [],

@@ -32,6 +32,7 @@ constexpr int scale_registers = 4;
 constexpr int producer_registers = 56;
 constexpr int joined_producer_registers = 64;
 constexpr int placed_producer_registers = 72;
+constexpr int listed_producer_registers = 72;
 
 constexpr std::array rows = {
     field<&ForwardSplitWgmma::tile_rows>(
@@ -104,7 +105,11 @@ RegisterShares register_shares(const AttentionSpec& spec, const ForwardSplitWgmm
     return shared_registers(consumers, config.blocks_per_sm,
                             config.blocks_per_sm > 1 && !has_scales ? 48 : producer, converter_registers);
   }
-  return consumers == 1 ? RegisterShares{} : shared_registers(consumers, config.blocks_per_sm, producer);
+  // A list's tiles come one after another; two blocks side by side are what hides their latency.
+  const bool is_alone = consumers == 1 && !(has_lists(spec) && config.blocks_per_sm > 1);
+  if (is_alone) return {};
+  return shared_registers(consumers, config.blocks_per_sm,
+                          consumers == 1 ? listed_producer_registers : producer);
 }
 
 }  // namespace forward_split_wgmma

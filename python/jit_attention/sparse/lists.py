@@ -57,8 +57,9 @@ def block_top_k(
         softmax_scale: Factor of q · k. None: 1/sqrt(head_dim).
         return_lse: Whether to return LSE, too, fp32 (heads_q, tokens), or the array to write it to.
         return_aux: "row_max" and "max_logit", with 16-bit keys, as in `attention`.
-        kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528.
-        **arrays: cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
+        kv_dtype: The format of k's rows, where these are 8-bit latents: latent_656, latent_584 or latent_528. Keys and
+            values of FP8 beside 16-bit queries need none.
+        **arrays: k_descale, v_descale, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, cache_leftpad, sinks, out, num_splits,
             stream, tensors, as in `attention`. Without cu_seqlens_q all tokens are of one sequence.
 
     Returns:
@@ -85,6 +86,8 @@ def block_top_k(
         raise InvalidArgumentError(f"q: has {len(q.shape)} dimensions; it must have 3, (tokens, heads_q, head_dim)",
                                    "launch", "q")
     has_pages = len(k.shape) == 4
+    if kv_dtype is None and "float8" in str(k.dtype):
+        kv_dtype = _name_of(k.dtype)
     asks_positions = mask is not None or score is not None or "cu_seqlens_k" in arrays
     if arrays.get("page_table") is None:
         arrays.pop("page_table", None)
@@ -206,7 +209,8 @@ def prepared(**fields: Any) -> Any:
 
 
 def _name_of(dtype: Any) -> str:
-    return {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype).rpartition(".")[2], str(dtype))
+    known = {"bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
+    return known.get(str(dtype).rpartition(".")[2], str(dtype))
 
 
 def _numbers(like: Any, number: int, shape: tuple[int, ...]) -> Any:

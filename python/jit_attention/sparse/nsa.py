@@ -7,10 +7,14 @@ from typing import Any
 
 from .. import _core
 from .. import mask as _masks
+from .. import output as _outputs
 from ..errors import InvalidArgumentError
 from ..typing import Array, ArrayT
-from .gradients import differentiable_attention
-from .lists import _ends, _placed, _torch, block_top_k
+from .gradients import differentiable_attention, requires_gradient
+from .lists import _ends, _name_of, _placed, _torch, block_top_k
+
+_ROWS = 64  # of a tile of a consumer
+_MOST_TOGETHER = 8  # queries: of more, unions take longer than they save
 
 
 def nsa(
@@ -92,22 +96,36 @@ def nsa(
                     for x, given in ((q, cu_seqlens), (k_compressed, cu_seqlens_compressed)))
     own = dict(cu_seqlens_q=tokens, cu_seqlens_k=tokens, softmax_scale=softmax_scale)
     compressed = dict(own, cu_seqlens_k=rows, mask=_compressed(stride, span))
-    attend = differentiable_attention(q, k, v, k_compressed, v_compressed)
+    attend = differentiable_attention(q, k, v, k_compressed, v_compressed, gates)
 
     of_compressed, lse = attend(q, k_compressed, v_compressed, return_lse=True, **compressed)
     scores = _core.score_blocks(
         _detached(q), _detached(k_compressed), lse=_detached(lse), reduce="probability", block_size=block // stride,
         key_span=span // stride, blocks=-(-(int(q.shape[0]) if max_seqlen is None else max_seqlen) // block), **compressed)
     blocks, counts = _core.top_k(scores, chosen, ends=ends, init_blocks=init_blocks, local_blocks=local_blocks)
-    of_blocks = block_top_k(q, k, v, blocks, counts, block=block, mask=_masks.causal(), **own)
-    of_window = attend(q, k, v, mask=_masks.sliding_window(window - 1, 0), **own)
-    return gates[..., 0:1] * of_compressed + gates[..., 1:2] * of_blocks + gates[..., 2:3] * of_window
+    ratio = int(q.shape[1]) // max(1, int(k.shape[1]))
+    # Neighbors choose alike, and fill a tile of rows together. Groups would cross the boundaries of sequences.
+    together = 1 if cu_seqlens is not None or requires_gradient(q, k, v) else max(1, _ROWS // max(1, ratio))
+    of_blocks = block_top_k(q, k, v, blocks, counts, block=block, queries=min(together, _MOST_TOGETHER), mask=_masks.causal(),
+                            **own)
+    attend_to_window = functools.partial(attend, q, k, v, mask=_masks.sliding_window(window - 1, 0), **own)
+    others = gates[..., 0:1] * of_compressed + gates[..., 1:2] * of_blocks
+    if gates.dtype != q.dtype:  # whose sum has another type than o
+        return others + gates[..., 2:3] * attend_to_window()
+    return attend_to_window(output=_weighed_sum(_name_of(q.dtype)), tensors=dict(gate=gates[..., 2], others=others))
 
 
 @functools.lru_cache(maxsize=16)
 def _compressed(stride: int, span: int) -> Any:
     """A compressed key is seen from its last token on."""
     return _masks.text("return k * stride + span <= q + 1;", name="compressed", constants=dict(stride=stride, span=span))
+
+
+@functools.lru_cache(maxsize=2)
+def _weighed_sum(dtype: str) -> Any:
+    """The window's term, added in the epilogue of its kernel. With both other terms and all gates that would spill registers."""
+    return _outputs.text("return gate * value + others;", name="weighed_sum",
+                         tensors=dict(gate=f"{dtype} as_row", others=f"{dtype} as_o"))
 
 
 def _detached(array: Any) -> Any:
