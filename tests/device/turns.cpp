@@ -14,8 +14,8 @@ namespace {
 
 enum class Turn {
   each_run,  ///< also what has no row
-  one_arch,  ///< on sm_80 in a run, on sm_90a in another, in two more on neither
-  fifths,    ///< every fifth case in each run
+  one_arch,  ///< on sm_80 in a run, on sm_90a in another, in four more on neither
+  eighths,   ///< every eighth case in each run
 };
 
 struct Row {
@@ -26,17 +26,17 @@ struct Row {
 // The first row that fits decides.
 constexpr Row rows[] = {
     // Cases that one of the two architectures has alone.
-    {"BackwardTest.Blocks", Turn::fifths},
-    {"BackwardTest.Configs", Turn::fifths},
-    {"BackwardTest.Pairs", Turn::fifths},
-    {"BlockScoresTest.ElementsOf8Bits", Turn::fifths},
-    {"BlockScoresTest.Forward", Turn::fifths},
-    {"QuantizeTest.Equal", Turn::fifths},
-    {"QuantizeTest.HeadDims", Turn::fifths},
-    {"QuantizeTest.Layouts", Turn::fifths},
-    {"QuantizeTest.Means", Turn::fifths},
-    {"QuantizeTest.Norm", Turn::fifths},
-    {"QuantizeTest.Rotates", Turn::fifths},
+    {"BackwardTest.Blocks", Turn::eighths},
+    {"BackwardTest.Configs", Turn::eighths},
+    {"BackwardTest.Pairs", Turn::eighths},
+    {"BlockScoresTest.ElementsOf8Bits", Turn::eighths},
+    {"BlockScoresTest.Forward", Turn::eighths},
+    {"QuantizeTest.Equal", Turn::eighths},
+    {"QuantizeTest.HeadDims", Turn::eighths},
+    {"QuantizeTest.Layouts", Turn::eighths},
+    {"QuantizeTest.Means", Turn::eighths},
+    {"QuantizeTest.Norm", Turn::eighths},
+    {"QuantizeTest.Rotates", Turn::eighths},
     // Cases of both.
     {"AppendTest.", Turn::one_arch},
     {"AttentionTest.MasksAndScores", Turn::one_arch},
@@ -52,34 +52,34 @@ constexpr Row rows[] = {
     {"ThreadsTest.", Turn::one_arch},
     {"VarlenBackwardTest.RowsInUse", Turn::one_arch},
     // Many cases for one feature, or one family of kernels.
-    {"AttentionTest.", Turn::fifths},
-    {"BackwardTcgen05Test.", Turn::fifths},
-    {"BackwardTensorsTest.", Turn::fifths},
-    {"BackwardTuningTest.", Turn::fifths},
-    {"DropoutMaskAheadTest.", Turn::fifths},
-    {"DropoutTest.", Turn::fifths},
-    {"ForwardMmaTmaTest.", Turn::fifths},
-    {"ForwardTcgen05Test.", Turn::fifths},
-    {"ForwardWgmmaTest.", Turn::fifths},
-    {"Fp8CacheTest.", Turn::fifths},
-    {"Fp8CacheWgmmaTest.", Turn::fifths},
-    {"Fp8InterpolationTest.", Turn::fifths},
-    {"Fp8MmaTest.", Turn::fifths},
-    {"Fp8Test.", Turn::fifths},
-    {"KeyExchangeTest.", Turn::fifths},
-    {"KeylessRowsTest.", Turn::fifths},
-    {"LaunchTest.", Turn::fifths},
-    {"MatmulTest.", Turn::fifths},
-    {"MixedTest.", Turn::fifths},
-    {"MlaTest.", Turn::fifths},
-    {"QuantizeResidentTest.", Turn::fifths},
-    {"SplitKeysTest.", Turn::fifths},
-    {"SplitSpansTest.", Turn::fifths},
-    {"UpcastAheadTest.", Turn::fifths},
-    {"VarlenBackwardTest.", Turn::fifths},
-    {"VarlenTurnsTest.", Turn::fifths},
-    {"WideBackwardTest.", Turn::fifths},
-    {"WideHeadsTest.", Turn::fifths},
+    {"AttentionTest.", Turn::eighths},
+    {"BackwardTcgen05Test.", Turn::eighths},
+    {"BackwardTensorsTest.", Turn::eighths},
+    {"BackwardTuningTest.", Turn::eighths},
+    {"DropoutMaskAheadTest.", Turn::eighths},
+    {"DropoutTest.", Turn::eighths},
+    {"ForwardMmaTmaTest.", Turn::eighths},
+    {"ForwardTcgen05Test.", Turn::eighths},
+    {"ForwardWgmmaTest.", Turn::eighths},
+    {"Fp8CacheTest.", Turn::eighths},
+    {"Fp8CacheWgmmaTest.", Turn::eighths},
+    {"Fp8InterpolationTest.", Turn::eighths},
+    {"Fp8MmaTest.", Turn::eighths},
+    {"Fp8Test.", Turn::eighths},
+    {"KeyExchangeTest.", Turn::eighths},
+    {"KeylessRowsTest.", Turn::eighths},
+    {"LaunchTest.", Turn::eighths},
+    {"MatmulTest.", Turn::eighths},
+    {"MixedTest.", Turn::eighths},
+    {"MlaTest.", Turn::eighths},
+    {"QuantizeResidentTest.", Turn::eighths},
+    {"SplitKeysTest.", Turn::eighths},
+    {"SplitSpansTest.", Turn::eighths},
+    {"UpcastAheadTest.", Turn::eighths},
+    {"VarlenBackwardTest.", Turn::eighths},
+    {"VarlenTurnsTest.", Turn::eighths},
+    {"WideBackwardTest.", Turn::eighths},
+    {"WideHeadsTest.", Turn::eighths},
 };
 
 Turn turn_of(std::string_view name) {
@@ -132,9 +132,9 @@ bool is_turn_of_case(Arch arch) {
     case Turn::each_run:
       return true;
     case Turn::one_arch:
-      return !(is_sm_80 || is_sm_90a) || reference::is_turn(place_in_suite() + (is_sm_90a ? 1 : 0), 4);
-    case Turn::fifths:
-      return reference::is_turn(place_in_suite(), 5);
+      return !(is_sm_80 || is_sm_90a) || reference::is_turn(place_in_suite() + (is_sm_90a ? 1 : 0), 6);
+    case Turn::eighths:
+      return reference::is_turn(place_in_suite(), 8);
   }
   return true;
 }

@@ -16,11 +16,11 @@ def takes_all():
 
 
 def some(cases, count=None, turn=0):
-    """Every `count`-th case, from where the seed falls on: a few runs take all. Without a count a third of the cases, of
+    """Every `count`-th case, from where the seed falls on: a few runs take all. Without a count a quarter of the cases, of
     up to three a half. Tests that go through the same cases have a `turn` each, so that a run has all of two cases in one
     test or another."""
     cases = list(cases)
-    count = count or (3 if len(cases) > 3 else 2)
+    count = count or (4 if len(cases) > 3 else 2)
     first = SEED // 16 + turn  # by itself: the cases may be pairs
     return [case for place, case in enumerate(cases) if takes_all() or (place + first) % count == 0]
 

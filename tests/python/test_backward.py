@@ -10,7 +10,7 @@ from exact_attention import DTYPES, random_qkv
 from request_batches import BF16, boundaries, int32, requests
 from seeded import some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 def exact_gradients(do, q, k, v, *, keep=None, score=None, slope=None):

@@ -7,7 +7,7 @@ from block_masks import BY_HEAD, blocks_of
 from exact_attention import exact_attention, random_qkv
 from jit_attention import _core
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 
 
 @pytest.mark.parametrize("mask", [None, ja.mask.causal()], ids=["all", "causal"])

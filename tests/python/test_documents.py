@@ -10,7 +10,7 @@ from exact_attention import DTYPES, random_qkv
 
 PAGES = ("python", "frameworks", "masks", "serving", "batch-invariance", "outputs", "kv-caches", "mla", "append", "gradients",
          "reference/trees")
-SHARE = 8  # kernels take long to compile
+SHARE = 12  # kernels take long to compile
 
 SMALL_SPEC = 'ja.AttentionSpec(dtype="fp16", head_dim=16)'
 FEW_SIZES = "heads_q=2, max_batch=2, max_seqlen=64"

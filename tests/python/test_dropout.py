@@ -8,7 +8,7 @@ from request_batches import boundaries, int32
 from test_backward import check as check_gradients
 from test_backward import packed, random_problem, varlen
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 M32 = numpy.uint64(0xFFFFFFFF)
 

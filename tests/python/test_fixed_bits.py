@@ -25,7 +25,7 @@ GOLDEN_CASES = [
 ]  # fmt: skip
 
 
-SHARE_OF_PAIRS = 144 if IS_HOPPER else 432  # on others the same in fewer families
+SHARE_OF_PAIRS = 216 if IS_HOPPER else 648  # on others the same in fewer families
 
 
 @pytest.mark.parametrize("case", some(COVER, SHARE_OF_PAIRS), ids=lambda case: "-".join(map(str, vars(case).values())))

@@ -14,7 +14,7 @@ from fp8_caches import FP8
 from jit_attention.flash_attn import v3, v4
 from seeded import some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 PROBLEMS = {
     "plain": dict(heads_q=2, heads_kv=2),

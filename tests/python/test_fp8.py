@@ -11,7 +11,7 @@ from fp8_caches import FP8
 from request_batches import BF16, boundaries, causal, int32
 from seeded import paired, some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 OUTPUTS = {"bf16": BF16, "fp16": numpy.dtype(numpy.float16), "fp32": numpy.dtype(numpy.float32)}
 

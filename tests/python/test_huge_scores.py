@@ -7,7 +7,7 @@ import pytest
 from exact_attention import DTYPES
 from seeded import some
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 FAMILIES = {
     "mma_sync": "family=forward_mma_sync",
     "mma_sync always": "family=forward_mma_sync rescale=always",

@@ -10,7 +10,7 @@ from exact_attention import exact_attention
 from request_batches import Requests, boundaries, int32, paged, requests
 from seeded import some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 def random_lists(rng, batch, entries, block, *, heads=None):

@@ -10,7 +10,7 @@ from request_batches import causal
 from seeded import paired, some
 from stored_caches import DESCALE, NAMES, cached, call, pages, varlen
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 
 
 @pytest.mark.parametrize("name, inline", paired(NAMES, [False, True]))

@@ -8,7 +8,7 @@ from latents import FORMATS, head_dim, pool, put, rounded, view_of
 from request_batches import BF16, boundaries, int32
 from seeded import paired
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 HEADS = 16
 
 pytestmark = pytest.mark.skipif(not ja.devices()[0].arch.startswith("sm_90"), reason="latents are of sm_90a")

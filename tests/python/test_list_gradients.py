@@ -8,7 +8,7 @@ from request_batches import BF16, boundaries, int32, requests
 from seeded import some
 from test_key_lists import latents, positions, random_lists
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 
 
 def exact_gradients(batch, do, lists, counts, block, *, keep=None, score=None, slope=None, sinks=None, dlse=None, members=None,

@@ -9,7 +9,7 @@ import pytest
 from block_masks import BY_HEAD, SEGMENTS, blocks_of, gradients, random_segments
 from exact_attention import exact_attention, random_qkv
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 @pytest.mark.parametrize("scores", [True, 3])

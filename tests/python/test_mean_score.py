@@ -7,7 +7,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries, call, paged, requests
 
-SHARE = 8  # kernels take long to compile
+SHARE = 12  # kernels take long to compile
 
 BF16 = numpy.dtype(ml_dtypes.bfloat16)
 

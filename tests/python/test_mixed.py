@@ -8,7 +8,7 @@ from exact_attention import exact_attention
 from request_batches import BF16, boundaries, causal, int32, paged, requests
 from seeded import some
 
-SHARE = 8  # kernels take long to compile
+SHARE = 12  # kernels take long to compile
 
 FEW = 64  # a request of more queries has many
 # Both sides of the boundary, requests without queries and without keys, and the most that a tile of rows or queries holds.

@@ -11,7 +11,7 @@ from append_tokens import Tokens, angles_at, exact_rows, poisoned, random_table
 from request_batches import BF16, Requests, boundaries, causal, int32, paged
 from seeded import some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 @pytest.fixture(autouse=True)

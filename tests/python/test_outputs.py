@@ -9,7 +9,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries, call, causal, paged, requests
 
-SHARE = 8  # kernels take long to compile
+SHARE = 12  # kernels take long to compile
 
 BOTH = ("max_logit", "row_max")
 

@@ -9,7 +9,7 @@ from seeded import some
 from shards import NO_ROW, any_part, attend, contiguous, positions, striped, table, zigzag
 from test_dropout import kept, rng_state
 
-SHARE = 10  # kernels take long to compile
+SHARE = 15  # kernels take long to compile
 
 BF16 = numpy.dtype(ml_dtypes.bfloat16)
 SIDES = ["q", "k", "qk"]

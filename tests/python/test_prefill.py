@@ -8,7 +8,7 @@ from exact_attention import exact_attention
 from request_batches import BF16, causal, int32, paged, requests
 from seeded import paired, some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 CONFIGS = {
     "turns": "tile_q=128 tile_kv=64 stages_q=2 stages_k=2 stages_v=2 order=ping_pong rescale=on_overflow",

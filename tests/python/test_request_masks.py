@@ -6,7 +6,7 @@ import pytest
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import paired, some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 def random_tree(rng, nodes):

@@ -6,7 +6,7 @@ import pytest
 from exact_attention import random_qkv
 from request_batches import boundaries
 
-SHARE = 4
+SHARE = 6
 POISON = -12345.0
 
 

@@ -8,7 +8,7 @@ from fp8_caches import cached
 from request_batches import BF16, boundaries, call, causal, int32, paged, requests
 from seeded import some
 
-SHARE = 6  # kernels take long to compile
+SHARE = 9  # kernels take long to compile
 
 
 @pytest.mark.parametrize("page_size", some([1, 7, 16, 256]))

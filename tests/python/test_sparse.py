@@ -8,7 +8,7 @@ from request_batches import int32, paged, requests
 from seeded import some
 from test_key_lists import alike, check, latents, random_lists
 
-SHARE = 4  # kernels take long to compile
+SHARE = 6  # kernels take long to compile
 
 
 def distinct(rng, tokens, heads, count, limit):

@@ -17,7 +17,7 @@ import jit_attention.torch.transformers as integration  # noqa: E402
 from jit_attention.torch import register_with_transformers  # noqa: E402
 from tiny_architectures import architectures, tiny_model  # noqa: E402
 
-SHARE = 8  # of the architectures, in a run on an emulated device
+SHARE = 12  # of the architectures, in a run on an emulated device
 NAME = "jit_attention_in_fp32"
 TOKENS = 17
 PADDING = 5
