@@ -60,7 +60,7 @@ class PExchange {
       state.row_max[r] = numbers[r];
       state.row_sum[r] = numbers[rows + r];  // mutate: SumsOfOwnTilesAlone
     }
-    return uniform(moves[0] | moves[1] | moves[2] | moves[3]) != 0;  // mutate: MovesOfOneWarp
+    return uniform(moves[0] | moves[1] | moves[2] | moves[3]) != 0;
   }
 
  private:

@@ -43,7 +43,7 @@ JIT_DEVICE WarpSplits<KernelTraits<Config>> multiply_keys(const AttentionParams&
   constexpr int loads_ahead = Config::stages - 1, groups_ahead = 2 * loads_ahead;
   const unsigned queries = smem_address(bytes) + Traits::layout.queries;
   const WorkTileMask<Config> mask{params, work_tile};
-  DealtTiles<Config> tiles(
+  StridedTiles<Config> tiles(
       mask, queries_of<Config>(work_tile),
       tiles_of_warp<Config>(tiles_of<Config>(params, work_tile), split.split, params.sequences.num_splits),
       work_tile.kv.length);

@@ -3,8 +3,8 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_cluster/dealt_tiles.cuh"
 #include "forward_split_cluster/page_window.cuh"
+#include "forward_split_cluster/strided_tiles.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "mainloop/kv_row_copies.cuh"
 #include "problem/paged_kv.cuh"
@@ -59,7 +59,7 @@ JIT_DEVICE void copy_tile(const AttentionParams& params, const SplitWorkTile& wo
 /// of what `behind_keys` copies, and one of values, which are needed later. By a whole warp.
 template <class Config, class F>
 JIT_DEVICE void load_tile(const AttentionParams& params, const SplitWorkTile& work_tile,
-                          const WarpPipeline<Config>& pipeline, int step, DealtTiles<Config>& tiles,
+                          const WarpPipeline<Config>& pipeline, int step, StridedTiles<Config>& tiles,
                           PageWindow<Config>& pages, F behind_keys) {
   using Traits = KernelTraits<Config>;
   const bool has_tile = tiles.has_tile();

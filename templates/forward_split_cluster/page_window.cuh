@@ -7,7 +7,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_cluster/dealt_tiles.cuh"
+#include "forward_split_cluster/strided_tiles.cuh"
 #include "problem/paged_kv.cuh"
 #include "problem/variable_sequences.cuh"
 #include "split_keys/work_tile_keys.cuh"
@@ -36,7 +36,7 @@ class PageWindow {
         places_groups_(rows_together<Config> > 1 && work_tile.kv.begin % rows_together<Config> == 0) {}
 
   /// Finds the rows of the tile that is loaded next. By a whole warp.
-  JIT_DEVICE void find(const DealtTiles<Config>& tiles) {
+  JIT_DEVICE void find(const StridedTiles<Config>& tiles) {
     if (places_groups_) {
       find_groups(tiles);
     } else {
@@ -86,7 +86,7 @@ class PageWindow {
     return page;
   }
 
-  JIT_DEVICE void find_groups(const DealtTiles<Config>& tiles) {
+  JIT_DEVICE void find_groups(const StridedTiles<Config>& tiles) {
     if (tiles.turn() - first_turn_ >= turns) {
       first_turn_ = tiles.turn();
       const int lane = lane_id();

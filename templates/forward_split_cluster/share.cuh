@@ -4,7 +4,7 @@
 
 #include "base/params.cuh"
 #include "base/prelude.cuh"
-#include "forward_split_cluster/dealt_tiles.cuh"
+#include "forward_split_cluster/strided_tiles.cuh"
 #include "forward_split_cluster/traits.cuh"
 #include "problem/variable_sequences.cuh"
 #include "ptx/cache_hints.cuh"
@@ -65,7 +65,7 @@ JIT_DEVICE SplitWorkTile work_tile_of_cluster(const AttentionParams& params) {
 /// warps. `num_splits` blocks share them at most; 0: all of the cluster. Warps take turns at dense keys, so that they read next
 /// to each other. In pages, which lie anywhere, their tiles stand side by side, so that a lookup finds the pages of many.
 template <class Config>
-JIT_DEVICE DealtRange tiles_of_warp(const TileRange& tiles, int rank, int num_splits) {
+JIT_DEVICE StridedRange tiles_of_warp(const TileRange& tiles, int rank, int num_splits) {
   const int blocks = num_splits == 0 ? Config::cluster : minimum(Config::cluster, num_splits);
   const int place = warp_id() * blocks + rank;  // mutate: WarpsOfOneBlockAlone
   const int warps = blocks * Config::block_warps;

@@ -34,7 +34,7 @@ struct MergeParams {
   MergeView view[views];
 };
 
-/// Of a merge of two states whose rows of o, and those of the result, lie at equal distances.
+/// Parameters of a merge of two states whose rows of o, and those of the result, lie at equal distances.
 struct MergePairParams {
   void* o;
   float* lse;  ///< may be null

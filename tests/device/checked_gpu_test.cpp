@@ -148,14 +148,14 @@ TEST_F(CheckedTest, OtherCallsComputeWhatIsDefined) {
   }
 }
 
-// Ends of subtrees of two sequences of 40 keys, of which a batch of 1 has the ends.
+// Ends of subtrees of 40 keys.
 TEST_F(CheckedTest, EndsOfNoTreeAreNamed) {
   const CurrentDevice current(0);
   constexpr int keys = 40;
-  const DeviceBuffer zeros(0, 2 * keys * heads * head_dim * 2), o(0, zeros.size());
+  const DeviceBuffer zeros(0, keys * heads * head_dim * 2), o(0, zeros.size());
   zeros.fill(0, nullptr);
   const auto view = [](const DeviceBuffer& buffer) {
-    return TensorView::dense(buffer.data(), DType::bf16, {2, keys, heads, head_dim});
+    return TensorView::dense(buffer.data(), DType::bf16, {1, keys, heads, head_dim});
   };
   AttentionSpec checked = spec(true);
   checked.sequences_q = checked.sequences_kv = SequenceKind::dense;

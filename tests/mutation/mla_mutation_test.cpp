@@ -107,8 +107,6 @@ INSTANTIATE_TEST_SUITE_P(
         TemplateMutation{"RescaleOfTheOtherForgotten", removed, {}, steep_rows},
         TemplateMutation{"OwnRescaleForgotten", removed, {}, steep_rows},
         TemplateMutation{
-            "MovesOfOneWarp", {"moves[0] | moves[1] | moves[2] | moves[3]", "moves[0]"}, {}, steep_rows},
-        TemplateMutation{
             "PWhereKeysAreMultiplied", removed, {"data race", "access in flight"}, by_rows_in_parts},
         TemplateMutation{"OwnPartReleasedUnderItsProduct",
                          moved_up(1),

@@ -45,7 +45,7 @@ constexpr double draws_per_key = 6.6, shared_draws_per_key = 7.5;
 // of a large head_dim; a small one leaves little time to load and apply precomputed bits.
 constexpr double drawn_beside_products = 1.14, dropped_by_bits = 1.14;
 // Factors of choices that are rarely fastest, set by hand.
-constexpr double three_masked = 1.06;        // three consumers under a mask: most skip some of the last tiles
+constexpr double three_masked = 1.06;  // three consumers under a mask: most skip some of the last tiles
 // Tiles of more keys than queries under a mask: of 128 × 160 and 128 × 128 at head_dim 128 the second is 1 to 4 %
 // faster (docs/records/notebook.md), and compiles in less time.
 constexpr double wide_masked = 1.015;

@@ -11,7 +11,7 @@
 namespace jit::forward_split_cluster {
 
 /// The tiles of a warp: every `stride`-th one of [first, end).
-struct DealtRange {
+struct StridedRange {
   int first;
   int end;
   int stride;
@@ -19,11 +19,12 @@ struct DealtRange {
 
 /// Iterates over those tiles of a warp that the mask does not drop.
 template <class Config>
-class DealtTiles {
+class StridedTiles {
   using Mask = WorkTileMask<Config>;
 
  public:
-  JIT_DEVICE DealtTiles(const Mask& mask, const ScoreTile& queries, const DealtRange& tiles, int seqlen_kv)
+  JIT_DEVICE StridedTiles(const Mask& mask, const ScoreTile& queries, const StridedRange& tiles,
+                          int seqlen_kv)
       : mask_(mask), queries_(queries), tiles_(tiles), seqlen_kv_(seqlen_kv) {
     find(0);
   }
@@ -63,7 +64,7 @@ class DealtTiles {
 
   const Mask& mask_;
   ScoreTile queries_;
-  DealtRange tiles_;
+  StridedRange tiles_;
   int seqlen_kv_;
   int turn_;
   bool is_partial_;
