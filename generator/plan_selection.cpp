@@ -12,6 +12,7 @@
 #include "generator/context/context_state.h"
 #include "generator/kernels/families.h"
 #include "generator/kernels/search.h"
+#include "generator/plan/documents_plan.h"
 #include "generator/plan/kernel_choice.h"
 #include "generator/problem/arguments.h"
 #include "generator/problem/kernel_spec.h"
@@ -141,6 +142,8 @@ Plan plan_for_sizes(const AttentionState& state, int device, const AttentionPara
   if (state.given) return *default_plan(state, device, shape);
   if (shape.seqlen_kv != 0) {
     if (std::optional<Plan> mixed = mixed_plan(state, problem.device(), shape)) return *std::move(mixed);
+    if (std::optional<Plan> documents = documents_plan(state.context, state.spec, shape, problem.device()))
+      return *std::move(documents);
   }
   return choose_plan(state.context, problem, [&](std::string why) {
     return untuned_plan(state, problem.device(), shape, std::move(why));

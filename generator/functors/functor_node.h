@@ -79,6 +79,11 @@ int key_words(const Mask& mask);
 bool is_asked_by_parts(const Mask& mask);
 /// Whether queries see no document but their own, or no branch of a tree but their own.
 bool has_documents(const Mask& mask);
+/// Whether a mask within one document equals it at other positions: `document`, combined by && with masks of the distance
+/// of query and key alone.
+bool is_within_documents(const Mask& mask);
+/// Such a mask without `document`.
+Mask within_a_document(const Mask& mask);
 bool has_tree(const Mask& mask);
 
 /// Whether scores are bounded, or equally large in consecutive tiles of keys.

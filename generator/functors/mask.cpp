@@ -141,6 +141,31 @@ bool is_asked_by_parts(const Mask& mask) { return is_asked_by_parts(node_of(mask
 
 bool has_documents(const Mask& mask) { return is_within(node_of(mask), "document"); }
 
+namespace {
+
+// Leaves `document` of a conjunction whose other leaves know distances alone; −1: it is none.
+int documents_beside_distances(const MaskNode& node) {
+  if (node.combination == MaskOperator::conjunction) {
+    const int a = documents_beside_distances(*node.a), b = documents_beside_distances(*node.b);
+    return a < 0 || b < 0 ? -1 : a + b;
+  }
+  if (node.row == nullptr) return -1;
+  const std::string_view name = node.row->functor.name;
+  if (name == "document") return 1;
+  return name == "causal" || name == "sliding_window" ? 0 : -1;
+}
+
+}  // namespace
+
+bool is_within_documents(const Mask& mask) { return documents_beside_distances(node_of(mask)) == 1; }
+
+Mask within_a_document(const Mask& mask) {
+  const MaskNode& node = node_of(mask);
+  if (node.combination == MaskOperator::conjunction)
+    return within_a_document(MaskAccess::make(node.a)) && within_a_document(MaskAccess::make(node.b));
+  return node.row->functor.name == "document" ? Mask() : mask;
+}
+
 bool has_tree(const Mask& mask) { return is_within(node_of(mask), "tree"); }
 
 int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
