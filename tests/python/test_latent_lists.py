@@ -151,5 +151,5 @@ def test_refusals(rng, place):
     with pytest.raises(ja.errors.InvalidSpecError, match="latent_656.*head_dim 576"):
         ja.sparse.dsa(place(q), view_of(place(memory), "latent_656", 16), place(int32([[[0]]])), kv_dtype="latent_656")
     with pytest.raises(ja.errors.InvalidSpecError, match="list_block.*or are latents"):
-        ja.prepare(ja.AttentionSpec(head_dim=64, kv_dtype="fp8_e4m3", sequences_q="varlen", sequences_kv="varlen",
+        ja.prepare(ja.AttentionSpec(head_dim=64, kv_dtype="int8", sequences_q="varlen", sequences_kv="varlen",
                                     list_block=1))

@@ -73,8 +73,9 @@ constexpr RetiredWord retired_words[] = {
     {"strip", "column slice", kernels},
     {"turn", "iteration", row_operations, "in turns"},
     {"ragged", "varlen", "",
-     "compare-ragged\\.svg|compare-\\{paged,ragged|compare\\.py: ragged|!\\[ragged,|--suite .*|`ragged`: "
-     "requests|\\| `ragged` \\|"},
+     "compare-ragged\\.svg|compare-\\{paged,ragged|compare\\.py: ragged|!\\[ragged,|--suite "
+     ".*|ragged/prefill-[a-z]*|"
+     "`ragged`: requests|\\| `ragged` \\|"},
     {"widen", "upcast"},
     {"widened", "upcast"},
     {"widening", "upcast"},
