@@ -1,6 +1,5 @@
 #include "generator/plan/array_check.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,6 +7,7 @@
 #include <jit/device.h>
 #include <jit/error.h>
 
+#include "generator/functors/functor_node.h"
 #include "generator/functors/functor_tensors.h"
 #include "generator/launch/ceil_div.h"
 #include "generator/launch/loaded_kernel.h"
@@ -19,12 +19,6 @@
 
 namespace jit {
 namespace {
-
-bool has_tree(const Mask& mask) {
-  const auto tensors = mask.tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const FunctorTensorSpec& tensor) { return tensor.name == "tree_ends"; });
-}
 
 // Runs a check, and throws what it has recorded.
 void run_check(KernelStore& store, const Program& program, std::int64_t blocks, const AttentionParams& params,

@@ -78,28 +78,35 @@ class PageWindow {
   }
 
   /// The page of the rows from a key on; −1 behind the keys.
-  JIT_DEVICE int page_of(int key, int rows) const {
+  JIT_DEVICE int page_of(int key) const {
     if (static_cast<unsigned>(key) >= static_cast<unsigned>(work_tile_.kv.length))
       return -1;  // or far behind
-    const int page = VariableSequences<Config>(params_).page(work_tile_.batch, work_tile_.kv.begin + key);
-    expect_page<Config>(params_, work_tile_, key, rows, page);
-    return page;
+    return VariableSequences<Config>(params_).page(work_tile_.batch, work_tile_.kv.begin + key);
+  }
+
+  /// Expects a page for rows that are loaded. Entries of tiles that no query sees are looked up, too, but may be anything.
+  JIT_DEVICE void expect(int key, int rows, int page) const {
+    if (static_cast<unsigned>(key) < static_cast<unsigned>(work_tile_.kv.length))
+      expect_page<Config>(params_, work_tile_, key, rows, page);
   }
 
   JIT_DEVICE void find_groups(const StridedTiles<Config>& tiles) {
     if (tiles.turn() - first_turn_ >= turns) {
       first_turn_ = tiles.turn();
       const int lane = lane_id();
-      page_ = page_of(tiles.key_of(first_turn_ + lane / groups) + lane % groups * rows_together<Config>,
-                      rows_together<Config>);
+      page_ = page_of(tiles.key_of(first_turn_ + lane / groups) + lane % groups * rows_together<Config>);
     }
     first_lane_ = (tiles.turn() - first_turn_) * groups;
+    const unsigned group = lane_id() - first_lane_;
+    if (group < groups)
+      expect(tiles.key() + static_cast<int>(group) * rows_together<Config>, rows_together<Config>, page_);
   }
 
   JIT_DEVICE void place_rows(int k_begin) const {
     const int key = k_begin + lane_id();
     const bool is_row = lane_id() < Config::tile_kv;
-    const int page = is_row ? page_of(key, 1) : -1;
+    const int page = is_row ? page_of(key) : -1;
+    if (is_row) expect(key, 1, page);
     const bool exists = PagedKv<Config>(params_).exists(page);
     __syncwarp();  // all have read what lies there
     if (is_row) {

@@ -1,5 +1,5 @@
-// The tiles of keys of a warp. The warps of a cluster take turns, so that they read next to each other, and that a warp knows its
-// first tile before it knows the length.
+// The tiles of keys of a warp. The warps of a cluster take turns, so that they read next to each other, and that a warp
+// knows its first tile before it knows the length. In pages a warp's tiles stand side by side.
 #pragma once
 
 #include "base/params.cuh"

@@ -28,8 +28,9 @@ class LargestKnown<Config, true> {
 
   /// Before the first tile of a work tile, perhaps of another head.
   JIT_DEVICE void forget() {
+    // mutate: LargestOfAnotherHead
     exponent_ = with_bits(-0x1p127f, rows_have_scores);
-  }  // mutate: LargestOfAnotherHead
+  }
   /// Asks for what calls have raised a head's largest score to, when keys of the call have come: what wrote it has ended.
   static JIT_DEVICE float ask(const AttentionParams& params, int head) {
     return __uint_as_float(load_relaxed(reinterpret_cast<const unsigned*>(params.outputs.max_logit) + head));

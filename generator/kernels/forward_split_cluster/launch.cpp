@@ -41,7 +41,9 @@ void Family<ForwardSplitCluster>::launch(const KernelLaunch& launch, const Forwa
                     "another is chosen",
                     launch.params.heads_kv, max_grid_yz, name));
   }
-  if (tiles.rows > most_rows) {
+  const std::int64_t warps = (tiles.places + places_side_by_side) * config.cluster * launch.params.heads_kv *
+                             (launch.kernel.threads / 32);
+  if (std::max(tiles.rows, warps) > most_rows) {  // kernels count them in 32 bits
     throw Error(
         ErrorCode::invalid_argument, "launch", "q",
         fmt::format(
