@@ -59,13 +59,15 @@ ProblemShape shape_of_documents(ProblemShape shape) {
   return shape;
 }
 
-// Whether batch entries follow one another like rows, so that all rows are one dimension.
-bool has_rows_of_all(const AttentionParams& params) {
-  const auto follows = [&](const TensorStrides& strides, int seqlen) {
-    return params.batch == 1 || strides.batch == static_cast<long long>(seqlen) * strides.seq;
+// Whether documents of a call may be sequences: a plan serves all calls of its size class, whose lengths may differ. Batch
+// entries must follow one another like rows, so that all rows are one dimension.
+bool may_have_sequences(const AttentionParams& params) {
+  const auto follows = [&](const TensorStrides& strides) {
+    return params.batch == 1 || strides.batch == static_cast<long long>(params.seqlen_q) * strides.seq;
   };
-  return follows(params.q_strides, params.seqlen_q) && follows(params.k_strides, params.seqlen_kv) &&
-         follows(params.v_strides, params.seqlen_kv) && follows(params.o_strides, params.seqlen_q);
+  return params.seqlen_q == params.seqlen_kv && params.batch <= max_grid_yz &&
+         std::int64_t{params.batch} * params.seqlen_q <= max_seqlen && follows(params.q_strides) &&
+         follows(params.k_strides) && follows(params.v_strides) && follows(params.o_strides);
 }
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -152,7 +154,7 @@ void launch_find(const LoadedKernel& kernel, const AttentionSpec& spec, const Ke
   FindDocuments of = {};
   of.batch = params.batch;
   of.seqlen = params.seqlen_q;
-  of.may_find = has_rows_of_all(params);
+  of.may_find = may_have_sequences(params);
   of.boundaries = own.boundaries(launch.kept);
   of.begins = own.begins(launch.kept);
   of.counts = own.counts(launch.kept);
@@ -183,9 +185,10 @@ void launch_copy(const LoadedKernel& kernel, const KernelLaunch& launch) {
   const float* from = own.lse(launch.kept);
   float* to = params.lse;
   const int* is_dense = own.is_dense(launch.kept);
-  long long batch_stride = params.lse_strides.batch, head_stride = params.lse_strides.head;
+  long long batch_stride = params.lse_strides.batch, head_stride = params.lse_strides.head,
+            row_stride = params.lse_strides.seq;
   int seqlen = params.seqlen_q;
-  void* arguments[] = {&from, &to, &is_dense, &batch_stride, &head_stride, &seqlen};
+  void* arguments[] = {&from, &to, &is_dense, &batch_stride, &head_stride, &row_stride, &seqlen};
   jit::launch(kernel.kernel.handle(),
               {.grid = {static_cast<unsigned>(params.heads_q), static_cast<unsigned>(params.batch), 1},
                .block = {kernel.threads, 1, 1}},
@@ -243,8 +246,8 @@ std::optional<Plan> documents_plan(KernelStore& store, const AttentionSpec& spec
         store,
         build(side_program("copy_lse_of_documents", "copy_lse",
                            "const float* from, float* to, const int* is_dense, long long batch_stride, "
-                           "long long head_stride, int seqlen",
-                           "copy_lse(from, to, is_dense, batch_stride, head_stride, seqlen)")),
+                           "long long head_stride, long long row_stride, int seqlen",
+                           "copy_lse(from, to, is_dense, batch_stride, head_stride, row_stride, seqlen)")),
         device.ordinal);
 
     Plan plan = make_plan(store, of_sequences, std::move(kernel), device.ordinal,
@@ -253,10 +256,11 @@ std::optional<Plan> documents_plan(KernelStore& store, const AttentionSpec& spec
     PlanStep& first = plan.steps.front();
     first.workspace_bytes = [bytes = first.workspace_bytes](const AttentionParams& params,
                                                             const GradientParams*) {
-      return bytes(sequence_params(params, nullptr), nullptr);
+      return may_have_sequences(params) ? bytes(sequence_params(params, nullptr), nullptr) : 0;
     };
     first.launch = [run = first.launch, of_sequences, spec, finds, copies](const KernelLaunch& launch) {
       launch_find(finds, spec, launch);
+      if (!may_have_sequences(launch.params)) return;
       AttentionParams params = sequence_params(launch.params, launch.kept);
       run(launch_of(launch, of_sequences, params));
       if (Kept(launch.params).has_lse()) launch_copy(copies, launch);

@@ -38,8 +38,8 @@ JIT_DEVICE Sums sum_of_block(int value) {
   return sums;
 }
 
-/// Writes where documents of an entry begin and returns how many these are; `most` + 1 if more, or if ids of queries and keys
-/// differ. By all threads of a block.
+/// Writes where the first `most` documents of an entry begin. Returns how many there are; more than `most` also where ids of
+/// queries and keys differ. By all threads of a block.
 JIT_DEVICE int find_changes(const int* ids_q, const int* ids_kv, int seqlen, int most, int* begins) {
   constexpr int ids_at_once = 8;
   int found = 0;
@@ -57,7 +57,7 @@ JIT_DEVICE int find_changes(const int* ids_q, const int* ids_kv, int seqlen, int
     for (int i = 0; i < ids_at_once; ++i) {
       const bool exists = first + i < seqlen;
       changes |= exists && (first + i == 0 || ids[i + 1] != ids[i]) ? 1u << i : 0;
-      differ |= exists && other[i] != ids[i + 1];
+      differ |= exists && other[i] != ids[i + 1];  // mutate: IdsOfQueriesAreThoseOfKeys
     }
     const Sums sums = sum_of_block(__popc(changes));
     int place = found + sums.before;
@@ -66,7 +66,7 @@ JIT_DEVICE int find_changes(const int* ids_q, const int* ids_kv, int seqlen, int
     }
     found += sums.all;
   }
-  return __syncthreads_or(differ || found > most) ? most + 1 : found;
+  return __syncthreads_or(differ) ? most + 1 : found;
 }
 
 /// Whether an id comes back after another one. By all threads of a block.
@@ -74,7 +74,7 @@ JIT_DEVICE bool comes_back(const int* ids, const int* begins, int count) {
   bool found = false;
   for (int pair = threadIdx.x; pair < count * count; pair += find_documents_threads) {
     const int a = pair / count, b = pair - a * count;
-    found |= a < b && ids[begins[a]] == ids[begins[b]];
+    found |= a < b && ids[begins[a]] == ids[begins[b]];  // mutate: AnIdComesBack
   }
   return __syncthreads_or(found) != 0;
 }
@@ -86,7 +86,7 @@ JIT_DEVICE void find_in_entry(const FindDocuments& of, int entry) {
   const int* const ids = of.ids_kv + entry * of.stride_kv;
   const int count =
       of.may_find ? find_changes(of.ids_q + entry * of.stride_q, ids, of.seqlen, most, begins) : most + 1;
-  const bool are_apart = count <= most && !comes_back(ids, begins, count);
+  const bool are_apart = count <= most && !comes_back(ids, begins, count);  // mutate: DocumentsFitTheTable
   if (threadIdx.x == 0) of.counts[entry] = are_apart ? count : 0;
 }
 
@@ -134,7 +134,7 @@ JIT_DEVICE void find_documents(const FindDocuments& of) {
   const int found = dense ? 0 : write_documents(of), all = of.batch * documents_of_entry(of.seqlen);
   for (int i = found + static_cast<int>(threadIdx.x); i <= all; i += find_documents_threads)
     of.boundaries[i] = of.batch * of.seqlen;
-  if (threadIdx.x == 0) *of.is_dense = dense;
+  if (threadIdx.x == 0) *of.is_dense = dense;  // mutate: TheDenseKernelComputes
 }
 
 }  // namespace jit::find_documents

@@ -18,7 +18,7 @@ struct FindDocuments {
   long long stride_kv;
   int batch;
   int seqlen;
-  bool may_find;  ///< false: the table stays empty
+  bool may_find;  ///< false: the call is dense, and nothing reads the table
   int*
       boundaries;  ///< where each document begins among the rows of all entries; from their number on, the end of all rows
   int* begins;     ///< (batch, documents_of_entry): first rows of an entry's documents
@@ -27,7 +27,11 @@ struct FindDocuments {
   unsigned* done;  ///< entries that are done: 0 between kernels
 };
 
-/// The most documents of an entry.
-JIT_HOST_DEVICE constexpr int documents_of_entry(int seqlen) { return 1 + seqlen / tokens_of_document; }
+/// The most documents of an entry. Their ids are compared in pairs, whose number an int must hold.
+JIT_HOST_DEVICE constexpr int documents_of_entry(int seqlen) {
+  constexpr int limit = 1 << 15;
+  const int most = 1 + seqlen / tokens_of_document;
+  return most < limit ? most : limit;
+}
 
 }  // namespace jit

@@ -70,3 +70,23 @@ def test_queries_of_other_documents(rng, place, fetch):
     )
     expected, _ = exact(*inputs, ids_q[:, :, None] == ids[:, None, :])
     assert numpy.abs(fetch(o) - expected).max() < 0.03
+
+
+def test_a_plan_serves_calls_of_other_lengths(rng, place, fetch):
+    """Calls of one size class share a plan: more keys than queries, and q and o whose batch entries lie apart."""
+    keys = SEQLEN + 130
+    q, k, v = random_qkv(
+        rng, dtype="bf16", batch=2, seqlen_q=SEQLEN, seqlen_kv=keys, heads_q=2, heads_kv=1, head_dim=64
+    )
+    ids = numpy.stack([numpy.arange(keys) // 250, numpy.arange(keys) // 300]).astype(numpy.int32)
+    for seqlen_q, seqlen_kv in ((SEQLEN, SEQLEN), (SEQLEN, keys), (SEQLEN - 70, SEQLEN - 70), (SEQLEN, SEQLEN)):
+        inputs = q[:, :seqlen_q], k[:, :seqlen_kv], v[:, :seqlen_kv]
+        own = ids[:, :seqlen_q].copy(), ids[:, :seqlen_kv].copy()
+        keep = own[0][:, :, None] == own[1][:, None, :]
+        expected, expected_lse = exact(*inputs, keep)
+        for are_apart in (False, True):
+            given = inputs if are_apart else map(numpy.ascontiguousarray, inputs)
+            tensors = dict(zip(("document_ids_q", "document_ids_kv"), map(place, own), strict=True))
+            o, lse = ja.attention(*map(place, given), mask=ja.mask.document(), tensors=tensors, return_lse=True)
+            assert numpy.abs(fetch(o) - expected).max() < 0.03, (seqlen_q, seqlen_kv, are_apart)
+            assert numpy.abs(fetch(lse) - expected_lse).max() < 1e-3, (seqlen_q, seqlen_kv, are_apart)
