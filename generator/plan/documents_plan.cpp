@@ -112,6 +112,7 @@ AttentionParams sequence_params(const AttentionParams& given, void* kept) {
   const int rows = given.batch * given.seqlen_q;
   params.batch = own.most_documents();
   params.seqlen_q = params.seqlen_kv = params.sequences.total_q = params.sequences.total_k = rows;
+  params.sequences.zero_padding = 0;  // no row lies behind a document
   for (TensorStrides AttentionParams::*strides :
        {&AttentionParams::q_strides, &AttentionParams::k_strides, &AttentionParams::v_strides,
         &AttentionParams::o_strides, &AttentionParams::lse_strides})

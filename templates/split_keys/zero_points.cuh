@@ -1,5 +1,5 @@
 // Zero points of int4 keys and values, apart from their numbers: Σ q (n − z) = Σ q n − z Σ q, and Σ p (n − z) =
-// Σ p n − Σ p z. So numbers are multiplied as they are stored, as digits of subnormal numbers of 16 bits
+// Σ p n − Σ p z. So numbers are multiplied as they are stored, as digits of subnormal 16-bit numbers
 // (digits_of_int4), and zero points take an instruction for each score, and one mma for 16 keys.
 #pragma once
 

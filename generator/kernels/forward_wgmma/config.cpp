@@ -236,7 +236,7 @@ bool finishes_columns(const AttentionSpec& spec) {
   return spec.v_descale_per == ScaleKind::channel || spec.v_mean;
 }
 
-// Registers of functors of o. A gate alone, of 16 bits, takes none: it comes by shared memory, when scores are done.
+// Registers of functors of o. A lone 16-bit gate takes none: it comes by shared memory, when scores are done.
 int registers_of_output(const AttentionSpec& spec, const ForwardWgmma& config) {
   const bool is_lone_gate =
       spec.output == output::sigmoid_gate(DType::bf16) || spec.output == output::sigmoid_gate(DType::fp16);
