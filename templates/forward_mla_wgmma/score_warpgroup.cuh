@@ -6,6 +6,7 @@
 #include "base/prelude.cuh"
 #include "forward_mla_wgmma/block_queries.cuh"
 #include "forward_mla_wgmma/held_queries.cuh"
+#include "forward_mla_wgmma/tile_functors.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/exchanged_rows.cuh"
 #include "mainloop/p_pipeline.cuh"
@@ -15,7 +16,6 @@
 #include "ptx/wgmma.cuh"
 #include "split_keys/packed_maxima.cuh"
 #include "split_keys/result_pieces.cuh"
-#include "split_keys/row_functors.cuh"
 #include "split_keys/rows_apart.cuh"
 #include "split_keys/split_pipeline.cuh"
 #include "steps/softmax.cuh"
@@ -71,7 +71,7 @@ class ScoreWarpgroup {
       end_products();
       if (has_p) p_.commit_fenced();
       const KeyTileInfo info = infos_.info();
-      apply_functors(info);
+      apply_tile_functors<Config>(scores_, params_, infos_, info, splits_.info(), warp_row());
       // mutate: LatentRowsBehindTheSequence
       if (Traits::uses_tma) clear_values(splits_.info().kv.length - info.k_begin);
       infos_.release();
@@ -91,16 +91,6 @@ class ScoreWarpgroup {
     RowFactors correction;
     bool moves;
   };
-
-  JIT_DEVICE void apply_functors(const KeyTileInfo& info) {
-    const ScoreOrigin origin = score_origin(splits_.info(), info, warp_row());
-    if constexpr (has_key_lists<Config>) {
-      apply_list_functors<Config>(scores_, params_, splits_.info(), origin,
-                                  ListInWords<Config>{infos_.list_words()});
-    } else {
-      apply_row_functors<Config>(scores_, params_, splits_.info(), origin);
-    }
-  }
 
   // S of the tile.
   JIT_DEVICE void begin_products() {

@@ -7,6 +7,7 @@
 #include "forward_mla_wgmma/block_queries.cuh"
 #include "forward_mla_wgmma/key_tiles.cuh"
 #include "forward_mla_wgmma/p_exchange.cuh"
+#include "forward_mla_wgmma/tile_functors.cuh"
 #include "forward_mla_wgmma/traits.cuh"
 #include "mainloop/pipelines.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -14,7 +15,6 @@
 #include "ptx/wgmma.cuh"
 #include "split_keys/packed_maxima.cuh"
 #include "split_keys/result_pieces.cuh"
-#include "split_keys/row_functors.cuh"
 #include "split_keys/rows_apart.cuh"
 #include "split_keys/split_params.cuh"
 #include "split_keys/split_pipeline.cuh"
@@ -89,7 +89,7 @@ class SeesawWarpgroup {
       wgmma_wait_group<leads ? 0 : 1>();
       wgmma_hold(scores_.registers[0]);
       const KeyTileInfo info = infos_.info();
-      apply_functors(info);
+      apply_tile_functors<Config>(scores_, params_, infos_, info, splits_.info(), warp_row());
       infos_.release();
       RowFactors correction;
       const bool moves = update_maxima(begins, correction);
@@ -221,15 +221,6 @@ class SeesawWarpgroup {
     return reinterpret_cast<float(&)[Traits::part_blocks][4]>(output_.registers[0][i * Traits::part_blocks]);
   }
 
-  JIT_DEVICE void apply_functors(const KeyTileInfo& info) {
-    const ScoreOrigin origin = score_origin(splits_.info(), info, warp_row());
-    if constexpr (has_key_lists<Config>) {
-      apply_list_functors<Config>(scores_, params_, splits_.info(), origin,
-                                  ListInWords<Config>{infos_.list_words()});
-    } else {
-      apply_row_functors<Config>(scores_, params_, splits_.info(), origin);
-    }
-  }
   // Returns whether O is multiplied by `correction` first.
   JIT_DEVICE bool update_maxima(bool begins, RowFactors& correction) {
     if (!begins)

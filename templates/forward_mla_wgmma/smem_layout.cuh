@@ -58,10 +58,10 @@ struct SmemSizes {
 };
 
 /// Tiles of keys whose P may wait to be multiplied. With two, scores of the next tile begin when the softmax ends, beside
-/// products with values of the tile before. One, where P is handed over early: if rows are converted, or queries share lists.
-/// One with spans, too, whose states one output warpgroup writes and both read: by the next P they are known to be there.
+/// products with values of the tile before. One, where P is handed over early: if rows are converted. One with spans, too,
+/// whose states one output warpgroup writes and both read: by the next P they are known to be there.
 JIT_HOST_DEVICE constexpr int stages_p(const SmemSizes& sizes) {
-  return sizes.stored_row_bytes > 0 || sizes.list_words > 1 || sizes.has_spans ? 1 : 2;
+  return sizes.stored_row_bytes > 0 || sizes.has_spans ? 1 : 2;
 }
 
 /// Whether consumers seesaw: compute scores of every other tile each. Rows that are copied are theirs to fence. Stored rows,

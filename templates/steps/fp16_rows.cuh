@@ -41,17 +41,23 @@ JIT_DEVICE unsigned bf16_to_fp16(unsigned word, float factor) {
                     __int_as_float(static_cast<int>(word & 0xffff0000u)) * factor);
 }
 
-/// Converts the lane's part of a row of bf16 to fp16: words `half` and `half` + 2 of each step; a quad of lanes has the
-/// whole row. Returns the factor of products with the row.
+/// The largest of a row's numbers, as bits without sign, of which the lane has words `half` and `half` + 2 of each step.
 template <int steps>
-JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
+JIT_DEVICE int largest_of_row(const unsigned (&registers)[steps][4], int half) {
   int largest = 0;
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
     for (int i = half; i < 4; i += 2) largest = maximum(largest, largest_bf16(registers[step][i]));
   }
-  const Fp16Scale scale = fp16_scale(largest_of_quad(largest));
+  return largest_of_quad(largest);
+}
+
+/// Converts the lane's part of a row of bf16 to fp16: words `half` and `half` + 2 of each step; a quad of lanes has the
+/// whole row. Returns the factor of products with the row.
+template <int steps>
+JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
+  const Fp16Scale scale = fp16_scale(largest_of_row(registers, half));
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
 #pragma unroll
@@ -64,13 +70,7 @@ JIT_DEVICE float row_to_fp16(unsigned (&registers)[steps][4], int half) {
 template <int steps>
 JIT_DEVICE float raise_fp16_row(unsigned (&registers)[steps][4], int half) {
   constexpr int bias = 127, fp16_bias = 15, digits = 10, target = 15;
-  int largest = 0;
-#pragma unroll
-  for (int step = 0; step < steps; ++step) {
-#pragma unroll
-    for (int i = half; i < 4; i += 2) largest = maximum(largest, largest_bf16(registers[step][i]));
-  }
-  const int exponent = maximum(largest_of_quad(largest) >> digits, 1) - fp16_bias;
+  const int exponent = maximum(largest_of_row(registers, half) >> digits, 1) - fp16_bias;
   const float up = __int_as_float((target - exponent + bias) << 23);
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
