@@ -85,6 +85,8 @@ bool is_within_documents(const Mask& mask);
 /// Such a mask without `document`.
 Mask within_a_document(const Mask& mask);
 bool has_tree(const Mask& mask);
+/// Whether `tree` is anywhere in the mask, so that its ends are read.
+bool reads_tree(const Mask& mask);
 
 /// Whether scores are bounded, or equally large in consecutive tiles of keys.
 bool are_steady(const Score& score);

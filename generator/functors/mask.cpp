@@ -114,6 +114,11 @@ bool is_within(const MaskNode& node, std::string_view name) {
          (is_within(*node.a, name) || is_within(*node.b, name));
 }
 
+bool has_leaf(const MaskNode& node, std::string_view name) {
+  return (node.row != nullptr && node.row->functor.name == name) || (node.a && has_leaf(*node.a, name)) ||
+         (node.b && has_leaf(*node.b, name));
+}
+
 }  // namespace
 
 Mask make_mask(const MaskRow& row, FunctorArguments arguments, const Mask& within) {
@@ -167,6 +172,8 @@ Mask within_a_document(const Mask& mask) {
 }
 
 bool has_tree(const Mask& mask) { return is_within(node_of(mask), "tree"); }
+
+bool reads_tree(const Mask& mask) { return has_leaf(node_of(mask), "tree"); }
 
 int functor_count(const Mask& mask) { return is_none(node_of(mask)) ? 0 : node_of(mask).leaves; }
 

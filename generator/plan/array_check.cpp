@@ -49,7 +49,7 @@ void check_arrays(KernelStore& store, const AttentionSpec& spec, const Attention
     const Program program = emit_position_check(spec);
     run_check(store, program, ceil_div(params.batch, program.threads), params, device, stream);
   }
-  if (has_tree(spec.mask)) run_check(store, emit_tree_check(spec), params.batch, params, device, stream);
+  if (reads_tree(spec.mask)) run_check(store, emit_tree_check(spec), params.batch, params, device, stream);
 }
 
 }  // namespace jit

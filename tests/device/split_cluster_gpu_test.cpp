@@ -292,13 +292,6 @@ const std::vector<Requests>& all_requests() {
        .kind_kv = paged,
        .page_size = 64,
        .causal = true},
-      {.label = "MorePagesThanAWarpLooksUpAtOnce",
-       .queries = {1, 1},
-       .keys = {9000, 100},
-       .pads = {48, 16},
-       .kind_kv = paged,
-       .page_size = 32,
-       .heads_kv = 1},
       {.label = "LargeHeadDim",
        .queries = {2},
        .keys = {150},
@@ -338,7 +331,14 @@ const std::vector<Requests>& all_requests() {
        .queries = std::vector<int>(20, 1),
        .keys = {1, 40, 80, 120, 160, 3, 5, 7, 9, 11, 300, 2, 4, 6, 8, 10, 12, 14, 16, 0},
        .heads_kv = 4,
-       .gqa_ratio = 2}};
+       .gqa_ratio = 2},
+      {.label = "MorePagesThanAWarpLooksUpAtOnce",
+       .queries = {1, 1},
+       .keys = {9000, 100},
+       .pads = {48, 16},
+       .kind_kv = paged,
+       .page_size = 32,
+       .heads_kv = 1}};
   return all;
 }
 
